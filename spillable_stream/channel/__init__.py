@@ -1,0 +1,1 @@
+"""The queue: its state, groups, transactions, and the handle that users hold."""

@@ -1,0 +1,315 @@
+"""The handle that users hold: `Channel`."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import threading
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from spillable_stream.channel.consumer import Consumer, drop_group
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.requests import Control
+from spillable_stream.channel.stats import ChannelStats, channel_stats
+from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
+from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema, encode_schema, merge_schemas
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.layout import Layout
+from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["Channel"]
+
+_SECTION = "channel"
+
+
+class Channel:
+    """A durable, transactional queue of events in a directory.
+
+    Any number of processes of one host may have it open, and any number of threads may share a
+    handle. A handle used after ``fork`` opens itself again in the child.
+
+    Args:
+        path: the channel's directory.
+        schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event
+            channel. For a channel that exists, a schema that must fit it; new nullable columns
+            are added to it.
+        create: whether to make the channel if it is missing.
+        fs: the file system, for tests.
+        options: the channel's options in snake_case (`spillable_stream.options`); they are stored
+            in the channel, and a value that differs from the stored one changes it for all.
+
+    Raises:
+        NotAChannelError: the path holds something else, or nothing and ``create`` is false.
+        UnsupportedFormatError: a newer version wrote it.
+        OptionError: an unknown option, or a value out of range.
+        SchemaError: the schema does not fit the channel's.
+        CorruptionError: the channel is damaged; names file and offset.
+        LockUnsupportedError: the file system has no working locks.
+        ChannelBusyError: another live host has it open.
+        StorageError: the file system refused.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        schema: Any = None,
+        create: bool = True,
+        fs: FileSystem | None = None,
+        **options: Any,
+    ) -> None:
+        self.path = Path(path).absolute()
+        self._fs = fs or FileSystem()
+        given = parse_options(options, (CHANNEL, CREATION), where="a channel")
+        arrow_schema = as_arrow_schema(schema) if schema is not None else None
+        if not Layout.exists(self._fs, self.path):
+            if not create:
+                Layout.read(self._fs, self.path)
+                raise NotAChannelError(f"{self.path} is not a channel")
+            merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
+            first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
+            Engine.create(self._fs, self.path, merged, [encode_schema(first)])
+        self._closed = False
+        self._consumers: dict[str, Consumer] = {}
+        self._mutex = threading.RLock()
+        self._open()
+        try:
+            self._settle(given, arrow_schema)
+        except BaseException:
+            self._engine.close()
+            raise
+        _handles.add(self)
+
+    @classmethod
+    def from_config(cls, path: str | os.PathLike[str]) -> Channel:
+        """Open the channel that a configuration file describes (``conf/channel.ini`` is an example).
+
+        Args:
+            path: an INI file with a section ``[channel]``: ``path`` and any channel options.
+
+        Raises:
+            OptionError: the file has no such section or no path, and what the constructor raises.
+        """
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.optionxform = str  # type: ignore[assignment,method-assign]
+        if not parser.read(path) or _SECTION not in parser or "path" not in parser[_SECTION]:
+            raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
+        values = dict(parser[_SECTION])
+        return cls(values.pop("path"), **values)
+
+    def _open(self) -> None:
+        self._pid = os.getpid()
+        layout = Layout.read(self._fs, self.path)
+        self._engine = Engine(self._fs, layout)
+        self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
+
+    def _settle(self, given: dict[str, Any], schema: pa.Schema | None) -> None:
+        """Store the options and the schema of this open that differ from the channel's."""
+        layout = self._engine.layout
+        fixed = {
+            "data_dirs": list(layout.data_dirs),
+            "checkpoint_dir": layout.checkpoint_dir,
+            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
+        }
+        for name, value in fixed.items():
+            wanted = given.pop(name, None)
+            if wanted is None:
+                continue
+            paths = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
+            if paths != value:
+                raise OptionError(f"{name} is fixed when a channel is created; {self.path} has {value}, not {paths}")
+        stored = self._engine.state.options
+        changed = {k: v for k, v in given.items() if stored.get(k) != v}
+        if changed:
+            self._engine.commit(Control(FrameType.OPTIONS, changed))
+        if schema is not None:
+            self.evolve(schema)
+
+    # ── use ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def uuid(self) -> str:
+        """The channel's identity."""
+        return self.engine().layout.channel
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The Arrow schema of the events: `headers` and `body`, or a typed channel's own."""
+        return self.engine().schemas()[-1]
+
+    @property
+    def typed(self) -> bool:
+        """Whether this is a typed channel rather than an event channel."""
+        return not decode_schema(self.engine().state.schemas[0]).equals(EVENT_SCHEMA)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The stored options, by keyword name."""
+        return dict(self.engine().follow().options)
+
+    def engine(self) -> Engine:
+        """Return the open engine, in this process; for the Spark connector and tools.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        if self._closed:
+            raise ChannelClosedError(f"the channel {self.path} is closed; open it again")
+        if self._pid != os.getpid():
+            with self._mutex:
+                if self._pid != os.getpid():
+                    self._consumers = {}
+                    self._open()
+        return self._engine
+
+    def put_transaction(self) -> PutTransaction:
+        """Return a new put transaction; ``with`` begins it and commits on a clean exit."""
+        engine = self.engine()
+        engine.follow()
+        schemas = engine.schemas()
+        return PutTransaction(engine, schemas[-1], len(schemas) - 1, self.typed)
+
+    def take_transaction(self, group: str = "default") -> TakeTransaction:
+        """Return a new take transaction of a group; its first take makes this handle the owner.
+
+        Raises:
+            OptionError: the group's name is not allowed.
+        """
+        parse_options({"group": group}, ("source",), where="a take transaction")
+        return TakeTransaction(self.engine(), lambda: self.consumer(group), self.typed)
+
+    def consumer(self, group: str, owner_timeout_seconds: float = 10.0, starting: str = "earliest") -> Consumer:
+        """Return this handle's consumer of a group, becoming the group's owner if it is not yet.
+
+        Raises:
+            GroupOwnedError: another live consumer owns the group.
+        """
+        engine = self.engine()
+        with self._mutex:
+            found = self._consumers.get(group)
+            if found is None:
+                found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting)
+            return found
+
+    def drop_group(self, group: str) -> None:
+        """Forget a group, so that it holds back no event.
+
+        Raises:
+            GroupOwnedError: a live consumer owns it.
+        """
+        with self._mutex:
+            if (mine := self._consumers.pop(group, None)) is not None:
+                mine.close()
+        drop_group(self.engine(), group)
+
+    def evolve(self, schema: pa.Schema) -> int:
+        """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
+
+        Raises:
+            SchemaError: the schema does not fit; shows both.
+        """
+        engine = self.engine()
+        engine.follow()
+        schemas = engine.schemas()
+        merged = merge_schemas(schemas[-1], schema)
+        if merged.equals(schemas[-1]):
+            return len(schemas) - 1
+        if not self.typed:
+            raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
+        engine.commit(Control(FrameType.SCHEMA, {"id": len(schemas), "schema": encode_schema(merged)}))
+        return self.evolve(schema)
+
+    def stats(self) -> ChannelStats:
+        """Return what the channel holds, up to date with every process's commits."""
+        return channel_stats(self.engine())
+
+    def checkpoint(self) -> None:
+        """Make the state durable, so that the next open is short, and remove files no longer needed.
+
+        Raises:
+            StorageError: it could not be written; the channel goes on without it.
+        """
+        self.engine().checkpoint()
+
+    def close(self, *, checkpoint: bool | None = None) -> None:
+        """Close the handle; its groups are free, open takes are back in the queue.
+
+        Args:
+            checkpoint: whether to make a checkpoint; ``checkpointOnClose`` decides by default.
+        """
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+            _handles.discard(self)
+            if self._pid != os.getpid():
+                return
+            for consumer in self._consumers.values():
+                consumer.close()
+            try:
+                if (self._engine.state.options["checkpoint_on_close"] if checkpoint is None else checkpoint) and (
+                    not self._engine.wal.failed
+                ):
+                    self._engine.checkpoint()
+            finally:
+                self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Channel({str(self.path)!r}{', closed' if self._closed else ''})"
+
+    def _forget_after_fork(self) -> None:
+        """In a forked child: drop the parent's files and locks without touching what they lock."""
+        self._mutex = threading.RLock()
+        for consumer in self._consumers.values():
+            consumer.close()
+        self._consumers = {}
+        self._engine.close()
+
+
+_handles: weakref.WeakSet[Channel] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for channel in list(_handles):
+        channel._forget_after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def as_arrow_schema(schema: Any) -> pa.Schema:
+    """Return a schema as Arrow's.
+
+    Args:
+        schema: a `pyarrow.Schema`, or a Spark ``StructType``.
+
+    Raises:
+        SchemaError: it is neither, is empty, or uses a reserved or repeated column name.
+    """
+    if not isinstance(schema, pa.Schema):
+        if not hasattr(schema, "fieldNames"):
+            raise SchemaError(f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}")
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        schema = to_arrow_schema(schema, timezone="UTC")
+    if len(schema) == 0 or len(set(schema.names)) != len(schema):
+        raise SchemaError(f"a schema must have columns with different names, not {schema.names}")
+    if ID_COLUMN in schema.names:
+        raise SchemaError(f"the column name {ID_COLUMN!r} is taken by the channel itself; rename it")
+    return schema

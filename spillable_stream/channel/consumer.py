@@ -1,0 +1,178 @@
+"""A group's owner: claims events for take transactions, in order, and reads them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
+from spillable_stream.channel.state import ChannelState, GroupState
+from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.reader import ReadBatch
+from spillable_stream.storage.lock import FileLock, process_note
+
+__all__ = ["Consumer", "drop_group"]
+
+
+class Consumer:
+    """The one owner of a group; any number of its take transactions may be open at once.
+
+    Args:
+        engine: the channel.
+        group: the group's name; it is created if it is new.
+        owner_timeout_seconds: how long to wait for a former owner to go.
+        starting: where a new group starts: "earliest", "latest", or the ID of its first event.
+
+    Raises:
+        GroupOwnedError: another live consumer owns the group.
+    """
+
+    def __init__(
+        self, engine: Engine, group: str, owner_timeout_seconds: float = 10.0, starting: str = "earliest"
+    ) -> None:
+        self.group = group
+        self._engine = engine
+        self._held = RangeSet()
+        self._mutex = threading.RLock()
+        self._reader = engine.reader()
+        self._lock = FileLock(engine.fs, engine.layout.group_lock(group))
+        if not self._lock.acquire(owner_timeout_seconds):
+            owner = self._lock.read_holder()
+            self._lock.close()
+            raise GroupOwnedError(
+                f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; "
+                f"waited {owner_timeout_seconds:g} s. Stop it, or use another group"
+            )
+        self._lock.write_holder(process_note())
+        self._take_over(starting)
+
+    def _take_over(self, starting: str) -> None:
+        """Create the group, or roll back what a former owner left in flight."""
+        with self._engine.looking() as state:
+            known, orphans = self.group in state.groups, state.open_takes(self.group)
+            position = _starting_position(starting, state)
+        if not known:
+            self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
+        elif orphans:
+            self._engine.commit(Abandon(orphans))
+
+    def _state(self, state: ChannelState) -> GroupState:
+        found = state.groups.get(self.group)
+        if found is None:
+            raise ChannelClosedError(f"the group {self.group!r} of {self._engine.layout.path} was dropped")
+        return found
+
+    def position(self) -> int:
+        """Return the ID up to which the group has taken every event."""
+        with self._engine.looking() as state:
+            return self._state(state).position
+
+    def available(self) -> bool:
+        """Tell whether there is an event to claim."""
+        with self._mutex, self._engine.looking() as state:
+            return next(self._free(state, state.last_id), None) is not None
+
+    def _free(self, state: ChannelState, through_id: int) -> Iterator[Range]:
+        group = self._state(state)
+        busy = group.ahead.union(self._held) if len(self._held) else group.ahead
+        return busy.gaps(group.position + 1, min(through_id, state.last_id))
+
+    def claim(self, limit: int, through_id: int | None = None) -> list[Range]:
+        """Take up to ``limit`` events out of the queue's head and return their IDs.
+
+        Args:
+            limit: how many at most.
+            through_id: claim no event after this one.
+        """
+        claimed: list[Range] = []
+        with self._mutex, self._engine.looking() as state:
+            for first, last in self._free(state, state.last_id if through_id is None else through_id):
+                last = min(last, first + limit - 1)
+                claimed.append((first, last))
+                limit -= last - first + 1
+                if limit <= 0:
+                    break
+            for first, last in claimed:
+                self._held.add(first, last)
+        return claimed
+
+    def read(self, ranges: Iterable[Range]) -> Iterator[ReadBatch]:
+        """Yield the claimed events, in order.
+
+        Raises:
+            CorruptionError: an event can't be read.
+        """
+        for first, last in ranges:
+            with self._mutex:
+                with self._engine.looking() as state:
+                    extents = state.blocks.extents(first, last)
+                expected = first
+                for extent in extents:
+                    if extent.first_id != expected:
+                        break
+                    yield from self._reader.read(extent)
+                    expected = extent.last_id + 1
+                if expected <= last:
+                    raise DataLossError(
+                        f"the events {expected} to {last} have left the channel", str(self._engine.layout.path)
+                    )
+
+    def prepare(self, ranges: list[Range]) -> int:
+        """Write that the ranges are being taken and return the transaction's ID."""
+        return self._engine.commit(Prepare(self.group, ranges)).transaction_id
+
+    def commit(self, ranges: list[Range], prepared: int = 0) -> int:
+        """Commit claimed ranges: they never come back. Returns the transaction's ID."""
+        done = self._engine.commit(Take(self.group, ranges, prepared))
+        with self._mutex:
+            for first, last in ranges:
+                self._held.remove(first, last)
+        return done.transaction_id
+
+    def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
+        """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""
+        with self._mutex:
+            for first, last in ranges:
+                self._held.remove(first, last)
+        if prepared:
+            self._engine.commit(Abandon([prepared]))
+
+    def in_flight(self) -> int:
+        """Return how many events are claimed and not yet committed."""
+        with self._mutex:
+            return self._held.size()
+
+    def close(self) -> None:
+        """Give the group up; what was claimed is back in the queue."""
+        self._reader.close()
+        self._lock.close()
+
+
+def _starting_position(starting: str, state: ChannelState) -> int:
+    """Return the position of a new group that starts at ``starting``."""
+    if starting == "earliest":
+        return state.floor - 1
+    if starting == "latest":
+        return state.last_id
+    wanted = int(starting)
+    if wanted < state.floor:
+        raise DataLossError(f"the first event in the channel is {state.floor}; {wanted} has left it")
+    return min(wanted - 1, state.last_id)
+
+
+def drop_group(engine: Engine, group: str) -> None:
+    """Forget a group, so that it holds back no event.
+
+    Raises:
+        GroupOwnedError: a live consumer owns it.
+    """
+    lock = FileLock(engine.fs, engine.layout.group_lock(group))
+    try:
+        if not lock.try_acquire():
+            raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
+        engine.commit(Control(FrameType.GROUP, {"group": group, "drop": True}))
+    finally:
+        lock.close()

@@ -1,0 +1,471 @@
+"""One process's view of a channel: open, follow, commit, checkpoint.
+
+Threads that commit at the same time share one append and one sync (group commit): each puts its
+request on a queue; whoever gets the lead writes all that wait, the rest find theirs done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.requests import Committed, Plan, Put, Request
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    ChannelFullError,
+    CorruptionError,
+    DataLossError,
+    DiskSpaceError,
+    NotAChannelError,
+    SpillableError,
+)
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.reader import EventReader
+from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
+from spillable_stream.log.scan import Scanned
+from spillable_stream.log.segment import abandoned_segments
+from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Engine"]
+
+_log = logging.getLogger(__name__)
+
+_GROUP_BYTES = 16 << 20  # what one append gathers from waiting threads
+_SPACE_CHECK_SECONDS = 1.0
+_FULL_POLL_SECONDS = 0.01
+_OPEN_ATTEMPTS = 5
+_OWN_NAMES = {"lock", "open.lock", "head", "data", "groups", "checkpoint"}
+
+
+class _Ticket:
+    """A request that waits for its commit."""
+
+    __slots__ = ("done", "error", "request", "result")
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.done = False
+        self.result = Committed()
+        self.error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        self.error, self.done = error, True
+
+
+class Engine:
+    """The channel as one process sees it. Thread-safe.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
+        self.fs = fs
+        self.layout = layout
+        self.lock_timeout_seconds = lock_timeout_seconds
+        self.torn_bytes = 0
+        self._mutex = threading.RLock()
+        self._lead = threading.Lock()
+        self._queue: deque[_Ticket] = deque()
+        self._queue_lock = threading.Lock()
+        self._checkpoints = Checkpoints(fs, layout)
+        self._checkpointing = threading.Lock()
+        self._space_checked = float("-inf")
+        self._schemas: list[pa.Schema] = []
+        self._open_lock = FileLock(fs, layout.open_lock)
+        self.wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
+        try:
+            self._enter()
+            self.state, self.position = self._load()
+        except BaseException:
+            self.close()
+            raise
+        self.wal.max_file_size_bytes = self.state.options["max_file_size"]
+        self._opened_at, self._opened_id = time.monotonic(), self.state.next_id
+
+    # ── creation and opening ────────────────────────────────────────────────────────────────
+
+    @staticmethod
+    def create(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
+        """Make a channel at ``path`` unless there is one; several processes may try at once.
+
+        Args:
+            fs: the file system.
+            path: its directory, which must be missing or empty.
+            options: values of every channel option, and of the directories.
+            schemas: the schema of its events, as an Arrow IPC message.
+
+        Raises:
+            NotAChannelError: the directory holds other things.
+        """
+        foreign = [n for n in fs.list(path) if n not in _OWN_NAMES and not n.endswith(".tmp")]
+        if foreign and not Layout.exists(fs, path):
+            raise NotAChannelError(f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory")
+        layout = Layout.plan(path, options)
+        layout.make_directories(fs)
+        FileLock.check_supported(fs, path / "groups" / ".check")
+        fs.remove(path / "groups" / ".check")
+        creating = FileLock(fs, layout.open_lock)
+        try:
+            if not creating.acquire(30.0):
+                if Layout.exists(fs, path):
+                    return
+                raise ChannelBusyError(f"another process is creating {path} for more than 30 s; see whether it hangs")
+            if not Layout.exists(fs, path):
+                Engine._create_files(fs, layout, options, schemas)
+        finally:
+            creating.close()
+
+    @staticmethod
+    def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
+        for file_id in layout.log_files(fs):  # left by a creation that was cut short
+            if layout.data_dirs != (layout.path / "data",):
+                raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
+            fs.remove(layout.log_file(file_id))
+        wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
+        try:
+            stored = {k: v for k, v in options.items() if not k.endswith(("_dir", "_dirs"))}
+            wal.create_first_file(ChannelState(stored, schemas).small)
+            wal.head.write_host()
+        finally:
+            wal.close()
+        layout.write(fs)
+
+    def _enter(self) -> None:
+        """Share the open lock with this host's other handles; rebuild the head if it is of no use."""
+        deadline = time.monotonic() + self.lock_timeout_seconds
+        while True:
+            if self._open_lock.try_acquire(shared=True) and self.wal.head.read() is not None:
+                return
+            self._open_lock.release()
+            if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
+                if self.wal.head.read() is None:
+                    with self.wal.locked(self.lock_timeout_seconds):
+                        self._recover()
+                self._open_lock.release()
+            elif time.monotonic() > deadline:
+                raise ChannelBusyError(
+                    f"{self.layout.path} is open on the host {self.wal.head.host() or '?'}; "
+                    "one host at a time can have it open"
+                )
+            else:
+                time.sleep(0.01)
+
+    def _recover(self) -> None:
+        discard_unfinished_file(self.fs, self.wal)
+        state, start = self._base(None)
+        holder = [state]
+
+        def apply(file_id: int, found: Scanned) -> None:
+            holder[0].apply(file_id, found.offset, found.header, found.payload)
+
+        found = recover(self.fs, self.wal, start, lambda: state.last_id, apply)
+        self.torn_bytes = found.torn_bytes
+        _log.info("recovered %s: the log ends at %s, event %d", self.layout.path, found.end, state.last_id)
+
+    def _base(self, end: Position | None) -> tuple[ChannelState, Position]:
+        """Return the state to replay from: the newest good checkpoint's, else the oldest file's."""
+        files = self.layout.log_files(self.fs)
+        for position, image in self._checkpoints.load():
+            if position.file_id not in files or (end is not None and position > end):
+                _log.warning("passing over the checkpoint at %s: the log does not reach it", position)
+                continue
+            return ChannelState.from_image(image), position
+        file_id, header = oldest_file(self.fs, self.wal)
+        return ChannelState.from_image(header.state), Position(file_id, 0)
+
+    def _load(self) -> tuple[ChannelState, Position]:
+        """Return the state at the published end.
+
+        Raises:
+            CorruptionError: the log is damaged.
+            DataLossError: events are missing.
+        """
+        for attempt in range(_OPEN_ATTEMPTS):
+            head = self.wal.published()
+            end = Position(head.file_id, head.end)
+            try:
+                state, start = self._base(end)
+                for file_id, found in self.wal.records(start, end):
+                    state.apply(file_id, found.offset, found.header, found.payload)
+                self._check_complete(state)
+            except (FileNotFoundError, DataLossError, CorruptionError):
+                # Another process may have made a checkpoint and deleted files meanwhile.
+                if attempt == _OPEN_ATTEMPTS - 1 or self.wal.published() == head:
+                    raise
+                continue
+            return state, end
+        raise ChannelBusyError(f"{self.layout.path} changes faster than it can be read; try again")
+
+    def _check_complete(self, state: ChannelState) -> None:
+        """Prove that every event that is still needed has a file."""
+        if (lost := state.missing()) is not None:
+            raise DataLossError(
+                f"the events {lost[0]} to {lost[1]} are missing: data files were removed", str(self.layout.path)
+            )
+        present = set(self.layout.log_files(self.fs)) | set(self.layout.segments(self.fs))
+        for block in state.blocks:
+            if block.file not in present:
+                raise DataLossError(
+                    f"the events {block.first_id} to {block.last_id} are missing: the file {block.file} was removed",
+                    str(self.layout.path),
+                )
+
+    # ── following ───────────────────────────────────────────────────────────────────────────
+
+    def follow(self) -> ChannelState:
+        """Apply what other processes and threads committed, and return the state."""
+        head = self.wal.published()
+        end = Position(head.file_id, head.end)
+        if end == self.position:
+            return self.state
+        with self._mutex:
+            head = self.wal.published()
+            end = Position(head.file_id, head.end)
+            if end > self.position:
+                try:
+                    self._apply_until(end)
+                except FileNotFoundError:  # fell so far behind that the files are gone
+                    self.state, self.position = self._load()
+            return self.state
+
+    def _apply_until(self, end: Position) -> None:
+        at = self.position
+        for file_id, found in self.wal.records(at, end):
+            self.state.apply(file_id, found.offset, found.header, found.payload)
+            self.position = Position(file_id, found.end)
+        self.position = end
+        self.wal.max_file_size_bytes = self.state.options["max_file_size"]
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[ChannelState]:
+        """Hold the state still, up to date, while it is looked at more than once."""
+        with self._mutex:
+            yield self.follow()
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the channel's schemas, oldest first."""
+        with self._mutex:
+            while len(self._schemas) < len(self.state.schemas):
+                self._schemas.append(decode_schema(self.state.schemas[len(self._schemas)]))
+            return list(self._schemas)
+
+    def reader(self) -> EventReader:
+        """Return a reader of events."""
+        return EventReader(self.fs, self.layout, lambda schema_id: self.schemas()[schema_id])
+
+    # ── committing ──────────────────────────────────────────────────────────────────────────
+
+    def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
+        """Commit a request durably and return what it got.
+
+        Args:
+            request: what to do.
+            keep_alive_seconds: how long to wait for room.
+
+        Raises:
+            ChannelFullError: no room within ``keep_alive_seconds``.
+            DiskSpaceError: ``minimumRequiredSpace`` is reached.
+            StorageError: the disk refused; nothing was committed.
+        """
+        deadline = time.monotonic() + keep_alive_seconds
+        while True:
+            if isinstance(request, Put):
+                self._check_space()
+            try:
+                return self._submit(request)
+            except ChannelFullError as e:
+                fits = request.count() <= self.state.options["overflow_capacity"] if isinstance(request, Put) else False
+                if not fits or time.monotonic() >= deadline:
+                    raise self._full(e, keep_alive_seconds, fits) from None
+            seen = self.wal.published()
+            while time.monotonic() < deadline and self.wal.published() == seen:
+                time.sleep(_FULL_POLL_SECONDS)
+
+    def _full(self, error: ChannelFullError, waited_seconds: float, fits: bool) -> ChannelFullError:
+        elapsed = max(time.monotonic() - self._opened_at, 1e-3)
+        with self._mutex:
+            rate = (self.state.next_id - self._opened_id) / elapsed
+            put_at = self.state.blocks.time_of(self.state.floor)
+            groups = ", ".join(f"{n} at {g.position}" for n, g in self.state.groups.items()) or "none"
+        age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
+        todo = "take events, or raise overflowCapacity" if fits else "raise overflowCapacity, or put fewer at once"
+        return ChannelFullError(
+            f"{self.layout.path}: {error}. Waited {waited_seconds:g} s; {rate:,.0f} events/s were put since this handle "
+            f"was opened, the oldest event's age is {age}, groups: {groups}. To go on, {todo}"
+        )
+
+    def _check_space(self) -> None:
+        now = time.monotonic()
+        if now - self._space_checked < _SPACE_CHECK_SECONDS:
+            return
+        required = self.state.options["minimum_required_space"]
+        for directory in self.layout.data_dirs:
+            free = self.fs.free_bytes(directory)
+            if free < required:
+                raise DiskSpaceError(
+                    f"the file system of {directory} has {free:,} bytes free, minimumRequiredSpace is {required:,}; "
+                    "make room, or take events: takes go on"
+                )
+        self._space_checked = now
+
+    def _submit(self, request: Request) -> Committed:
+        ticket = _Ticket(request)
+        with self._queue_lock:
+            self._queue.append(ticket)
+        with self._lead:
+            if not ticket.done:
+                self._commit_group()
+        if ticket.error is not None:
+            raise ticket.error
+        return ticket.result
+
+    def _gather(self) -> list[_Ticket]:
+        """Return the tickets that the next append serves, in order."""
+        group: list[_Ticket] = []
+        size = 0
+        with self._queue_lock:
+            while self._queue and (not group or size + self._queue[0].request.size_bytes() <= _GROUP_BYTES):
+                ticket = self._queue.popleft()
+                group.append(ticket)
+                size += ticket.request.size_bytes()
+        return group
+
+    def _commit_group(self) -> None:
+        group = self._gather()
+        try:
+            with self.wal.locked(self.lock_timeout_seconds):
+                self._append(group)
+        except BaseException as e:
+            for ticket in group:
+                if not ticket.done:
+                    ticket.fail(e)
+            if not isinstance(e, (SpillableError, OSError)):
+                raise
+
+    def _append(self, group: list[_Ticket]) -> None:
+        self.follow()
+        self.wal.heal(self.state.small)
+        self.follow()
+        start = self.wal.reserve(sum(t.request.size_bytes() for t in group), self.state.small)
+        self.follow()
+        plan = Plan(self.state, start.offset, max(time.time_ns() // 1000, self.state.time_us))
+        planned = []
+        for ticket in group:
+            try:
+                ticket.result = ticket.request.plan(plan)
+                planned.append(ticket)
+            except SpillableError as e:
+                ticket.fail(e)
+        if plan.entries:
+            end = self.wal.append(start, plan.entries, plan.next_id - 1, self.state.small)
+            self._apply_own(start, end, plan.entries)
+        for ticket in planned:
+            ticket.done = True
+
+    def _apply_own(self, start: Position, end: Position, entries: list[Entry]) -> None:
+        """Apply what this process appended, unless another of its threads has read it back already."""
+        with self._mutex:
+            if self.position != start:
+                return
+            offset = start.offset
+            for frame, tx, order, time_us in entries:
+                header = FrameHeader(
+                    frame.type, len(frame.payload), tx, order, frame.count, frame.schema_id, time_us, frame.payload_crc
+                )
+                payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
+                self.state.apply(start.file_id, offset, header, payload)
+                offset += frame_size(header.length)
+            self.position = end
+
+    # ── checkpoints and cleaning ────────────────────────────────────────────────────────────
+
+    def checkpoint_if_due(self) -> None:
+        """Make a checkpoint if the last one is older than ``checkpointInterval``."""
+        if time.time() - self.wal.published().checkpoint_time >= self.state.options["checkpoint_interval"] / 1000:
+            with contextlib.suppress(SpillableError):
+                self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Make the state durable and remove the files that nothing needs any more.
+
+        Commits of other threads and processes go on meanwhile.
+
+        Raises:
+            StorageError: the checkpoint could not be written; nothing was removed.
+        """
+        with self._checkpointing:
+            with self._mutex:
+                self.follow()
+                image, position = self.state.image(), self.position
+            self._checkpoints.write(position, image)
+            with self.wal.locked(self.lock_timeout_seconds):
+                self.follow()
+                self.wal.heal(self.state.small)
+                self.wal.note_checkpoint()
+                self._clean()
+
+    def _clean(self) -> None:
+        """Remove data files and segments that hold nothing which is needed; the lock is held."""
+        with self._mutex:
+            needed = [self.position.file_id]
+            oldest_block = self.state.blocks.oldest_data_file()
+            live = self.state.blocks.segments()
+            sinks = dict(self.state.sinks)
+            ttl = self.state.options["staging_ttl"]
+        oldest_checkpoint = self._checkpoints.oldest_kept()
+        if oldest_checkpoint is None:
+            return
+        needed += [oldest_checkpoint.file_id] + ([oldest_block] if oldest_block else [])
+        removed = set()
+        for file_id in self.layout.log_files(self.fs):
+            if file_id >= min(needed):
+                break
+            self.fs.remove(self.layout.log_file(file_id))
+            removed.add(self.layout.log_file(file_id).parent)
+        for name in abandoned_segments(self.fs, self.layout, live, sinks, ttl):
+            self.fs.remove(self.layout.segment_file(name))
+            removed.add(self.layout.segment_file(name).parent)
+        for directory in removed:
+            self.fs.sync_directory(directory)
+
+    def close(self) -> None:
+        """Close every file; nothing is written."""
+        self.wal.close()
+        self._open_lock.close()
+
+    def require_open(self) -> None:
+        """Raise what an earlier failure left.
+
+        Raises:
+            ChannelClosedError: the log failed.
+        """
+        if self.wal.failed:
+            raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.wal.failed}")
+
+    def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
+        """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = 0.001
+        while not ready(self.follow()):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 2, 0.05)
+        return True

@@ -1,0 +1,146 @@
+"""Events, and the way between Python objects and Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.log.reader import ReadBatch
+
+__all__ = [
+    "ID_COLUMN",
+    "Event",
+    "batch_from_events",
+    "batch_from_rows",
+    "check_events",
+    "events_from_batch",
+    "id_column",
+    "rows_from_batch",
+]
+
+ID_COLUMN = "write_order_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event: a body and headers (Flume's ``Event``).
+
+    Args:
+        body: the payload, in bytes.
+        headers: names and values; a value of None reads back as "".
+        write_order_id: its place in the channel's order; 0 until it is taken.
+        transaction_id: the transaction that put it; 0 until it is taken.
+        timestamp: when that was committed, in seconds since 1970; 0 until it is taken.
+    """
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict, hash=False)
+    write_order_id: int = field(default=0, compare=False)
+    transaction_id: int = field(default=0, compare=False)
+    timestamp: float = field(default=0.0, compare=False)
+
+
+def check_events(events: Iterable[Any]) -> None:
+    """Refuse what is no event.
+
+    Raises:
+        SchemaError: something is no `Event`, its body is not bytes, or a header is not a string.
+    """
+    for event in events:
+        if not isinstance(event, Event):
+            raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}")
+        if not isinstance(event.body, bytes):
+            raise SchemaError(f"an event's body must be bytes, not {type(event.body).__name__}")
+        for name, value in event.headers.items():
+            if not isinstance(name, str) or not (value is None or isinstance(value, str)):
+                raise SchemaError(f"an event's headers must be strings, not {name!r}: {value!r}")
+
+
+def id_column(read: ReadBatch) -> pa.Array:
+    """Return the write-order IDs of what was read."""
+    ones = pa.repeat(pa.scalar(1, pa.int64()), read.batch.num_rows)
+    return pc.cumulative_sum(ones, start=read.first_id - 1)
+
+
+def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
+    """Return events (see `check_events`) as a record batch of the event schema.
+
+    Raises:
+        SchemaError: the bodies have more than 2 GiB together, or a string is not valid Unicode.
+    """
+    keys: list[str] = []
+    values: list[str] = []
+    offsets = [0]
+    for event in events:
+        if event.headers:
+            keys.extend(event.headers)
+            values.extend("" if v is None else v for v in event.headers.values())
+        offsets.append(len(keys))
+    try:
+        bodies = pa.array([e.body for e in events], pa.binary())
+        headers = pa.MapArray.from_arrays(
+            pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
+        )
+    except (pa.ArrowException, UnicodeEncodeError) as e:
+        raise SchemaError(f"an event can't be written: {e}") from e
+    if not isinstance(bodies, pa.BinaryArray):
+        raise SchemaError("the bodies of one batch are larger than 2 GiB; put fewer events at once")
+    return pa.RecordBatch.from_arrays([headers, bodies], schema=EVENT_SCHEMA)
+
+
+def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return mappings as a record batch of a typed channel.
+
+    Raises:
+        SchemaError: a row is no mapping, has an unknown column, or a value does not fit.
+    """
+    names = set(schema.names)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise SchemaError(f"a typed channel takes mappings of column to value, not {type(row).__name__}")
+        if unknown := set(row) - names:
+            raise SchemaError(f"the channel has no column {sorted(unknown)[0]!r}; it has {', '.join(schema.names)}")
+    try:
+        batch = pa.RecordBatch.from_pylist([dict(r) for r in rows], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+        raise SchemaError(f"a row does not fit the channel's schema: {e}") from e
+    for name, column in zip(schema.names, batch.columns, strict=True):
+        if column.null_count and not schema.field(name).nullable:
+            raise SchemaError(f"the column {name!r} is not nullable")
+    return batch
+
+
+def events_from_batch(read: ReadBatch) -> list[Event]:
+    """Return what was read from an event channel as events."""
+    headers, bodies = read.batch.column(0), read.batch.column(1).to_pylist()
+    seconds = read.time_us / 1e6
+    first, transaction_id = read.first_id, read.transaction_id
+    return [
+        Event(body, header, first + i, transaction_id, seconds)
+        for i, (body, header) in enumerate(zip(bodies, _header_maps(headers), strict=True))
+    ]
+
+
+def _header_maps(headers: pa.MapArray) -> Iterable[dict[str, str]]:
+    """Return one mapping for each row; without the per-row objects that ``to_pylist`` makes."""
+    offsets = headers.offsets.to_pylist()
+    start = offsets[0]
+    keys = headers.keys.slice(start, offsets[-1] - start).to_pylist()
+    values = headers.items.slice(start, offsets[-1] - start).to_pylist()
+    pairs = list(zip(keys, ("" if v is None else v for v in values), strict=True))
+    return [
+        dict(pairs[a - start : b - start])
+        for a, b in zip(offsets, offsets[1:], strict=False)
+    ]
+
+
+def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:
+    """Return what was read from a typed channel as dictionaries."""
+    rows: list[dict[str, Any]] = read.batch.to_pylist()
+    return rows

@@ -1,0 +1,89 @@
+"""Sets of write-order IDs as sorted runs, so that a backlog of any length stays small."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+__all__ = ["Range", "RangeSet"]
+
+Range = tuple[int, int]
+"""First and last ID, both inside."""
+
+
+class RangeSet:
+    """A set of integers, kept as disjoint, sorted, non-adjacent ranges.
+
+    Args:
+        ranges: inclusive ranges, in any order.
+    """
+
+    def __init__(self, ranges: Iterable[Range] = ()) -> None:
+        self._first: list[int] = []
+        self._last: list[int] = []
+        for first, last in ranges:
+            self.add(first, last)
+
+    def __iter__(self) -> Iterator[Range]:
+        return zip(self._first, self._last, strict=True)
+
+    def __len__(self) -> int:
+        """Return how many ranges there are."""
+        return len(self._first)
+
+    def __contains__(self, value: int) -> bool:
+        i = bisect_right(self._first, value) - 1
+        return i >= 0 and value <= self._last[i]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RangeSet) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"RangeSet({list(self)})"
+
+    def add(self, first: int, last: int) -> None:
+        """Add every integer from ``first`` to ``last``."""
+        if first > last:
+            return
+        i = bisect_left(self._last, first - 1)
+        j = bisect_right(self._first, last + 1)
+        if i < j:
+            first, last = min(first, self._first[i]), max(last, self._last[j - 1])
+        self._first[i:j] = [first]
+        self._last[i:j] = [last]
+
+    def remove(self, first: int, last: int) -> None:
+        """Remove every integer from ``first`` to ``last``."""
+        if first > last:
+            return
+        i = bisect_left(self._last, first)
+        j = bisect_right(self._first, last)
+        if i >= j:
+            return
+        kept = [(self._first[i], first - 1), (last + 1, self._last[j - 1])]
+        kept = [r for r in kept if r[0] <= r[1]]
+        self._first[i:j] = [r[0] for r in kept]
+        self._last[i:j] = [r[1] for r in kept]
+
+    def gaps(self, first: int, last: int) -> Iterator[Range]:
+        """Yield the ranges between ``first`` and ``last`` that are not in the set."""
+        i = bisect_left(self._last, first)
+        while first <= last:
+            if i == len(self._first) or self._first[i] > last:
+                yield first, last
+                return
+            if first < self._first[i]:
+                yield first, self._first[i] - 1
+            first = self._last[i] + 1
+            i += 1
+
+    def union(self, other: Iterable[Range]) -> RangeSet:
+        """Return a new set with the ranges of both."""
+        result = RangeSet(self)
+        for first, last in other:
+            result.add(first, last)
+        return result
+
+    def size(self) -> int:
+        """Return how many integers there are."""
+        return sum(self._last) - sum(self._first) + len(self._first)

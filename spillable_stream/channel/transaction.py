@@ -1,0 +1,372 @@
+"""Put and take transactions, with Flume's rules (``BasicTransactionSemantics``).
+
+::
+
+    NEW ──begin──▶ OPEN ──commit | rollback──▶ COMPLETED ──close──▶ CLOSED
+
+A commit that raises leaves the transaction open, to be rolled back. A transaction belongs to the
+thread and process that began it. Puts and takes never mix.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import pyarrow as pa
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.event import (
+    ID_COLUMN,
+    Event,
+    batch_from_events,
+    batch_from_rows,
+    check_events,
+    id_column,
+    events_from_batch,
+    rows_from_batch,
+)
+from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.requests import Committed, Put
+from spillable_stream.errors import TransactionCapacityError, TransactionStateError
+from spillable_stream.format.batch import encode_batch, fit_batch
+from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.log.reader import ReadBatch
+from spillable_stream.log.segment import SegmentWriter
+
+__all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
+
+_BUFFERED_EVENTS = 8192
+_BUFFERED_BYTES = 4 << 20
+
+
+class State(Enum):
+    """Where a transaction is in its life."""
+
+    NEW = "new"
+    OPEN = "open"
+    COMPLETED = "completed"
+    CLOSED = "closed"
+
+
+class Transaction:
+    """What put and take transactions share: the states, and the ``with`` statement."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.state = State.NEW
+        self.committed = Committed()
+        self._engine = engine
+        self._owner = (os.getpid(), threading.get_ident())
+
+    def _require(self, wanted: State, call: str) -> None:
+        if self._owner != (os.getpid(), threading.get_ident()):
+            raise TransactionStateError(
+                f"{call}() of a transaction of pid {self._owner[0]}, thread {self._owner[1]} was called in pid "
+                f"{os.getpid()}, thread {threading.get_ident()}; every thread and process begins its own"
+            )
+        if self.state is not wanted:
+            raise TransactionStateError(
+                f"{call}() needs a transaction that is {wanted.value}; this one is {self.state.value}"
+            )
+
+    def begin(self) -> None:
+        """Open the transaction.
+
+        Raises:
+            TransactionStateError: it is not new.
+        """
+        self._require(State.NEW, "begin")
+        self._engine.require_open()
+        self.state = State.OPEN
+
+    def commit(self) -> None:
+        """Do all of it, durably, or raise and stay open.
+
+        Raises:
+            TransactionStateError: it is not open.
+            SpillableError: it could not be committed; roll it back.
+        """
+        self._require(State.OPEN, "commit")
+        self._commit()
+        self.state = State.COMPLETED
+
+    def rollback(self) -> None:
+        """Undo all of it.
+
+        Raises:
+            TransactionStateError: it is not open.
+        """
+        self._require(State.OPEN, "rollback")
+        self.state = State.COMPLETED
+        self._rollback()
+
+    def close(self) -> None:
+        """End the transaction's life; a new one may be closed too.
+
+        Raises:
+            TransactionStateError: it is open; commit or roll back first.
+        """
+        if self.state is State.OPEN:
+            raise TransactionStateError("close() of an open transaction; commit or roll back first")
+        self.state = State.CLOSED
+
+    def _commit(self) -> None:
+        raise TypeError(f"{type(self).__name__} can't commit")
+
+    def _rollback(self) -> None:
+        raise TypeError(f"{type(self).__name__} can't roll back")
+
+    def __enter__(self) -> Self:
+        if self.state is State.NEW:
+            self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self.state is State.OPEN and kind is None:
+                self.commit()
+        finally:
+            if self.state is State.OPEN:
+                self.rollback()
+            self.close()
+
+
+class PutTransaction(Transaction):
+    """Puts events, all or none. Made by `Channel.put_transaction`.
+
+    Args:
+        engine: the channel.
+        schema: the channel's schema.
+        typed: whether events are mappings of a typed channel rather than `Event`.
+    """
+
+    def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
+        super().__init__(engine)
+        self._schema = schema
+        self._schema_id = schema_id
+        self._typed = typed
+        self._options = engine.state.options
+        self._events: list[Any] = []
+        self._events_bytes = 0
+        self._frames: list[Frame] = []
+        self._frames_bytes = 0
+        self._segment: SegmentWriter | None = None
+        self.count = 0
+
+    def put(self, event: Event | Mapping[str, Any]) -> None:
+        """Put one event: an `Event`, or in a typed channel a mapping of column to value.
+
+        Raises:
+            TransactionStateError: the transaction is not open.
+            TransactionCapacityError: it is full.
+            SchemaError: the event does not fit the channel.
+        """
+        self.put_many((event,))
+
+    def put_many(self, events: Iterable[Event | Mapping[str, Any]]) -> None:
+        """Put events in order; all of them or, when this raises, none. Raises what `put` raises."""
+        self._require(State.OPEN, "put")
+        added = list(events)
+        self._admit(len(added))
+        for start in range(0, len(added), _BUFFERED_EVENTS):
+            self._check(added[start : start + _BUFFERED_EVENTS])
+        for event in added:
+            self._events.append(event)
+            self._events_bytes += len(event.body) if isinstance(event, Event) else 64
+            if len(self._events) >= _BUFFERED_EVENTS or self._events_bytes >= _BUFFERED_BYTES:
+                self._flush_events()
+        self.count += len(added)
+
+    def put_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Put the rows of an Arrow batch or table, in order, without a copy beyond the write.
+
+        Raises what `put` raises.
+        """
+        self._require(State.OPEN, "put_batch")
+        batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
+        fitted = [fit_batch(b, self._schema) for b in batches]
+        self._admit(batch.num_rows)
+        self._flush_events()
+        for b in fitted:
+            self._add(b)
+        self.count += batch.num_rows
+
+    def take(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a put transaction does not take.
+
+        Raises:
+            TransactionStateError: always.
+        """
+        raise TransactionStateError("a put transaction can't take; puts and takes never mix")
+
+    take_many = take_batch = take
+
+    def _check(self, events: Sequence[Any]) -> None:
+        """Refuse what will not fit before anything of it is kept."""
+        if self._typed:
+            batch_from_rows(events, self._schema)
+        else:
+            check_events(events)
+
+    def _admit(self, count: int) -> None:
+        capacity = self._options["transaction_capacity"]
+        if self.count + count > capacity:
+            raise TransactionCapacityError(
+                f"the transaction would hold {self.count + count:,} events, transactionCapacity is {capacity:,}; "
+                "commit more often, or raise it"
+            )
+
+    def _flush_events(self) -> None:
+        events, self._events, self._events_bytes = self._events, [], 0
+        if events:
+            self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        frames = list(encode_batch(batch, self._schema_id, self._options["compression"]))
+        self._frames += frames
+        self._frames_bytes += total_size(frames)
+        if self._frames_bytes > self._options["max_inline_bytes"]:
+            self._stage()
+
+    def _stage(self) -> None:
+        """Move what is buffered to a segment file, so that memory stays bounded."""
+        if self._segment is None:
+            self._segment = SegmentWriter(self._engine.fs, self._engine.layout)
+        self._segment.write(self._frames)
+        self._frames, self._frames_bytes = [], 0
+
+    def _commit(self) -> None:
+        self._flush_events()
+        if self.count == 0:
+            return
+        segments = []
+        if self._segment is not None:
+            if self._frames:
+                self._stage()
+            segments.append(self._segment.finish())
+        self.committed = self._engine.commit(Put(self._frames, segments), self._options["keep_alive"])
+        if self._segment is not None:
+            self._segment.close()
+        self._engine.checkpoint_if_due()
+
+    def _rollback(self) -> None:
+        self._events, self._frames = [], []
+        if self._segment is not None:
+            self._segment.discard()
+
+
+class TakeTransaction(Transaction):
+    """Takes events, all or none. Made by `Channel.take_transaction`.
+
+    Args:
+        engine: the channel.
+        consumer: called once, at the first take, for the owner of the group.
+        typed: whether events are dictionaries of a typed channel rather than `Event`.
+    """
+
+    def __init__(self, engine: Engine, consumer: Any, typed: bool) -> None:
+        super().__init__(engine)
+        self._open_consumer = consumer
+        self._consumer: Consumer | None = None
+        self._typed = typed
+        self._ranges: list[Range] = []
+        self.count = 0
+
+    def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
+        """Take the next event.
+
+        Args:
+            timeout_seconds: how long to wait for one; ``overflowTimeout`` by default.
+
+        Returns:
+            An `Event`, in a typed channel a dictionary, or None when the channel stayed empty.
+
+        Raises:
+            TransactionStateError: the transaction is not open.
+            TransactionCapacityError: it is full.
+            GroupOwnedError: another live consumer owns the group.
+            CorruptionError: the event can't be read.
+        """
+        self._require(State.OPEN, "take")
+        if timeout_seconds is None:
+            timeout_seconds = self._engine.state.options["overflow_timeout"]
+        found = self._take(1, timeout_seconds)
+        return self._objects(found)[0] if found else None
+
+    def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
+        """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
+        self._require(State.OPEN, "take_many")
+        return self._objects(self._take(limit, timeout_seconds))
+
+    def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
+        """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
+
+        The table has the channel's columns and ``write_order_id``.
+        """
+        self._require(State.OPEN, "take_batch")
+        found = self._take(limit, timeout_seconds)
+        if not found:
+            return None
+        schema = self._engine.schemas()[-1]
+        ids = pa.chunked_array([id_column(b) for b in found])
+        table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
+        return table.append_column(ID_COLUMN, ids)
+
+    def put(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a take transaction does not put.
+
+        Raises:
+            TransactionStateError: always.
+        """
+        raise TransactionStateError("a take transaction can't put; puts and takes never mix")
+
+    put_many = put_batch = put
+
+    def _take(self, limit: int, timeout_seconds: float) -> list[ReadBatch]:
+        if limit < 1:
+            raise ValueError(f"a take needs a limit of at least 1, not {limit}")
+        capacity = self._engine.state.options["transaction_capacity"] - self.count
+        if capacity <= 0:
+            raise TransactionCapacityError(
+                f"the transaction has taken {self.count:,} events, which is transactionCapacity; commit it first"
+            )
+        if self._consumer is None:
+            self._consumer = self._open_consumer()
+        consumer = self._consumer
+        deadline = time.monotonic() + timeout_seconds
+        ranges = consumer.claim(min(limit, capacity))
+        while not ranges and (left := deadline - time.monotonic()) > 0:
+            self._engine.wait_for(lambda _: consumer.available(), left)
+            ranges = consumer.claim(min(limit, capacity))
+        try:
+            found = list(consumer.read(ranges))
+        except BaseException:
+            consumer.release(ranges)
+            raise
+        self._ranges += ranges
+        self.count += sum(b - a + 1 for a, b in ranges)
+        return found
+
+    def _objects(self, found: Iterable[ReadBatch]) -> list[Any]:
+        if not self._typed:
+            return [e for read in found for e in events_from_batch(read)]
+        schema = self._engine.schemas()[-1]
+        return [row for r in found for row in rows_from_batch(r._replace(batch=fit_batch(r.batch, schema)))]
+
+    def _commit(self) -> None:
+        if self._ranges and self._consumer:
+            tx = self._consumer.commit(self._ranges)
+            self.committed = Committed(tx, self._ranges[0][0], self._ranges[-1][1])
+            self._engine.checkpoint_if_due()
+
+    def _rollback(self) -> None:
+        if self._consumer:
+            self._consumer.release(self._ranges)

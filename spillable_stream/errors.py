@@ -1,0 +1,166 @@
+"""The exceptions of this package, one tree.
+
+::
+
+    SpillableError
+    ├── ChannelError                      a channel as a whole
+    │   ├── NotAChannelError              the path holds something else, or nothing
+    │   ├── UnsupportedFormatError        written by a newer version of this package
+    │   ├── ChannelClosedError            used after close(), or after a failure that closed it
+    │   ├── ChannelFullError              a put did not fit within keepAlive
+    │   ├── DiskSpaceError                minimumRequiredSpace is reached
+    │   ├── LockTimeoutError              another process held the channel's lock too long
+    │   ├── LockUnsupportedError          the file system has no working locks
+    │   ├── ChannelBusyError              another live host has the channel open
+    │   └── GroupOwnedError               another live consumer owns the group
+    ├── StorageError                      the file system refused or failed a call
+    │   └── CommitOutcomeUnknownError     a sync failed and nothing could settle whether it counted
+    ├── CorruptionError                   bytes on disk are not what was written
+    │   └── DataLossError                 events that should be there are gone
+    ├── TransactionError                  a transaction as such
+    │   ├── TransactionStateError         a call in the wrong state, thread or process
+    │   ├── TransactionCapacityError      more events than transactionCapacity
+    │   └── EventTooLargeError            one event larger than a frame can be
+    ├── SchemaError                       columns that do not fit the channel
+    ├── OptionError                       an unknown option, or a value out of range
+    └── CheckpointMismatchError           a Spark checkpoint of another channel
+
+Every message says what happened, to what, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ChannelBusyError",
+    "ChannelClosedError",
+    "ChannelError",
+    "ChannelFullError",
+    "CheckpointMismatchError",
+    "CommitOutcomeUnknownError",
+    "CorruptionError",
+    "DataLossError",
+    "DiskSpaceError",
+    "EventTooLargeError",
+    "GroupOwnedError",
+    "LockTimeoutError",
+    "LockUnsupportedError",
+    "NotAChannelError",
+    "OptionError",
+    "SchemaError",
+    "SpillableError",
+    "StorageError",
+    "TornTailWarning",
+    "TransactionCapacityError",
+    "TransactionError",
+    "TransactionStateError",
+    "UnsupportedFormatError",
+]
+
+
+class SpillableError(Exception):
+    """The base of every exception that this package raises on purpose."""
+
+
+class ChannelError(SpillableError):
+    """The channel as a whole can't do what was asked."""
+
+
+class NotAChannelError(ChannelError):
+    """The path holds no channel, and none was to be created."""
+
+
+class UnsupportedFormatError(ChannelError):
+    """The channel was written by a newer version of this package."""
+
+
+class ChannelClosedError(ChannelError):
+    """The channel was closed, or a storage failure closed it."""
+
+
+class ChannelFullError(ChannelError):
+    """A put did not fit into the channel within ``keepAlive``."""
+
+
+class DiskSpaceError(ChannelError):
+    """The file system has less free space than ``minimumRequiredSpace``."""
+
+
+class LockTimeoutError(ChannelError):
+    """Another process held the channel's lock for too long; the message names it."""
+
+
+class LockUnsupportedError(ChannelError):
+    """The file system does not lock files, so that a channel on it would not be safe."""
+
+
+class ChannelBusyError(ChannelError):
+    """Another live host has the channel open."""
+
+
+class GroupOwnedError(ChannelError):
+    """Another live consumer owns the group; the message names its pid and host."""
+
+
+class StorageError(SpillableError):
+    """The file system refused or failed a call; the message names the path."""
+
+
+class CommitOutcomeUnknownError(StorageError):
+    """A sync failed and the failure could not be recorded, so that only the next open can tell."""
+
+
+class CorruptionError(SpillableError):
+    """Bytes on disk are not what was written.
+
+    Attributes:
+        path: the file.
+        offset: where in the file, in bytes, or None for the file as a whole.
+    """
+
+    def __init__(self, message: str, path: str = "", offset: int | None = None) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+    def __str__(self) -> str:
+        place = f" [{self.path}" + (f", offset {self.offset}]" if self.offset is not None else "]")
+        return self.args[0] + (place if self.path else "")
+
+    def __reduce__(self) -> tuple[type[CorruptionError], tuple[str, str, int | None]]:
+        return type(self), (self.args[0], self.path, self.offset)
+
+
+class DataLossError(CorruptionError):
+    """Events that should be in the channel are gone; the message names their IDs."""
+
+
+class TransactionError(SpillableError):
+    """A transaction can't do what was asked."""
+
+
+class TransactionStateError(TransactionError):
+    """A call that the transaction's state, thread or process does not allow."""
+
+
+class TransactionCapacityError(TransactionError):
+    """A transaction would hold more events than ``transactionCapacity``."""
+
+
+class EventTooLargeError(TransactionError):
+    """One event is larger than a frame of the log can be."""
+
+
+class SchemaError(SpillableError):
+    """Columns that do not fit the channel; the message shows both schemas."""
+
+
+class OptionError(SpillableError, ValueError):
+    """An unknown option, or a value outside its range."""
+
+
+class CheckpointMismatchError(SpillableError):
+    """A Spark checkpoint that belongs to another channel."""
+
+
+class TornTailWarning(UserWarning):
+    """Bytes after the last whole transaction were cut at open; none was acknowledged."""

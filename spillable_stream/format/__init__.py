@@ -1,0 +1,1 @@
+"""Pure bytes: frames, records, batches and the checkpoint image. No I/O and no clock."""

@@ -1,0 +1,171 @@
+"""Events as Arrow: the schema of event channels, and record batches to and from PUT payloads.
+
+A PUT payload is the encapsulated Arrow IPC message of one record batch, without its schema, which
+the channel's state holds once (`<https://arrow.apache.org/docs/format/Columnar.html>`_).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from spillable_stream.errors import EventTooLargeError, SchemaError
+from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
+
+__all__ = [
+    "EVENT_SCHEMA",
+    "decode_batch",
+    "decode_schema",
+    "encode_batch",
+    "encode_schema",
+    "fit_batch",
+    "merge_schemas",
+]
+
+EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
+
+# A frame is the unit of a read, so a large batch is cut where both sides stay cheap.
+_TARGET_FRAME_BYTES = 16 << 20
+_COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
+
+
+def encode_schema(schema: pa.Schema) -> bytes:
+    """Return the Arrow IPC message of a schema, its metadata included."""
+    return bytes(schema.serialize())
+
+
+def decode_schema(message: bytes) -> pa.Schema:
+    """Return the schema of an Arrow IPC schema message."""
+    return pa.ipc.read_schema(pa.py_buffer(message))
+
+
+def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> Iterator[Frame]:
+    """Yield the PUT frames of a record batch, cut into pieces of some 16 MiB.
+
+    Args:
+        batch: the events, in the channel's schema.
+        schema_id: the schema's number in the channel.
+        compression: "none", "lz4" or "zstd".
+
+    Raises:
+        EventTooLargeError: a single event is larger than a frame can be (1 GiB).
+    """
+    rows = batch.num_rows
+    if rows == 0:
+        return
+    if batch.nbytes > _TARGET_FRAME_BYTES and rows > 1:
+        step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
+        if step < rows:
+            for start in range(0, rows, step):
+                yield from encode_batch(batch.slice(start, step), schema_id, compression)
+            return
+    options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
+    payload = batch.serialize() if options is None else _serialize(batch, options)
+    if payload.size > MAX_PAYLOAD_BYTES:
+        if rows > 1:
+            yield from encode_batch(batch.slice(0, rows // 2), schema_id, compression)
+            yield from encode_batch(batch.slice(rows // 2), schema_id, compression)
+            return
+        raise EventTooLargeError(
+            f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
+        )
+    yield Frame.of(FrameType.PUT, payload, rows, schema_id)
+
+
+def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        start = sink.tell()
+        writer.write_batch(batch)
+        end = sink.tell()
+    return sink.getvalue().slice(start, end - start)
+
+
+def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the record batch of a PUT payload; its columns point into ``payload``."""
+    return pa.ipc.read_record_batch(payload, schema)
+
+
+def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
+    """Return ``current`` with the new columns of ``incoming``, which must be nullable.
+
+    Columns may come in another order and nullable ones may be missing.
+
+    Raises:
+        SchemaError: a column has another type, is new and not nullable, or is missing and not nullable.
+    """
+    merged = current
+    for field in incoming:
+        index = current.get_field_index(field.name)
+        if index < 0:
+            if not field.nullable:
+                raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
+            merged = merged.append(field)
+        elif not _same_type(current.field(index).type, field.type):
+            raise _mismatch(f"the column {field.name!r} has another type", current, incoming)
+    for field in current:
+        if incoming.get_field_index(field.name) < 0 and not field.nullable:
+            raise _mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
+    if len(set(incoming.names)) != len(incoming.names):
+        raise _mismatch("a column name occurs twice", current, incoming)
+    return merged
+
+
+def _same_type(a: pa.DataType, b: pa.DataType) -> bool:
+    """Tell whether two types hold the same values: zones, nullability and offset widths apart."""
+    if a.equals(b):
+        return True
+    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
+        return (a.tz is None) == (b.tz is None)
+    if pa.types.is_dictionary(b):
+        return _same_type(a, b.value_type)
+    wide = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+    if a in wide or b in wide:
+        return bool(wide.get(a, a).equals(wide.get(b, b)))
+    if pa.types.is_map(a) and pa.types.is_map(b):
+        return _same_type(a.key_type, b.key_type) and _same_type(a.item_type, b.item_type)
+    if _is_list(a) and _is_list(b):
+        return _same_type(a.value_type, b.value_type)
+    if pa.types.is_struct(a) and pa.types.is_struct(b):
+        return [f.name for f in a] == [f.name for f in b] and all(
+            _same_type(f.type, g.type) for f, g in zip(a, b, strict=True)
+        )
+    return False
+
+
+def _is_list(t: pa.DataType) -> bool:
+    return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
+
+
+def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with exactly the columns and types of ``schema``; missing columns are null.
+
+    Raises:
+        SchemaError: the values do not fit.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    arrays = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        try:
+            if index < 0:
+                column = pa.nulls(batch.num_rows, field.type)
+            else:
+                column = batch.column(index)
+                if not column.type.equals(field.type):
+                    column = column.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
+            raise _mismatch(f"the column {field.name!r} does not fit: {e}", schema, batch.schema) from e
+        if not field.nullable and column.null_count:
+            raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
+    def shown(schema: pa.Schema) -> str:
+        return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
+
+    return SchemaError(f"{why}. The channel has ({shown(current)}); the batch has ({shown(incoming)})")

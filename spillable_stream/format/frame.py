@@ -1,0 +1,174 @@
+"""Frames: the unit of every file of a channel.
+
+A frame is a header of 48 bytes and a payload, padded with zeros to a multiple of 8::
+
+     0      4        8    9    10     12      16            24            32     40       44      48
+    ┌──────┬────────┬────┬────┬──────┬───────┬─────────────┬─────────────┬──────┬────────┬────────┐
+    │magic │ length │type│flag│schema│ count │ transaction │ write-order │ time │ payload│ header │
+    │"SPL1"│        │    │ =0 │  ID  │       │     ID      │     ID      │  µs  │ CRC32C │ CRC32C │
+    └──────┴────────┴────┴────┴──────┴───────┴─────────────┴─────────────┴──────┴────────┴────────┘
+    │ payload: `length` bytes …                                                       │ 0–7 zeros │
+
+All integers are little-endian. The payload's checksum covers the payload; the header's covers the
+first 44 bytes (so the payload's checksum too) and starts from a *seed* that belongs to the file, so
+that bytes of one file can never pass for frames of another. Eight-byte alignment keeps a length
+from being torn, and gives Arrow aligned buffers.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+import google_crc32c
+import pyarrow as pa
+
+__all__ = [
+    "HEADER_SIZE_BYTES",
+    "MAGIC",
+    "MAX_PAYLOAD_BYTES",
+    "Frame",
+    "FrameHeader",
+    "FrameType",
+    "Payload",
+    "encode",
+    "file_seed",
+    "frame_size",
+    "parse_header",
+    "payload_matches",
+    "total_size",
+]
+
+Payload = bytes | pa.Buffer  # what google_crc32c and os.writev both take without a copy
+
+MAGIC = b"SPL1"
+_HEADER = struct.Struct("<4sIBBHIQQQI")
+_CRC = struct.Struct("<I")
+HEADER_SIZE_BYTES = 48
+assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
+
+# Bounds what a damaged length can make a reader allocate.
+MAX_PAYLOAD_BYTES = 1 << 30
+
+
+class FrameType(IntEnum):
+    """What a frame holds. 0 is never written, so that zeros describe themselves."""
+
+    FILE_HEADER = 1
+    PUT = 2
+    TAKE = 3
+    COMMIT = 4
+    ROLLBACK = 5
+    OPTIONS = 6
+    SCHEMA = 7
+    GROUP = 8
+    CHECKPOINT = 9
+    SEGMENT_HEADER = 10
+
+
+_TYPES = {int(t): t for t in FrameType}
+
+
+class FrameHeader(NamedTuple):
+    """The 48 bytes before a payload.
+
+    Args:
+        type: what the payload is.
+        length: the payload's size in bytes, without padding.
+        transaction_id: the transaction that the frame belongs to; 0 for none.
+        write_order_id: the ID of the first event; 0 where IDs are given by a COMMIT.
+        count: how many events the frame is about.
+        schema_id: which of the channel's schemas the payload has (PUT only).
+        time_us: when it was committed (in a segment: staged), in microseconds since 1970.
+        payload_crc: the payload's CRC32C.
+    """
+
+    type: FrameType
+    length: int
+    transaction_id: int
+    write_order_id: int
+    count: int
+    schema_id: int
+    time_us: int
+    payload_crc: int
+
+
+class Frame(NamedTuple):
+    """A frame that is about to be written; IDs are filled in under the channel's lock."""
+
+    type: FrameType
+    payload: Payload
+    payload_crc: int
+    count: int = 0
+    schema_id: int = 0
+
+    @classmethod
+    def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0) -> Frame:
+        """Return a frame with its payload's checksum computed."""
+        return cls(type, payload, google_crc32c.value(payload), count, schema_id)
+
+
+def file_seed(channel_uuid: str, name: str) -> int:
+    """Return the CRC seed of the file called ``name`` of a channel."""
+    return int(google_crc32c.value(f"{channel_uuid}/{name}".encode()))
+
+
+def frame_size(length: int) -> int:
+    """Return what a payload of ``length`` bytes takes in a file: header and padding included."""
+    return HEADER_SIZE_BYTES + (length + 7 & ~7)
+
+
+def encode(
+    frame: Frame, seed: int, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0
+) -> list[Payload]:
+    """Return the buffers of a frame, in file order, ready for a gathering write.
+
+    Args:
+        frame: the frame; its payload is not copied.
+        seed: the file's seed (`file_seed`).
+        transaction_id: the transaction's ID.
+        write_order_id: the ID of the frame's first event, or 0.
+        time_us: the time of the commit.
+    """
+    length = len(frame.payload)
+    ids = (transaction_id, write_order_id, time_us)
+    head = _HEADER.pack(MAGIC, length, frame.type, 0, frame.schema_id, frame.count, *ids, frame.payload_crc)
+    head += _CRC.pack(google_crc32c.extend(seed, head))
+    padding = -length & 7
+    if length <= 4096:  # one small buffer is cheaper to write than three
+        return [head + bytes(frame.payload) + b"\0" * padding]
+    buffers: list[Payload] = [head, frame.payload]
+    if padding:
+        buffers.append(b"\0" * padding)
+    return buffers
+
+
+def parse_header(buffer: bytes, offset: int, seed: int) -> FrameHeader | None:
+    """Return the header at ``offset`` of ``buffer``, or None where there is no valid one.
+
+    Args:
+        buffer: at least ``offset + 48`` bytes, else None is returned.
+        offset: where the header starts.
+        seed: the file's seed (`file_seed`).
+    """
+    if len(buffer) < offset + HEADER_SIZE_BYTES:
+        return None
+    magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
+    if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
+        return None
+    crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
+    if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
+        return None
+    return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
+
+
+def payload_matches(header: FrameHeader, payload: Payload) -> bool:
+    """Tell whether ``payload`` is what the header's checksum was made of."""
+    return len(payload) == header.length and int(google_crc32c.value(payload)) == header.payload_crc
+
+
+def total_size(frames: Iterable[Frame]) -> int:
+    """Return the size in bytes that the frames take in a file."""
+    return sum(frame_size(len(f.payload)) for f in frames)

@@ -1,0 +1,163 @@
+"""Records: what the payloads of the small frames say, as msgpack maps.
+
+==============  =========================================================================
+FILE_HEADER     ``{format, channel, file, previous: [file, end] | nil, state}``
+SEGMENT_HEADER  ``{format, channel, segment}``
+PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
+TAKE            ``{group, ranges: [[first, last], …]}``
+COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch]}``
+ROLLBACK        empty
+OPTIONS         ``{name: value, …}``, the changed ones
+SCHEMA          ``{id, schema}``, the Arrow IPC message of the schema
+GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to drop it
+==============  =========================================================================
+
+``start`` is the offset at which the append began that
+wrote the COMMIT: all bytes before it were synced before, which is how replay tells a torn tail
+from corruption. Nothing on disk is ever unpickled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.frame import Frame, FrameType
+
+__all__ = [
+    "FORMAT_VERSION",
+    "CommitRecord",
+    "FileHeader",
+    "SegmentRef",
+    "TakeRecord",
+    "pack",
+    "unpack",
+]
+
+FORMAT_VERSION = 1
+
+
+def pack(value: Any) -> bytes:
+    """Return ``value`` as msgpack."""
+    return bytes(msgpack.packb(value, use_bin_type=True))
+
+
+def unpack(payload: bytes) -> Any:
+    """Return the value of a msgpack payload whose checksum was right.
+
+    Raises:
+        CorruptionError: the payload is not msgpack.
+    """
+    try:
+        return msgpack.unpackb(payload, raw=False, strict_map_key=False)
+    except (ValueError, msgpack.UnpackException) as e:
+        raise CorruptionError(f"a record is not valid msgpack: {e}") from e
+
+
+@dataclass(frozen=True, slots=True)
+class FileHeader:
+    """The first frame of a data file.
+
+    Args:
+        channel: the channel's UUID.
+        file_id: the file's number.
+        previous: number and trusted end of the file before it, or None for the first.
+        state: the channel's small state at its start (positions, sinks, schemas, options).
+        format: the format version.
+    """
+
+    channel: str
+    file_id: int
+    previous: tuple[int, int] | None
+    state: dict[str, Any]
+    format: int = FORMAT_VERSION
+
+    def frame(self) -> Frame:
+        """Return the header as a frame."""
+        value = {
+            "format": self.format,
+            "channel": self.channel,
+            "file": self.file_id,
+            "previous": self.previous,
+            "state": self.state,
+        }
+        return Frame.of(FrameType.FILE_HEADER, pack(value))
+
+    @classmethod
+    def parse(cls, payload: bytes) -> FileHeader:
+        """Return the header that a FILE_HEADER payload holds."""
+        v = unpack(payload)
+        previous = tuple(v["previous"]) if v["previous"] else None
+        return cls(v["channel"], v["file"], previous, v["state"], v["format"])  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeRecord:
+    """Events that a group takes, as inclusive ranges of write-order IDs."""
+
+    group: str
+    ranges: list[tuple[int, int]]
+
+    def frame(self, count: int) -> Frame:
+        """Return the record as a frame about ``count`` events."""
+        return Frame.of(FrameType.TAKE, pack({"group": self.group, "ranges": self.ranges}), count)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> TakeRecord:
+        """Return the record that a TAKE payload holds."""
+        v = unpack(payload)
+        return cls(v["group"], [(a, b) for a, b in v["ranges"]])
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRef:
+    """A staged segment file that a COMMIT adopts.
+
+    Args:
+        name: the file's name in the data directories.
+        end: how many bytes of it count.
+        count: how many events it holds.
+        payload_bytes: the size of its events' payloads.
+    """
+
+    name: str
+    end: int
+    count: int
+    payload_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The end of a transaction.
+
+    Args:
+        kind: "put", "take" or "control" (options, schema, groups).
+        start: the offset at which the append began that this record is part of.
+        segments: staged segments whose events come first, in order.
+        sink: query ID and batch ID that a sink's batch is remembered by.
+    """
+
+    kind: str
+    start: int
+    segments: list[SegmentRef] = field(default_factory=list)
+    sink: tuple[str, int] | None = None
+
+    def frame(self, count: int) -> Frame:
+        """Return the record as a frame about ``count`` events."""
+        value: dict[str, Any] = {"kind": self.kind, "start": self.start}
+        if self.segments:
+            value["segments"] = [[s.name, s.end, s.count, s.payload_bytes] for s in self.segments]
+        if self.sink:
+            value["sink"] = self.sink
+        return Frame.of(FrameType.COMMIT, pack(value), count)
+
+    @classmethod
+    def parse(cls, payload: bytes) -> CommitRecord:
+        """Return the record that a COMMIT payload holds."""
+        v = unpack(payload)
+        segments = [SegmentRef(*s) for s in v.get("segments", ())]
+        sink = v.get("sink")
+        return cls(v["kind"], v["start"], segments, (sink[0], sink[1]) if sink else None)

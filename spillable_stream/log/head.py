@@ -1,0 +1,142 @@
+"""The head: one small memory-mapped page that says how far the log may be trusted.
+
+Two slots, written in turn, so that a writer killed in the middle leaves the other one whole::
+
+     0        8                24       32       40       48       56    60    64
+    ┌────────┬────────────────┬────────┬────────┬────────┬────────┬─────┬─────┬─────┐
+    │sequence│ boot ID        │ file ID│ end    │ last ID│checkpt.│state│ pid │CRC32│   slot 0
+    └────────┴────────────────┴────────┴────────┴────────┴────────┴─────┴─────┴─────┘
+    the same again at 128                                                           slot 1
+    host name, UTF-8, 256 bytes from 256
+
+Readers trust only what the head publishes, so they never see what a crash could take back. It is
+a cache: after a reboot or when damaged it is rebuilt from the log.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import struct
+import uuid
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["Head", "HeadState", "Published", "boot_id"]
+
+_SLOT = struct.Struct("<Q16sQQQQII")
+_CRC = struct.Struct("<I")
+_SLOT_OFFSETS = (0, 128)
+_HOST_OFFSET = 256
+_HOST_SIZE = 256
+HEAD_SIZE_BYTES = 512
+
+
+class HeadState(IntEnum):
+    """Whether anything may lie behind the published end."""
+
+    CLEAN = 0
+    APPENDING = 1  # cut what lies behind
+    SYNC_FAILED = 2  # never append to this file again
+
+
+class Published(NamedTuple):
+    """What the head says.
+
+    Args:
+        file_id: the data file that is written now.
+        end: the offset up to which it is committed and synced.
+        last_id: the last write-order ID.
+        checkpoint_time: when the last checkpoint was made, in seconds since 1970.
+        state: whether anything may lie behind the end.
+        pid: who wrote this.
+    """
+
+    file_id: int
+    end: int
+    last_id: int
+    checkpoint_time: int = 0
+    state: HeadState = HeadState.CLEAN
+    pid: int = 0
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """Return the 16 bytes that name this boot of this machine."""
+    try:
+        return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
+    except (OSError, ValueError):  # not Linux: the node's address, so that a reboot is not noticed
+        return uuid.UUID(int=uuid.getnode()).bytes
+
+
+class Head:
+    """The mapped head file.
+
+    Args:
+        fs: the file system.
+        path: the head file, made if it is missing.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._file = fs.open(path, create=True)
+        if self._file.size() < HEAD_SIZE_BYTES:
+            self._file.truncate(HEAD_SIZE_BYTES)
+        self._map = self._file.map(HEAD_SIZE_BYTES)
+        self._boot = boot_id()
+
+    def read(self) -> Published | None:
+        """Return what the head publishes, or None if it is damaged or of another boot."""
+        found = self._newest()
+        return found[2] if found and found[1] == self._boot else None
+
+    def read_any_boot(self) -> Published | None:
+        """Return what the head published, even before a reboot: a lower bound of what was synced."""
+        found = self._newest()
+        return found[2] if found else None
+
+    def _newest(self) -> tuple[int, bytes, Published] | None:
+        best: tuple[int, bytes, Published] | None = None
+        for offset in _SLOT_OFFSETS:
+            raw = self._map[offset : offset + _SLOT.size + _CRC.size]
+            if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
+                continue
+            sequence, boot, file_id, end, last_id, checkpoint, state, pid = _SLOT.unpack_from(raw)
+            if sequence and (best is None or sequence > best[0]):
+                best = (sequence, boot, Published(file_id, end, last_id, checkpoint, HeadState(state), pid))
+        return best
+
+    def write(self, published: Published) -> None:
+        """Publish; the caller holds the channel's lock."""
+        newest = self._newest()
+        sequence = newest[0] + 1 if newest else 1
+        raw = _SLOT.pack(
+            sequence,
+            self._boot,
+            published.file_id,
+            published.end,
+            published.last_id,
+            published.checkpoint_time,
+            published.state,
+            os.getpid(),
+        )
+        offset = _SLOT_OFFSETS[sequence % 2]
+        self._map[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(google_crc32c.value(raw))
+
+    def host(self) -> str:
+        """Return the name of the host that last opened the channel first."""
+        return self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
+
+    def write_host(self) -> None:
+        """Leave this host's name."""
+        name = os.uname().nodename.encode()[:_HOST_SIZE]
+        self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE] = name.ljust(_HOST_SIZE, b"\0")
+
+    def close(self) -> None:
+        """Unmap and close."""
+        self._map.close()
+        self._file.close()

@@ -1,0 +1,161 @@
+"""Where the files of a channel are, and what the channel is: its identity file.
+
+::
+
+    DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
+    DIR/lock, DIR/open.lock     kernel locks: one committer at a time; one host at a time
+    DIR/head                    the published end of the log (`spillable_stream.log.head`)
+    DIR/groups/NAME.lock        kernel lock of a group's owner
+    DIR/data/log-000001 …       data files
+    DIR/data/segment.OWNER.BATCH.UUID   staged segments
+    DIR/checkpoint/checkpoint-000000000001 …
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.format.record import FORMAT_VERSION
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["Layout", "log_name"]
+
+_LOG_NAME = re.compile(r"log-(\d{6,})\Z")
+_IDENTITY = "channel.json"
+
+
+def log_name(file_id: int) -> str:
+    """Return the name of the data file with this number."""
+    return f"log-{file_id:06d}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A channel's identity and directories.
+
+    Args:
+        path: the channel's directory.
+        channel: its UUID.
+        data_dirs: where data files and segments are; a file goes to number % count.
+        checkpoint_dir: where checkpoints are.
+        backup_checkpoint_dir: a second place for every checkpoint, or None.
+    """
+
+    path: Path
+    channel: str
+    data_dirs: tuple[Path, ...]
+    checkpoint_dir: Path
+    backup_checkpoint_dir: Path | None
+
+    @property
+    def head(self) -> Path:
+        """The head file."""
+        return self.path / "head"
+
+    @property
+    def lock(self) -> Path:
+        """The committers' lock file."""
+        return self.path / "lock"
+
+    @property
+    def open_lock(self) -> Path:
+        """The lock file that every open handle shares."""
+        return self.path / "open.lock"
+
+    def group_lock(self, group: str) -> Path:
+        """The lock file of a group's owner."""
+        return self.path / "groups" / f"{group}.lock"
+
+    def log_file(self, file_id: int) -> Path:
+        """The path of a data file."""
+        return self.data_dirs[file_id % len(self.data_dirs)] / log_name(file_id)
+
+    def log_files(self, fs: FileSystem) -> list[int]:
+        """Return the numbers of all data files, ascending."""
+        found = (_LOG_NAME.match(name) for directory in self.data_dirs for name in fs.list(directory))
+        return sorted(int(m[1]) for m in found if m)
+
+    def segment_file(self, name: str) -> Path:
+        """The path of a segment; its directory follows from its name."""
+        return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
+
+    def segments(self, fs: FileSystem) -> list[str]:
+        """Return the names of all segments, adopted or staged."""
+        return [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
+
+    @classmethod
+    def exists(cls, fs: FileSystem, path: Path) -> bool:
+        """Tell whether the directory holds a channel."""
+        return fs.exists(path / _IDENTITY)
+
+    @classmethod
+    def plan(cls, path: Path, options: Mapping[str, Any]) -> Layout:
+        """Return the layout that a new channel with these options has; nothing is written."""
+        data = tuple(Path(d).absolute() for d in options.get("data_dirs") or ()) or (path / "data",)
+        checkpoint = options.get("checkpoint_dir")
+        backup = options.get("backup_checkpoint_dir")
+        return cls(
+            path,
+            str(uuid.uuid4()),
+            data,
+            Path(checkpoint).absolute() if checkpoint else path / "checkpoint",
+            Path(backup).absolute() if backup else None,
+        )
+
+    def make_directories(self, fs: FileSystem) -> None:
+        """Make every directory of the channel."""
+        directories = [self.path, self.path / "groups", *self.data_dirs, self.checkpoint_dir]
+        for directory in directories + ([self.backup_checkpoint_dir] if self.backup_checkpoint_dir else []):
+            fs.make_directory(directory)
+
+    def write(self, fs: FileSystem) -> None:
+        """Write the identity file; from then on the directory is a channel."""
+        value = {
+            "format": FORMAT_VERSION,
+            "channel": self.channel,
+            "dataDirs": [self._relative(d) for d in self.data_dirs],
+            "checkpointDir": self._relative(self.checkpoint_dir),
+            "backupCheckpointDir": self._relative(self.backup_checkpoint_dir) if self.backup_checkpoint_dir else None,
+        }
+        fs.write_atomically(self.path / _IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+
+    def _relative(self, path: Path) -> str:
+        """Return a path inside the channel relative to it, so that the directory can be moved."""
+        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
+
+    @classmethod
+    def read(cls, fs: FileSystem, path: Path) -> Layout:
+        """Return the layout of an existing channel.
+
+        Raises:
+            NotAChannelError: the directory holds none.
+            UnsupportedFormatError: a newer version wrote it.
+            CorruptionError: the identity file can't be read.
+        """
+        file = path / _IDENTITY
+        try:
+            value = json.loads(fs.read_file(file))
+            version = int(value["format"])
+            if version <= FORMAT_VERSION:
+                return cls(
+                    path,
+                    value["channel"],
+                    tuple(path / d for d in value["dataDirs"]),
+                    path / value["checkpointDir"],
+                    path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
+                )
+        except FileNotFoundError:
+            what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
+            raise NotAChannelError(f"{path} is not a channel: it {what}") from None
+        except (ValueError, KeyError, TypeError) as e:
+            raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
+        raise UnsupportedFormatError(
+            f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
+        )

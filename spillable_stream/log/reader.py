@@ -1,0 +1,203 @@
+"""Reading events: from extents of the log to record batches, every payload checked.
+
+Files are read with large positioned reads rather than mapped: a disk error is then an exception and
+not a signal that kills the process, and one copy at memory speed costs less than the checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.batch import decode_batch
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    FrameHeader,
+    FrameType,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["EventReader", "Extent", "ReadBatch"]
+
+_FIRST_WINDOW_BYTES = 64 << 10
+_LARGEST_WINDOW_BYTES = 4 << 20
+
+
+class Extent(NamedTuple):
+    """Where a run of events is.
+
+    Args:
+        file: a data file's number, or a segment's name.
+        offset: where the first frame to look at starts.
+        first_id: the first event wanted.
+        last_id: the last event wanted.
+        base_id: what to add to the frames' IDs: 0 in data files, the first event's ID for segments.
+        transaction_id: for segments, the transaction that adopted it.
+        time_us: for segments, when it was adopted.
+    """
+
+    file: int | str
+    offset: int
+    first_id: int
+    last_id: int
+    base_id: int = 0
+    transaction_id: int = 0
+    time_us: int = 0
+
+
+class ReadBatch(NamedTuple):
+    """Events of one transaction that lie together.
+
+    Args:
+        first_id: the write-order ID of the first; the others follow without gaps.
+        transaction_id: their transaction.
+        time_us: when it was committed.
+        schema_id: the schema of ``batch``.
+        batch: the events.
+    """
+
+    first_id: int
+    transaction_id: int
+    time_us: int
+    schema_id: int
+    batch: pa.RecordBatch
+
+    @property
+    def last_id(self) -> int:
+        """The write-order ID of the last."""
+        return self.first_id + int(self.batch.num_rows) - 1
+
+    def clip(self, first_id: int, last_id: int) -> ReadBatch:
+        """Return the events from ``first_id`` to ``last_id``, without a copy."""
+        if first_id == self.first_id and last_id >= self.last_id:
+            return self
+        rows = min(last_id, self.last_id) - first_id + 1
+        return self._replace(first_id=first_id, batch=self.batch.slice(first_id - self.first_id, rows))
+
+
+class EventReader:
+    """Reads extents.
+
+    Args:
+        fs: the file system.
+        layout: where the files are.
+        schema_of: returns the channel's schema with a number.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, schema_of: Callable[[int], pa.Schema]) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._schema_of = schema_of
+        self._open: tuple[int | str, File] | None = None
+        self._last: tuple[int | str, int, ReadBatch] | None = None  # file, end of frame, its events
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            DataLossError: the file is gone.
+            CorruptionError: a frame is damaged; names the first event that can't be read.
+        """
+        expected = extent.first_id
+        offset = extent.offset
+        if self._last is not None and self._last[0] == extent.file:
+            whole = self._last[2]
+            if whole.first_id <= expected <= whole.last_id:
+                yield (part := whole.clip(expected, extent.last_id))
+                expected = part.last_id + 1
+            if expected > whole.last_id:
+                offset = max(offset, self._last[1])
+        if expected > extent.last_id:
+            return
+        for whole in self._batches(extent, offset, expected):
+            if whole.first_id > expected:
+                break
+            yield (part := whole.clip(expected, extent.last_id))
+            expected = part.last_id + 1
+            if expected > extent.last_id:
+                return
+        raise CorruptionError(
+            f"event {expected} is not where the channel's state says", str(self._path(extent.file)), offset
+        )
+
+    def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
+        """Yield the events of whole frames from the one that holds ``first_id`` on."""
+        name = log_name(extent.file) if isinstance(extent.file, int) else extent.file
+        for header, payload, end in self._frames(extent, offset, first_id, file_seed(self._layout.channel, name)):
+            batch = decode_batch(payload, self._schema_of(header.schema_id))
+            if batch.num_rows != header.count:
+                raise self._damaged(extent, end)
+            transaction_id = extent.transaction_id or header.transaction_id
+            time_us = extent.time_us or header.time_us
+            first = header.write_order_id + extent.base_id
+            whole = ReadBatch(first, transaction_id, time_us, header.schema_id, batch)
+            self._last = (extent.file, end, whole)
+            yield whole
+
+    def _frames(
+        self, extent: Extent, offset: int, first_id: int, seed: int
+    ) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+        """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
+        file = self._file(extent)
+        base, window, size = 0, b"", _FIRST_WINDOW_BYTES
+        buffer = pa.py_buffer(window)
+        while True:
+            at = offset - base
+            if at < 0 or at + HEADER_SIZE_BYTES > len(window):
+                window, base, at = file.read(offset, size), offset, 0
+                buffer, size = pa.py_buffer(window), min(size * 2, _LARGEST_WINDOW_BYTES)
+            header = parse_header(window, at, seed)
+            if header is None:
+                raise self._damaged(extent, offset)
+            start = at + HEADER_SIZE_BYTES
+            end = offset + frame_size(header.length)
+            if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
+                if start + header.length > len(window):
+                    window = file.read(offset, max(frame_size(header.length), size))
+                    base, start, buffer = offset, HEADER_SIZE_BYTES, pa.py_buffer(window)
+                payload = buffer.slice(start, header.length)
+                if not payload_matches(header, payload):
+                    raise self._damaged(extent, offset)
+                yield header, payload, end
+            offset = end
+
+    def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
+        return CorruptionError(
+            f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
+            str(self._path(extent.file)),
+            offset,
+        )
+
+    def _path(self, file: int | str) -> object:
+        return self._layout.log_file(file) if isinstance(file, int) else self._layout.segment_file(file)
+
+    def _file(self, extent: Extent) -> File:
+        if self._open is None or self._open[0] != extent.file:
+            path = (
+                self._layout.log_file(extent.file)
+                if isinstance(extent.file, int)
+                else self._layout.segment_file(extent.file)
+            )
+            try:
+                self._open = (extent.file, self._fs.open(path, readonly=True))
+            except FileNotFoundError as e:
+                raise DataLossError(
+                    f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the file "
+                    "was removed",
+                    str(path),
+                ) from e
+        return self._open[1]
+
+    def close(self) -> None:
+        """Close the file that was read last."""
+        if self._open:
+            self._open[1].close()
+            self._open = None

@@ -1,0 +1,197 @@
+"""Replay after a reboot, or with a damaged head: find the end of the log, cut a torn tail.
+
+Every COMMIT says at which offset its append began; all before that offset was synced first. So a
+file's last append is the only one that a power cut can have torn, and a frame that is not whole
+is a torn tail if and only if nothing after it, nor the head, nor a checkpoint, proves that its
+bytes had been synced.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+from spillable_stream.errors import CorruptionError, TornTailWarning
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import CommitRecord, FileHeader
+from spillable_stream.log.head import Published
+from spillable_stream.log.layout import log_name
+from spillable_stream.log.scan import Scanned, Scanner, find_frame
+from spillable_stream.log.wal import Position, WriteAheadLog
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["Recovered", "oldest_file", "recover"]
+
+_log = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    """What a recovery found.
+
+    Args:
+        end: the end of the last whole transaction.
+        torn_bytes: how many bytes after it were cut.
+    """
+
+    end: Position
+    torn_bytes: int
+
+
+def oldest_file(fs: FileSystem, wal: WriteAheadLog) -> tuple[int, FileHeader]:
+    """Return the first data file from which an unbroken chain leads to the last, and its header.
+
+    Files before a break in the chain are left-overs of a deletion.
+
+    Raises:
+        CorruptionError: there is no data file, or the last one has no valid header.
+    """
+    files = wal.layout.log_files(fs)
+    if not files:
+        raise CorruptionError("the channel has no data files", str(wal.layout.path))
+    oldest = files[-1]
+    header = wal.read_file_header(oldest)
+    if header is None:
+        raise CorruptionError(f"the header of {log_name(oldest)} is damaged", str(wal.layout.log_file(oldest)), 0)
+    for file_id in reversed(files[:-1]):
+        if header.previous is None or header.previous[0] != file_id:
+            break
+        earlier = wal.read_file_header(file_id)
+        if earlier is None:
+            raise CorruptionError(f"the header of {log_name(file_id)} is damaged", str(wal.layout.log_file(file_id)), 0)
+        oldest, header = file_id, earlier
+    return oldest, header
+
+
+def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog) -> None:
+    """Remove a newest data file whose header was never whole: a roll that a crash cut short.
+
+    Raises:
+        CorruptionError: the file holds commits, so that its header was whole once.
+    """
+    files = wal.layout.log_files(fs)
+    if not files or wal.read_file_header(files[-1]) is not None:
+        return
+    path = wal.layout.log_file(files[-1])
+    file = fs.open(path, readonly=True)
+    try:
+        for found in find_frame(file, wal.seed(files[-1]), 0, FrameType.COMMIT):
+            raise CorruptionError(
+                f"the header of {path.name} is damaged and a commit follows at offset {found.offset}", str(path), 0
+            )
+    finally:
+        file.close()
+    _log.warning("removing %s: it was being made when the host stopped", path)
+    fs.remove(path)
+    fs.sync_directory(path.parent)
+
+
+def recover(
+    fs: FileSystem,
+    wal: WriteAheadLog,
+    start: Position,
+    last_id: Callable[[], int],
+    apply: Callable[[int, Scanned], None],
+) -> Recovered:
+    """Replay from ``start`` to the end of the last whole transaction, cut the rest, publish the end.
+
+    Args:
+        fs: the file system.
+        wal: the log, whose lock is held.
+        start: the end of a checkpoint, or the start of the oldest file.
+        last_id: the state's last write-order ID, asked when all is applied.
+        apply: called with (file number, frame) in order.
+
+    Raises:
+        CorruptionError: bytes that had been synced are damaged.
+    """
+    last = wal.layout.log_files(fs)[-1]
+    if start.file_id > last:
+        raise CorruptionError(f"{log_name(start.file_id)} is missing, which a checkpoint needs", str(wal.layout.path))
+    offset = start.offset
+    if start.file_id < last:
+        # The last file's header names the end of the one before it, and so on: all of that was synced.
+        for file_id, found in wal.records(start, Position(last, 0)):
+            apply(file_id, found)
+        offset = 0
+    path = wal.layout.log_file(last)
+    known = wal.head.read_any_boot()
+    floor = max(offset, known.end if known and known.file_id == last else 0)
+    file = fs.open(path)
+    try:
+        end, torn = _recover_last(file, wal.seed(last), offset, floor, lambda found: apply(last, found))
+        if torn:
+            message = f"cut {torn} bytes after offset {end} of {path}: a transaction that was never acknowledged"
+            _log.warning(message)
+            warnings.warn(TornTailWarning(message), stacklevel=2)
+        file.truncate(end)
+        file.sync()
+    finally:
+        file.close()
+    wal.head.write_host()
+    wal.head.write(Published(last, end, last_id()))
+    return Recovered(Position(last, end), torn)
+
+
+def _recover_last(
+    file: File, seed: int, start: int, floor: int, apply: Callable[[Scanned], None]
+) -> tuple[int, int]:
+    """Apply the whole transactions of the file that was written last.
+
+    Returns:
+        The end of the last whole transaction, and how many non-zero bytes come after it.
+    """
+    if file.size() < floor:
+        raise CorruptionError(f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor)
+    synced, end = floor, start
+    frames: list[Scanned] = []
+    scanner = Scanner(file, seed, start)
+    for found in scanner:
+        frames.append(found)
+        if found.header.type == FrameType.COMMIT:
+            synced = max(synced, CommitRecord.parse(found.payload or b"").start)
+    stopped = _first_damaged(file, seed, frames, synced, scanner.offset)
+    for found in frames:
+        if found.end <= stopped and found.header.type in (FrameType.COMMIT, FrameType.ROLLBACK, FrameType.FILE_HEADER):
+            end = found.end
+    proof = _proof_of_sync(file, seed, stopped, synced)
+    if proof is not None:
+        raise CorruptionError(f"a committed frame is damaged: {proof}", str(file.path), stopped)
+    for found in frames:
+        if found.end <= end:
+            apply(found)
+    return end, _written_bytes(file, end)
+
+
+def _first_damaged(file: File, seed: int, frames: list[Scanned], synced: int, stopped: int) -> int:
+    """Check the payloads of what may not have been synced and return where the whole frames end."""
+    unsure = [f.offset for f in frames if f.offset >= synced]
+    if not unsure:
+        return stopped
+    checker = Scanner(file, seed, unsure[0], stopped, verify_from=unsure[0])
+    for _ in checker:
+        pass
+    return checker.offset
+
+
+def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | None:
+    """Return why the bytes at ``damaged`` must have been synced once, or None if nothing says so."""
+    if damaged < synced:
+        return f"everything up to offset {synced} had been synced"
+    for found in find_frame(file, seed, damaged, FrameType.COMMIT):
+        start = CommitRecord.parse(found.payload or b"").start
+        if start > damaged:
+            return f"the commit at offset {found.offset} was written after everything up to {start} had been synced"
+    return None
+
+
+def _written_bytes(file: File, start: int) -> int:
+    """Return how many bytes from ``start`` on lead up to the last that is not zero."""
+    size, last, step = file.size(), start, 1 << 20
+    for base in range(start, size, step):
+        chunk = file.read(base, step)
+        kept = chunk.rstrip(b"\0")
+        if kept:
+            last = base + len(kept)
+    return last - start

@@ -1,0 +1,102 @@
+"""Walking the frames of a file: headers always, payloads only where they are small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    MAGIC,
+    FrameHeader,
+    FrameType,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.storage.filesystem import File
+
+__all__ = ["Scanned", "Scanner", "find_frame"]
+
+# What one read brings: a few small transactions, or one header in front of a large payload.
+_WINDOW_BYTES = 16 << 10
+
+
+class Scanned(NamedTuple):
+    """A frame found in a file.
+
+    Args:
+        offset: where it starts.
+        header: its header.
+        payload: its payload, checked; None for PUT frames, which are skipped.
+    """
+
+    offset: int
+    header: FrameHeader
+    payload: bytes | None
+
+    @property
+    def end(self) -> int:
+        """Where the next frame starts."""
+        return self.offset + frame_size(self.header.length)
+
+
+class Scanner:
+    """Yields the frames of a file in order and stops at the first that is not whole.
+
+    After the iteration `offset` is where it stopped: the end asked for, or the damaged frame.
+
+    Args:
+        file: the file.
+        seed: its CRC seed.
+        start: where to start.
+        end: where to stop; None for the end of the file.
+        verify_from: PUT payloads from this offset on are read and checked too.
+    """
+
+    def __init__(
+        self, file: File, seed: int, start: int, end: int | None = None, verify_from: int | None = None
+    ) -> None:
+        self._file = file
+        self._seed = seed
+        self._end = file.size() if end is None else end
+        self._verify_from = self._end if verify_from is None else verify_from
+        self.offset = start
+
+    def __iter__(self) -> Iterator[Scanned]:
+        window, base = b"", 0
+        while self.offset + HEADER_SIZE_BYTES <= self._end:
+            at = self.offset - base
+            if at < 0 or at + HEADER_SIZE_BYTES > len(window):
+                window, base, at = self._file.read(self.offset, _WINDOW_BYTES), self.offset, 0
+            header = parse_header(window, at, self._seed)
+            if header is None or self.offset + frame_size(header.length) > self._end:
+                return
+            payload: bytes | None = None
+            if header.type != FrameType.PUT or self.offset >= self._verify_from:
+                start = at + HEADER_SIZE_BYTES
+                payload = window[start : start + header.length]
+                if len(payload) < header.length:
+                    payload = self._file.read(self.offset + HEADER_SIZE_BYTES, header.length)
+                if not payload_matches(header, payload):
+                    return
+                if header.type == FrameType.PUT:
+                    payload = None
+            found = Scanned(self.offset, header, payload)
+            self.offset = found.end
+            yield found
+
+
+def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[Scanned]:
+    """Yield every whole frame of a type from ``start`` on, wherever it lies; for the study of damage."""
+    size = file.size()
+    step = 1 << 20
+    for base in range(start & ~7, size, step):
+        chunk = file.read(base, step + HEADER_SIZE_BYTES)
+        at = chunk.find(MAGIC)
+        while 0 <= at < step:
+            if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
+                payload = file.read(base + at + HEADER_SIZE_BYTES, header.length)
+                if payload_matches(header, payload):
+                    yield Scanned(base + at, header, payload)
+            at = chunk.find(MAGIC, at + 1)

@@ -1,0 +1,124 @@
+"""Staged segments: the events of a big transaction, in a file of their own until a COMMIT adopts it.
+
+A segment is a SEGMENT_HEADER frame and PUT frames whose write-order IDs count from 0; the COMMIT
+that adopts it says which ID the first event has. Its name says whose it is::
+
+    segment.OWNER.BATCH.UUID      OWNER: a Spark query's ID, or "local" for a Python transaction
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
+from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["LOCAL_OWNER", "SegmentWriter", "abandoned_segments"]
+
+LOCAL_OWNER = "local"
+
+
+class SegmentWriter:
+    """Writes one segment; a lock on the file shows that it is alive.
+
+    Args:
+        fs: the file system.
+        layout: where the channel's files are.
+        owner: whose it is, without dots.
+        batch: the owner's number for it.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, owner: str = LOCAL_OWNER, batch: int = 0) -> None:
+        self.name = f"segment.{owner.replace('.', '_')}.{batch}.{uuid.uuid4().hex}"
+        self.path = layout.segment_file(self.name)
+        self.count = 0
+        self.payload_bytes = 0
+        self._fs = fs
+        self._seed = file_seed(layout.channel, self.name)
+        self._file = fs.open(self.path, create=True, exclusive=True)
+        self._lock = FileLock(fs, self.path)
+        self._lock.try_acquire()
+        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": self.name}
+        frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
+        self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
+
+    def write(self, frames: Iterable[Frame]) -> None:
+        """Append PUT frames.
+
+        Raises:
+            StorageError: the file system refused; discard the segment.
+        """
+        buffers: list[Payload] = []
+        size = 0
+        for frame in frames:
+            buffers += encode(frame, self._seed, write_order_id=self.count, time_us=time.time_ns() // 1000)
+            self.count += frame.count
+            self.payload_bytes += len(frame.payload)
+            size += frame_size(len(frame.payload))
+        self._file.write(self._end, buffers)
+        self._end += size
+
+    def finish(self) -> SegmentRef:
+        """Sync the file and its directory and return what a COMMIT needs to adopt it."""
+        self._file.sync()
+        self._fs.sync_directory(self.path.parent)
+        return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
+
+    def close(self) -> None:
+        """Close the file and keep it."""
+        self._file.close()
+        self._lock.close()
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        with contextlib.suppress(StorageError):
+            self._fs.remove(self.path)
+        self.close()
+
+
+def abandoned_segments(
+    fs: FileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float
+) -> list[str]:
+    """Return the names of segments that no transaction will ever adopt, nor any group still take.
+
+    Args:
+        fs: the file system.
+        layout: where the channel's files are.
+        live: segments with events that are still in the channel.
+        committed: each Spark query's last committed batch.
+        ttl_seconds: how long a query's staging is kept when nothing says that it is over.
+    """
+    now = time.time()
+    found = []
+    for name in layout.segments(fs):
+        if name in live:
+            continue
+        owner, batch = name.split(".")[1:3]
+        path = layout.segment_file(name)
+        try:
+            if owner == LOCAL_OWNER:
+                over = _lock_is_free(fs, layout, name)
+            elif owner in committed and int(batch) <= committed[owner]:
+                over = True
+            else:
+                over = now - fs.modified_seconds(path) > ttl_seconds and _lock_is_free(fs, layout, name)
+        except FileNotFoundError:
+            continue
+        if over:
+            found.append(name)
+    return found
+
+
+def _lock_is_free(fs: FileSystem, layout: Layout, name: str) -> bool:
+    lock = FileLock(fs, layout.segment_file(name))
+    try:
+        return lock.try_acquire()
+    finally:
+        lock.close()

@@ -1,0 +1,373 @@
+"""The write-ahead log: append under the channel's lock, publish, roll, heal.
+
+An append is: mark the head → write the frames → sync → publish the new end. What a holder of the
+lock leaves behind when it dies lies after the published end, is seen by nobody, and is cut by the
+next holder. A sync that failed is never tried again: the log rolls to a new file whose header
+names the end of the last one that is trusted, which settles that the append does not count.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from spillable_stream.errors import (
+    ChannelClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    LockTimeoutError,
+    StorageError,
+)
+from spillable_stream.format.frame import Frame, Payload, encode, file_seed, frame_size
+from spillable_stream.format.record import FileHeader
+from spillable_stream.log.head import Head, HeadState, Published
+from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.scan import Scanned, Scanner
+from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Entry", "Position", "WriteAheadLog"]
+
+_log = logging.getLogger(__name__)
+
+_PREALLOCATE_BYTES = 32 << 20
+_SLOW_SYNC_SECONDS = 1.0
+
+
+class Position(NamedTuple):
+    """A place in the log: a data file's number and an offset in it."""
+
+    file_id: int
+    offset: int
+
+
+class Entry(NamedTuple):
+    """A frame on its way into the log, with the IDs it was given."""
+
+    frame: Frame
+    transaction_id: int
+    write_order_id: int
+    time_us: int
+
+
+Snapshot = Callable[[], dict[str, Any]]
+
+
+class WriteAheadLog:
+    """The data files of one channel.
+
+    Args:
+        fs: the file system.
+        layout: where the files are.
+        max_file_size_bytes: when to roll.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, max_file_size_bytes: int) -> None:
+        self.layout = layout
+        self.max_file_size_bytes = max_file_size_bytes
+        self.head = Head(fs, layout.head)
+        self._fs = fs
+        self._lock = FileLock(fs, layout.lock)
+        self._thread_lock = threading.Lock()
+        self._writing: tuple[int, File] | None = None
+        self._allocated = 0
+        self._reading: tuple[int, File] | None = None
+        self.failed: str | None = None
+
+    # ── the lock ────────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def locked(self, timeout_seconds: float) -> Iterator[None]:
+        """Hold the channel's lock, against other threads and processes.
+
+        Raises:
+            LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
+            ChannelClosedError: an earlier failure closed the log.
+        """
+        if not self._thread_lock.acquire(timeout=max(timeout_seconds, 0)):
+            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+        try:
+            if not self._lock.acquire(timeout_seconds):
+                held = self.head.read_any_boot()
+                raise LockTimeoutError(
+                    f"pid {held.pid if held else '?'} on {os.uname().nodename} (the last to commit) or another process "
+                    f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
+                )
+            try:
+                if self.failed:
+                    raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+                yield
+            finally:
+                self._lock.release()
+        finally:
+            self._thread_lock.release()
+
+    # ── reading what others wrote ───────────────────────────────────────────────────────────
+
+    def published(self) -> Published:
+        """Return what the head publishes.
+
+        Raises:
+            CorruptionError: the head is damaged; opening the channel again rebuilds it.
+        """
+        head = self.head.read()
+        if head is None:
+            raise CorruptionError("the head is damaged; open the channel again to rebuild it", str(self.layout.head))
+        return head
+
+    def seed(self, file_id: int) -> int:
+        """Return the CRC seed of a data file."""
+        return file_seed(self.layout.channel, log_name(file_id))
+
+    def records(self, start: Position, end: Position) -> Iterator[tuple[int, Scanned]]:
+        """Yield (file number, frame) for every frame between two published positions.
+
+        Raises:
+            FileNotFoundError: the file at ``start`` was deleted since; begin from a checkpoint.
+            CorruptionError: a frame that must be whole is not.
+        """
+        file_id, offset = start
+        while True:
+            limit = end.offset if file_id == end.file_id else self._end_of(file_id)
+            if offset < limit:
+                scanner = Scanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
+                for found in scanner:
+                    yield file_id, found
+                if scanner.offset != limit:
+                    raise CorruptionError(
+                        f"a frame of {log_name(file_id)} is damaged; its bytes up to {limit} were committed",
+                        str(self.layout.log_file(file_id)),
+                        scanner.offset,
+                    )
+            if file_id >= end.file_id:
+                return
+            file_id, offset = self._next_file(file_id), 0
+
+    def _open_for_reading(self, file_id: int) -> File:
+        if self._reading and self._reading[0] == file_id:
+            return self._reading[1]
+        file = self._fs.open(self.layout.log_file(file_id), readonly=True)
+        self._reading = (file_id, file)
+        return file
+
+    def read_file_header(self, file_id: int) -> FileHeader | None:
+        """Return the header of a data file, or None if it is not whole."""
+        file = self._fs.open(self.layout.log_file(file_id), readonly=True)
+        try:
+            for found in Scanner(file, self.seed(file_id), 0):
+                return FileHeader.parse(found.payload or b"")
+            return None
+        finally:
+            file.close()
+
+    def _next_file(self, file_id: int) -> int:
+        later = [i for i in self.layout.log_files(self._fs) if i > file_id]
+        if not later:
+            raise CorruptionError(f"the data file after {log_name(file_id)} is missing", str(self.layout.path))
+        return later[0]
+
+    def _end_of(self, file_id: int) -> int:
+        """Return the trusted end of a file that is no longer written: its successor names it."""
+        following = self._next_file(file_id)
+        header = self.read_file_header(following)
+        if header is None or header.previous is None or header.previous[0] != file_id:
+            raise CorruptionError(
+                f"{log_name(following)} does not follow {log_name(file_id)}; a data file is missing or damaged",
+                str(self.layout.log_file(following)),
+                0,
+            )
+        return header.previous[1]
+
+    # ── writing; the lock is held ───────────────────────────────────────────────────────────
+
+    def heal(self, snapshot: Snapshot) -> None:
+        """Cut what a holder of the lock that died or failed left behind the published end.
+
+        Args:
+            snapshot: the channel's small state at the published end, for a new file's header.
+        """
+        head = self.published()
+        if head.state == HeadState.CLEAN:
+            return
+        self._close_writing()
+        for file_id in self.layout.log_files(self._fs):
+            if file_id > head.file_id:  # made by a roll that was not published
+                self._fs.remove(self.layout.log_file(file_id))
+        if head.state == HeadState.SYNC_FAILED:
+            self._roll(head, snapshot)
+            return
+        file = self._open_for_writing(head.file_id)
+        file.truncate(head.end)
+        file.sync()
+        self._allocated = head.end
+        self.head.write(head._replace(state=HeadState.CLEAN))
+
+    def reserve(self, size_bytes: int, snapshot: Snapshot) -> Position:
+        """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
+
+        Args:
+            size_bytes: the size of the append.
+            snapshot: the channel's small state now, for a new file's header.
+        """
+        head = self.published()
+        if head.end + size_bytes > self.max_file_size_bytes and head.end > self._first_frame_end(head.file_id):
+            head = self._roll(head, snapshot)
+        return Position(head.file_id, head.end)
+
+    def _first_frame_end(self, file_id: int) -> int:
+        for found in Scanner(self._open_for_reading(file_id), self.seed(file_id), 0):
+            return found.end
+        return 0
+
+    def append(self, at: Position, entries: list[Entry], last_id: int, snapshot: Snapshot) -> Position:
+        """Write entries at the published end, sync, publish, and return the new end.
+
+        Args:
+            at: what `reserve` returned.
+            entries: the frames, in order.
+            last_id: the last write-order ID in use after them.
+            snapshot: the channel's small state before them.
+
+        Raises:
+            StorageError: a call failed; nothing of the entries counts.
+            CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
+        """
+        head = self.published()
+        file = self._open_for_writing(head.file_id)
+        self.head.write(head._replace(state=HeadState.APPENDING))
+        seed = self.seed(at.file_id)
+        buffers: list[Payload] = []
+        size = 0
+        for entry in entries:
+            buffers += encode(entry.frame, seed, *entry[1:])
+            size += frame_size(len(entry.frame.payload))
+        try:
+            self._preallocate(file, at.offset, size)
+            file.write(at.offset, _joined(buffers))
+        except StorageError:
+            self._cut(file, head)
+            raise
+        self._sync(file, head, snapshot)
+        end = Position(at.file_id, at.offset + size)
+        self.head.write(head._replace(end=end.offset, last_id=last_id, state=HeadState.CLEAN))
+        return end
+
+    def note_checkpoint(self) -> None:
+        """Remember in the head that a checkpoint was made now."""
+        self.head.write(self.published()._replace(checkpoint_time=int(time.time())))
+
+    def _preallocate(self, file: File, offset: int, size: int) -> None:
+        """Keep blocks reserved ahead, so that syncs leave the file's size alone."""
+        if offset + size > self._allocated:
+            step = min(_PREALLOCATE_BYTES, self.max_file_size_bytes)
+            self._allocated = max(self._allocated, file.size())
+            if offset + size > self._allocated:
+                file.preallocate(self._allocated, max(step, offset + size - self._allocated))
+                self._allocated = file.size()
+
+    def _sync(self, file: File, head: Published, snapshot: Snapshot) -> None:
+        started = time.monotonic()
+        try:
+            file.sync()
+        except StorageError as e:
+            self._settle_failed_sync(head, snapshot, e)
+            raise StorageError(f"{e}; the transaction is not committed, and the log went on in a new file") from e
+        took = time.monotonic() - started
+        if took > _SLOW_SYNC_SECONDS:
+            _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
+
+    def _settle_failed_sync(self, head: Published, snapshot: Snapshot, cause: StorageError) -> None:
+        try:
+            self.head.write(head._replace(state=HeadState.SYNC_FAILED))
+            self._roll(head, snapshot)
+        except StorageError as e:
+            self.failed = f"{cause}; then {e}"
+            raise CommitOutcomeUnknownError(
+                f"{self.failed}. Whether the transaction counts shows when the channel is opened again"
+            ) from cause
+
+    def _cut(self, file: File, head: Published) -> None:
+        """Take back an append that failed before its sync; if that fails too, the next holder does it."""
+        with contextlib.suppress(StorageError):
+            file.truncate(head.end)
+            file.sync()
+            self._allocated = head.end
+            self.head.write(head._replace(state=HeadState.CLEAN))
+
+    def _roll(self, head: Published, snapshot: Snapshot) -> Published:
+        """Begin a new data file and publish it."""
+        file_id = max([head.file_id, *self.layout.log_files(self._fs)]) + 1
+        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
+        self.head.write(head._replace(state=state))
+        previous = (head.file_id, head.end) if head.file_id else None
+        frame = FileHeader(self.layout.channel, file_id, previous, snapshot()).frame()
+        path = self.layout.log_file(file_id)
+        file = self._fs.open(path, create=True, exclusive=True)
+        try:
+            end = file.write(0, encode(frame, self.seed(file_id), time_us=time.time_ns() // 1000))
+            file.sync()
+            self._fs.sync_directory(path.parent)
+        except StorageError:
+            file.close()
+            with contextlib.suppress(StorageError):
+                self._fs.remove(path)
+                if state == HeadState.APPENDING:
+                    self.head.write(head._replace(state=HeadState.CLEAN))
+            raise
+        published = head._replace(file_id=file_id, end=end, state=HeadState.CLEAN)
+        self.head.write(published)
+        self._give_back_unused(head)
+        self._close_writing()
+        self._writing = (file_id, file)
+        self._allocated = end
+        return published
+
+    def _give_back_unused(self, head: Published) -> None:
+        """Cut the preallocated rest of a file that is full; only space depends on it."""
+        if head.file_id:
+            with contextlib.suppress(StorageError, FileNotFoundError):
+                self._open_for_writing(head.file_id).truncate(head.end)
+
+    def create_first_file(self, snapshot: Snapshot) -> None:
+        """Begin the log of a new channel."""
+        self._roll(Published(0, 0, 0), snapshot)
+
+    def _open_for_writing(self, file_id: int) -> File:
+        if self._writing is None or self._writing[0] != file_id:
+            self._close_writing()
+            self._writing = (file_id, self._fs.open(self.layout.log_file(file_id)))
+            self._allocated = 0
+        return self._writing[1]
+
+    def _close_writing(self) -> None:
+        if self._writing:
+            self._writing[1].close()
+            self._writing = None
+
+    def close(self) -> None:
+        """Close every file; nothing is written."""
+        self._close_writing()
+        if self._reading:
+            self._reading[1].close()
+        self._lock.close()
+        self.head.close()
+
+
+def _joined(buffers: list[Payload]) -> list[Payload]:
+    """Join runs of small buffers, so that one system call writes many small transactions."""
+    if len(buffers) <= 64:
+        return buffers
+    joined: list[Payload] = []
+    run: list[bytes] = []
+    for buffer in buffers:
+        if isinstance(buffer, bytes):
+            run.append(buffer)
+        else:
+            joined += [b"".join(run), buffer] if run else [buffer]
+            run = []
+    return [*joined, b"".join(run)] if run else joined

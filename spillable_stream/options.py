@@ -1,0 +1,221 @@
+"""Every option once: name, type, default, range and meaning.
+
+Spark's options, keyword arguments, configuration files and the tables of the documentation all
+come from here. Names are Flume's where Flume has the option; a keyword argument is the same name
+in snake_case; names are compared without case and underscores.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spillable_stream.errors import OptionError
+
+__all__ = ["CHANNEL", "CREATION", "OPTIONS", "SINK", "SOURCE", "Option", "defaults", "markdown_table", "parse_options"]
+
+CHANNEL = "channel"  # stored in the channel; a later open may change it
+CREATION = "creation"  # fixed when the channel is created
+SOURCE = "source"  # of one Spark read
+SINK = "sink"  # of one Spark write
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option.
+
+    Args:
+        name: its name, in Flume's camelCase.
+        scopes: where it may be given: some of "channel", "creation", "source", "sink".
+        default: the value when it is not given.
+        parse: turns a string or value into the option's type, or raises ValueError.
+        range: what is allowed, for people.
+        doc: what it does.
+    """
+
+    name: str
+    scopes: tuple[str, ...]
+    default: Any
+    parse: Callable[[Any], Any]
+    range: str
+    doc: str
+
+    @property
+    def keyword(self) -> str:
+        """The option as a keyword argument."""
+        return "".join("_" + c.lower() if c.isupper() else c for c in self.name)
+
+
+def _integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError
+        number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
+        if not low <= number <= high:
+            raise ValueError
+        return number
+
+    return parse
+
+
+def _seconds(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not 0 <= number <= 10**9:
+        raise ValueError
+    return number
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "false": False}
+    if str(value).lower() not in words:
+        raise ValueError
+    return words[str(value).lower()]
+
+
+def _one_of(*words: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if str(value).lower() not in words:
+            raise ValueError
+        return str(value).lower()
+
+    return parse
+
+
+def _directories(value: Any) -> list[str]:
+    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
+    found = [d.strip() for d in found if d.strip()]
+    if not found or len(set(found)) != len(found):
+        raise ValueError
+    return found
+
+
+def _text(value: Any) -> str:
+    if not str(value):
+        raise ValueError
+    return str(value)
+
+
+def _group(value: Any) -> str:
+    name = str(value)
+    if not 0 < len(name) <= 128 or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
+        raise ValueError
+    return name
+
+
+def _starting(value: Any) -> str:
+    text = str(value).lower()
+    if text not in ("earliest", "latest") and not text.isdigit():
+        raise ValueError
+    return text
+
+
+_EVENTS = "an integer of at least 1"
+_BOOLEAN = "true or false"
+_SECONDS = "a number of seconds, 0 or more"
+_DIRECTORY = "a directory"
+
+OPTIONS: tuple[Option, ...] = (
+    Option("transactionCapacity", (CHANNEL,), 10_000, _integer(1), _EVENTS,
+           "The most events of one put or take transaction. A Spark micro-batch is bounded by Spark instead."),
+    Option("overflowCapacity", (CHANNEL,), 100_000_000, _integer(1), _EVENTS,
+           "The most events that the disk tier holds."),
+    Option("overflowTimeout", (CHANNEL,), 3.0, _seconds, _SECONDS,
+           "How long `take()` waits for an event."),
+    Option("keepAlive", (CHANNEL, SINK), 3.0, _seconds, _SECONDS,
+           "How long a commit waits for room in a full channel; for a Spark sink the default is 300."),
+    Option("minimumRequiredSpace", (CHANNEL,), 524_288_000, _integer(0), "a number of bytes, 0 or more",
+           "Puts are refused when the file system has less free space; takes go on."),
+    Option("checkpointInterval", (CHANNEL,), 30_000, _integer(1), "a number of milliseconds, 1 or more",
+           "How old the last checkpoint may be before a commit makes a new one."),
+    Option("checkpointOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,
+           "Whether a clean close makes a checkpoint."),
+    Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
+           "When a data file is full and the next one begins."),
+    Option("maxInlineBytes", (CHANNEL,), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
+           "A put transaction, or a Spark task's output, that is larger is staged in a file of its own."),
+    Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
+           "How events are compressed on disk."),
+    Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
+           "How long the staged files of a Spark query that never committed them are kept."),
+    Option("lockTimeout", (CHANNEL,), 30.0, _seconds, _SECONDS,
+           "How long a commit waits for other processes' commits before it gives up."),
+    Option("dataDirs", (CREATION,), None, _directories, "directories, separated by commas",
+           "Where the data files go; several spread them over disks. Default: `data` in the channel."),
+    Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,
+           "Where the checkpoints go. Default: `checkpoint` in the channel."),
+    Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
+           "A second place for every checkpoint, such as another disk. Default: none."),
+    Option("group", (SOURCE,), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128",
+           "The named consumer whose position the read moves."),
+    Option("startingOffsets", (SOURCE,), "earliest", _starting, "earliest, latest or a write-order ID",
+           "Where a new group starts; a group that exists goes on at its position."),
+    Option("maxEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
+           "The most events of one micro-batch."),
+    Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",
+           "A soft limit of one micro-batch's size: at least one event is read."),
+    Option("minPartitions", (SOURCE,), None, _integer(1, 100_000), "an integer, 1 to 100,000",
+           "Into how many tasks, at least, a micro-batch is split. Default: one for each 64 MiB."),
+    Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
+           "Whether a stream that reads a missing channel creates it (an event channel)."),
+    Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
+           "How long to wait for the group's former owner to go."),
+)  # fmt: skip
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "").replace("-", "").lower()
+
+
+def parse_options(given: Mapping[str, Any], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
+    """Return the options that were given, by keyword name, as values of their types.
+
+    Args:
+        given: names (any case, camelCase or snake_case) and values (strings or typed).
+        scopes: which options are allowed here.
+        where: "a channel", "a Spark source" and so on, for the error.
+
+    Raises:
+        OptionError: an unknown or misplaced name, or a value out of range.
+    """
+    scopes = set(scopes)
+    by_key = {_key(o.name): o for o in OPTIONS}
+    allowed = {k: o for k, o in by_key.items() if scopes & set(o.scopes)}
+    parsed: dict[str, Any] = {}
+    for name, value in given.items():
+        option = allowed.get(_key(name))
+        if option is None:
+            raise OptionError(_unknown(name, by_key.get(_key(name)), allowed, where))
+        if value is None:
+            continue
+        try:
+            parsed[option.keyword] = option.parse(value)
+        except (ValueError, TypeError, OverflowError):
+            raise OptionError(f"{option.name} must be {option.range}, not {value!r}") from None
+    return parsed
+
+
+def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option], where: str) -> str:
+    if elsewhere is not None:
+        return f"{elsewhere.name} is not an option of {where} but of a {' or '.join(elsewhere.scopes)}"
+    near = difflib.get_close_matches(_key(name), allowed, n=1, cutoff=0.0)
+    return f"{name!r} is not an option of {where}; the nearest is {allowed[near[0]].name!r}"
+
+
+def defaults(scope: str) -> dict[str, Any]:
+    """Return the default of every option of a scope, by keyword name."""
+    return {o.keyword: o.default for o in OPTIONS if scope in o.scopes}
+
+
+def markdown_table(scope: str) -> str:
+    """Return a Markdown table of a scope's options, for the documentation."""
+    rows = ["| option | default | value | meaning |", "|---|---|---|---|"]
+    for o in OPTIONS:
+        if scope in o.scopes:
+            default = "" if o.default is None else str(o.default).lower() if isinstance(o.default, bool) else o.default
+            shown = f"{default:,}" if isinstance(default, int) else f"{default:g}" if isinstance(default, float) else default
+            rows.append(f"| `{o.name}` | {shown} | {o.range} | {o.doc} |")
+    return "\n".join(rows)

@@ -1,0 +1,214 @@
+"""Files and directories, as few calls as the log needs.
+
+`FileSystem` is the real one. Tests put another in its place that fails, records or forgets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import Payload
+
+__all__ = ["File", "FileSystem"]
+
+_IOV_MAX = 512
+
+
+@contextlib.contextmanager
+def _named(what: str, path: str | Path) -> Iterator[None]:
+    """Turn an OSError into a `StorageError` that says what failed and where."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})") from e
+
+
+class File:
+    """An open data file: positioned reads and writes, one sync.
+
+    Args:
+        path: the file.
+        descriptor: its open file descriptor, which this object then owns.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._fd = descriptor
+
+    def fileno(self) -> int:
+        """Return the file descriptor."""
+        return self._fd
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        with _named("reading the size of", self.path):
+            return os.fstat(self._fd).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
+        with _named("reading", self.path):
+            data = os.pread(self._fd, size, offset)
+            if len(data) == size or not data:
+                return data
+            parts = [data]
+            got = len(data)
+            while got < size and (data := os.pread(self._fd, size - got, offset + got)):
+                parts.append(data)
+                got += len(data)
+            return b"".join(parts)
+
+    def write(self, offset: int, buffers: Sequence[Payload]) -> int:
+        """Write all buffers at ``offset``, one after the other, and return how many bytes."""
+        start = offset
+        with _named("writing", self.path):
+            for i in range(0, len(buffers), _IOV_MAX):
+                views = [memoryview(b) for b in buffers[i : i + _IOV_MAX]]
+                while views:
+                    written = os.pwritev(self._fd, views, offset)
+                    offset += written
+                    while views and written >= len(views[0]):
+                        written -= len(views.pop(0))
+                    if views and written:
+                        views[0] = views[0][written:]
+        return offset - start
+
+    def preallocate(self, offset: int, size: int) -> None:
+        """Reserve blocks, so that later writes find room and leave the size alone."""
+        with _named("preallocating", self.path):
+            try:
+                os.posix_fallocate(self._fd, offset, size)
+            except OSError as e:
+                if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                    raise
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to ``size`` bytes."""
+        with _named("truncating", self.path):
+            os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """Return once the data, and the metadata needed to read it back, are on the medium."""
+        with _named("syncing", self.path):
+            os.fdatasync(self._fd)
+
+    def map(self, size: int) -> mmap.mmap:
+        """Return a shared, writable mapping of the first ``size`` bytes."""
+        with _named("mapping", self.path):
+            return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+    def close(self) -> None:
+        """Close the file; again is fine."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+    def __del__(self) -> None:
+        if getattr(self, "_fd", -1) >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
+
+
+class FileSystem:
+    """The operating system's files."""
+
+    def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
+        """Open a file for reading, and for writing unless ``readonly``.
+
+        Args:
+            path: the file.
+            create: make it if it is missing; its directory still needs a sync.
+            exclusive: fail if it exists.
+            readonly: open it for reading only.
+
+        Raises:
+            FileNotFoundError: it is missing and ``create`` is not set.
+            StorageError: anything else.
+        """
+        flags = os.O_RDONLY if readonly else os.O_RDWR
+        flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
+        with _named("opening", path):
+            return File(path, os.open(path, flags, 0o600))
+
+    def list(self, directory: Path) -> list[str]:
+        """Return the names in a directory, sorted; none if it is missing."""
+        with _named("listing", directory):
+            try:
+                return sorted(os.listdir(directory))
+            except FileNotFoundError:
+                return []
+
+    def exists(self, path: Path) -> bool:
+        """Tell whether there is a file or directory."""
+        return os.path.exists(path)
+
+    def modified_seconds(self, path: Path) -> float:
+        """Return when a file was last written, in seconds since 1970."""
+        with _named("looking at", path):
+            return os.stat(path).st_mtime
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its missing parents, mode 0700, each synced into its parent."""
+        if os.path.isdir(path):
+            return
+        with _named("making the directory", path):
+            self.make_directory(path.parent)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+        self.sync_directory(path.parent)
+
+    def sync_directory(self, path: Path) -> None:
+        """Return once the directory's entries are on the medium."""
+        with _named("syncing the directory", path):
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+    def write_atomically(self, path: Path, data: bytes) -> None:
+        """Put ``data`` at ``path`` so that a crash leaves the old file or the new, never a mix."""
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        self.remove(temporary)
+        file = self.open(temporary, create=True, exclusive=True)
+        try:
+            file.write(0, [data])
+            file.sync()
+        except StorageError:
+            file.close()
+            self.remove(temporary)
+            raise
+        file.close()
+        self.rename(temporary, path)
+        self.sync_directory(path.parent)
+
+    def read_file(self, path: Path) -> bytes:
+        """Return a whole small file."""
+        file = self.open(path, readonly=True)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Rename a file over another; the directory still needs a sync."""
+        with _named("renaming", source):
+            os.replace(source, target)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; a missing one is fine."""
+        with _named("removing", path), contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def free_bytes(self, path: Path) -> int:
+        """Return the free space, in bytes, of the file system that holds ``path``."""
+        with _named("reading the free space of", path):
+            return shutil.disk_usage(path).free

@@ -1,0 +1,108 @@
+"""Kernel locks on files (`flock`): freed by the kernel when their holder dies."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from pathlib import Path
+
+from spillable_stream.errors import LockUnsupportedError
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["FileLock", "process_note"]
+
+_UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_FIRST_WAIT_SECONDS = 0.00005
+_LONGEST_WAIT_SECONDS = 0.005
+
+
+class FileLock:
+    """One lock file, held by at most one open description exclusively, or by many shared.
+
+    Not for threads among themselves: each object is one holder.
+
+    Args:
+        fs: the file system.
+        path: the lock file, made if it is missing.
+    """
+
+    def __init__(self, fs: FileSystem, path: Path) -> None:
+        self.path = path
+        self._file: File = fs.open(path, create=True)
+
+    def try_acquire(self, *, shared: bool = False) -> bool:
+        """Take the lock if it is free and tell whether it was.
+
+        Raises:
+            LockUnsupportedError: the file system does not lock.
+        """
+        mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        try:
+            fcntl.flock(self._file.fileno(), mode)
+        except BlockingIOError:
+            return False
+        except OSError as e:
+            if e.errno in _UNSUPPORTED:
+                raise LockUnsupportedError(
+                    f"the file system of {self.path} does not lock files ({e.strerror}); "
+                    "put the channel on a local file system"
+                ) from e
+            raise
+        return True
+
+    def acquire(self, timeout_seconds: float, *, shared: bool = False) -> bool:
+        """Take the lock, waiting up to ``timeout_seconds``, and tell whether it was had."""
+        if self.try_acquire(shared=shared):
+            return True
+        deadline = time.monotonic() + timeout_seconds
+        wait = _FIRST_WAIT_SECONDS
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(wait, left))
+            if self.try_acquire(shared=shared):
+                return True
+            wait = min(wait * 1.5, _LONGEST_WAIT_SECONDS)
+        return False
+
+    def release(self) -> None:
+        """Give the lock back."""
+        fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+
+    def write_holder(self, text: str) -> None:
+        """Leave a note in the lock file for whoever finds the lock taken."""
+        self._file.truncate(0)
+        self._file.write(0, [text.encode()])
+
+    def read_holder(self) -> str:
+        """Return the note of the last holder."""
+        return self._file.read(0, 4096).decode(errors="replace")
+
+    def close(self) -> None:
+        """Close the file, which frees the lock unless a fork still has the description open."""
+        self._file.close()
+
+    @staticmethod
+    def check_supported(fs: FileSystem, path: Path) -> None:
+        """Prove that a second holder is kept out.
+
+        Raises:
+            LockUnsupportedError: it is not.
+        """
+        first, second = FileLock(fs, path), FileLock(fs, path)
+        try:
+            if first.try_acquire() and second.try_acquire():
+                raise LockUnsupportedError(
+                    f"the file system of {path} grants one lock twice; put the channel on a local file system"
+                )
+        finally:
+            with contextlib.suppress(OSError):
+                first.release()
+            first.close()
+            second.close()
+
+
+def process_note() -> str:
+    """Return "pid N on HOST" for this process."""
+    return f"pid {os.getpid()} on {os.uname().nodename}"
