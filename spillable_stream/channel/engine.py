@@ -445,6 +445,16 @@ class Engine:
         for directory in removed:
             self.fs.sync_directory(directory)
 
+    def remove_staging(self, query: str) -> None:
+        """Remove what a Spark query staged for batches that are over and did not adopt it."""
+        prefix = f"segment.{query}."
+        if any(name.startswith(prefix) for name in self.layout.segments(self.fs)):
+            with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
+                live = state.blocks.segments()
+                for name in abandoned_segments(self.fs, self.layout, live, dict(state.sinks), float("inf")):
+                    if name.startswith(prefix):
+                        self.fs.remove(self.layout.segment_file(name))
+
     def close(self) -> None:
         """Close every file; nothing is written."""
         self.wal.close()

@@ -1,0 +1,53 @@
+"""The batch source: ``spark.read`` looks at what is in the channel and takes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
+from spillable_stream.spark.schema import arrow_schema
+
+__all__ = ["SpillableBatchReader"]
+
+
+class SpillableBatchReader(DataSourceReader):
+    """Reads the events that are in a channel now.
+
+    Args:
+        path: the channel's directory.
+        options: the source's options, by keyword name; a ``group`` that was given narrows the
+            read to what that group has yet to take.
+        schema: the schema that Spark expects.
+    """
+
+    def __init__(self, path: str, options: dict[str, Any], schema: StructType) -> None:
+        self._path = path
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the events now in the channel, split for the tasks."""
+        channel = Channel(self._path, create=False)
+        try:
+            engine = channel.engine()
+            with engine.looking() as state:
+                first = state.floor
+                if (group := self._options.get("group")) in state.groups:
+                    first = state.groups[group].position + 1
+                return list(
+                    plan_partitions(engine.layout, state, first, state.last_id, self._options.get("min_partitions"))
+                )
+        finally:
+            channel.close(checkpoint=False)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches, in order."""
+        if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty list
+            return iter(())
+        return read_partition(partition, arrow_schema(self._schema))

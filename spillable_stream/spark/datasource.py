@@ -1,0 +1,112 @@
+"""``format("spillable")``: options and schema checked early, where Spark shows errors well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import OptionError
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
+from spillable_stream.options import CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
+from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.schema import stored_schema, struct_type, wanted_schema
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
+
+__all__ = ["SpillableDataSource"]
+
+_SPARKS_OWN = {"path", "checkpointlocation", "queryname"}
+_SINK_KEEP_ALIVE_SECONDS = 300.0
+
+
+class SpillableDataSource(DataSource):
+    """The Spark data source; all that it keeps are its options.
+
+    Args:
+        options: Spark's options: `path` and those of `spillable_stream.options`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "spillable"
+
+    def schema(self) -> StructType:
+        """Return the channel's schema; called for reads that were given none.
+
+        Raises:
+            NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
+            OptionError: an unknown option, or a value out of range.
+        """
+        options = self._source_options()
+        channel = Channel(self._path(), create=options["create_if_missing"])
+        try:
+            return struct_type(channel.schema)
+        finally:
+            channel.close(checkpoint=False)
+
+    def reader(self, schema: StructType) -> SpillableBatchReader:
+        """Return a reader for ``spark.read``."""
+        given = parse_options(self._given(), (SOURCE,), where="a Spark source")
+        self._check_schema(schema, self._source_options())
+        return SpillableBatchReader(self._path(), given, schema)
+
+    def streamReader(self, schema: StructType) -> SpillableStreamReader:
+        """Return a reader for ``spark.readStream``."""
+        options = self._source_options()
+        self._check_schema(schema, options)
+        return SpillableStreamReader(self._path(), options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter:
+        """Return a writer for ``df.write``."""
+        return SpillableBatchWriter(*self._sink(schema, overwrite, "the save mode overwrite"))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter:
+        """Return a writer for ``df.writeStream``."""
+        return SpillableStreamWriter(*self._sink(schema, overwrite, "the output mode complete"))
+
+    def _given(self) -> dict[str, str]:
+        return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
+
+    def _path(self) -> str:
+        path = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
+        if path.startswith("file:"):
+            path = "/" + path.removeprefix("file:").lstrip("/")
+        if not path or "://" in path:
+            raise OptionError(
+                f"a channel needs the path of a local directory, as in load(\"/data/orders\"), not {path!r}"
+            )
+        return path
+
+    def _source_options(self) -> dict[str, Any]:
+        return {**defaults(SOURCE), **parse_options(self._given(), (SOURCE,), where="a Spark source")}
+
+    def _check_schema(self, schema: StructType, options: dict[str, Any]) -> None:
+        channel = Channel(self._path(), create=options["create_if_missing"])
+        try:
+            merge_schemas(channel.schema, wanted_schema(schema, channel.schema))
+        finally:
+            channel.close(checkpoint=False)
+
+    def _sink(self, schema: StructType, overwrite: bool, mode: str) -> tuple[Any, ...]:
+        """Create or widen the channel for rows of ``schema`` and return what the writers are made of."""
+        if overwrite:
+            raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
+        options = parse_options(self._given(), (SINK, CHANNEL, CREATION), where="a Spark sink")
+        keep_alive = options.pop("keep_alive", _SINK_KEEP_ALIVE_SECONDS)
+        stored = stored_schema(schema)
+        is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
+            f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored
+        )
+        path = self._path()
+        channel = Channel(path, schema=None if is_event else stored, **options)
+        try:
+            schema_id = channel.evolve(stored)
+            arrow = channel.engine().schemas()[schema_id]
+            merged = {**channel.options, "keep_alive": keep_alive}
+            return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
+        finally:
+            channel.close(checkpoint=False)

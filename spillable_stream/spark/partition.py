@@ -1,0 +1,96 @@
+"""Partitions of a read: which events of which files a task reads, and how it reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.format.batch import decode_schema, fit_batch
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.reader import EventReader, Extent
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["EventPartition", "plan_partitions", "read_partition"]
+
+_PARTITION_BYTES = 32 << 20
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 8 << 20
+
+
+class EventPartition(InputPartition):
+    """Some events: all that a task needs, so that it opens files and not the channel.
+
+    Args:
+        layout: where the channel's files are.
+        schemas: the channel's schemas, as Arrow IPC messages.
+        extents: where the events are, in order.
+    """
+
+    def __init__(self, layout: Layout, schemas: list[bytes], extents: list[Extent]) -> None:
+        super().__init__(None)
+        self.layout = layout
+        self.schemas = schemas
+        self.extents = extents
+
+
+def plan_partitions(
+    layout: Layout, state: ChannelState, first_id: int, last_id: int, min_partitions: int | None
+) -> list[EventPartition]:
+    """Split events into partitions of some 32 MiB, at least ``min_partitions`` if there are so many events."""
+    count = last_id - first_id + 1
+    if count <= 0:
+        return []
+    size_bytes = state.blocks.payload_bytes(first_id, last_id)
+    wanted = max(min_partitions or 1, -(-size_bytes // _PARTITION_BYTES))
+    parts = min(wanted, count)
+    bounds = [first_id + count * i // parts for i in range(parts + 1)]
+    schemas = list(state.schemas)
+    return [
+        EventPartition(layout, schemas, state.blocks.extents(a, b - 1)) for a, b in zip(bounds, bounds[1:], strict=False)
+    ]
+
+
+def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield a partition's events as batches of exactly ``schema``, in order.
+
+    Raises:
+        NotAChannelError: this host does not have the channel's directory.
+        CorruptionError: an event can't be read.
+    """
+    fs = FileSystem()
+    if not Layout.exists(fs, partition.layout.path):
+        raise NotAChannelError(
+            f"the host {os.uname().nodename} has no channel at {partition.layout.path}; every executor must see the "
+            "channel's directory: run Spark on the channel's host, or put the channel on a shared volume"
+        )
+    schemas = [decode_schema(s) for s in partition.schemas]
+    reader = EventReader(fs, partition.layout, schemas.__getitem__)
+    try:
+        batches = (fit_batch(read.batch, schema) for extent in partition.extents for read in reader.read(extent))
+        yield from _gathered(batches)
+    finally:
+        reader.close()
+
+
+def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, since every batch costs Spark the same."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        waiting.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+            yield _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

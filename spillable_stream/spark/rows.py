@@ -1,0 +1,40 @@
+"""A streaming Arrow writer for Spark 4.0, which hands a sink rows rather than batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+
+from spillable_stream.spark.schema import arrow_schema
+
+__all__ = ["DataSourceStreamArrowWriter"]
+
+_ROWS = 10_000
+
+
+class DataSourceStreamArrowWriter(DataSourceStreamWriter):
+    """Has the shape of the class of the same name in Spark 4.1 and later."""
+
+    _schema: Any
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        of_batches = cls.write
+
+        def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Any]) -> WriterCommitMessage:
+            return of_batches(self, _batches(iterator, self._schema))
+
+        cls.write = write  # type: ignore[method-assign]
+
+
+def _batches(rows: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:
+    """Yield rows as record batches of Spark's Arrow schema."""
+    from pyspark.sql.conversion import LocalDataToArrowConversion
+
+    while chunk := list(islice(rows, _ROWS)):
+        table = LocalDataToArrowConversion.convert(chunk, schema, False)
+        yield from table.cast(arrow_schema(schema)).to_batches()

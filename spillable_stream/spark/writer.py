@@ -1,0 +1,182 @@
+"""The sink: tasks stage their rows, the driver's commit publishes all of them as one transaction.
+
+A small output travels in the task's commit message and becomes frames of the log; a large one is a
+synced segment file that the commit adopts. Only what the commit names counts, so retried,
+speculative and zombie tasks leave no trace. A streaming batch is remembered by query ID and batch
+ID, so that committing it again does nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.requests import Put
+from spillable_stream.errors import ChannelFullError
+from spillable_stream.format.batch import decode_schema, encode_batch, fit_batch
+from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.format.record import SegmentRef
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter
+from spillable_stream.storage.filesystem import FileSystem
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0 feeds a stream's rows one by one
+    from spillable_stream.spark.rows import DataSourceStreamArrowWriter  # type: ignore[assignment]
+
+__all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
+
+_log = logging.getLogger(__name__)
+
+_WARN_AFTER_SECONDS = 10.0
+
+
+class Staged(WriterCommitMessage):
+    """What a task has staged.
+
+    Args:
+        query: the streaming query's ID, or None for a batch write.
+        frames: payload, checksum, count and schema number of small outputs.
+        segment: the segment of a large one.
+    """
+
+    def __init__(
+        self, query: str | None, frames: list[tuple[bytes, int, int, int]], segment: SegmentRef | None
+    ) -> None:
+        self.query = query
+        self.frames = frames
+        self.segment = segment
+
+
+class _Stager:
+    """What the batch and the streaming writer share.
+
+    Args:
+        path: the channel's directory.
+        layout: the channel's files.
+        schema: the channel's schema, as an Arrow IPC message.
+        schema_id: its number.
+        options: the channel's options and the sink's ``keep_alive``.
+        spark_schema: the schema of the rows that Spark sends.
+    """
+
+    def __init__(
+        self, path: str, layout: Layout, schema: bytes, schema_id: int, options: dict[str, Any], spark_schema: Any
+    ) -> None:
+        self._path = path
+        self._layout = layout
+        self._channel_schema = schema
+        self._schema_id = schema_id
+        self._options = options
+        self._schema = spark_schema
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Staged:
+        """Encode a task's rows, in a segment file once they are large."""
+        schema = decode_schema(self._channel_schema)
+        frames: list[Frame] = []
+        size = 0
+        segment: SegmentWriter | None = None
+        try:
+            for batch in batches:
+                added = list(encode_batch(fit_batch(batch, schema), self._schema_id, self._options["compression"]))
+                frames += added
+                size += total_size(added)
+                if size > self._options["max_inline_bytes"]:
+                    segment = segment or SegmentWriter(FileSystem(), self._layout, query or LOCAL_OWNER, batch_id)
+                    segment.write(frames)
+                    frames, size = [], 0
+            if segment is None:
+                small = [(bytes(f.payload), f.payload_crc, f.count, f.schema_id) for f in frames]
+                return Staged(query, small, None)
+            segment.write(frames)
+            reference = segment.finish()
+        except BaseException:
+            if segment is not None:
+                segment.discard()
+            raise
+        segment.close()
+        return Staged(query, [], reference)
+
+    def _publish(self, messages: list[Any], batch_id: int | None) -> None:
+        """Commit what the tasks staged as one put transaction."""
+        staged = [m for m in messages if isinstance(m, Staged)]
+        frames = [Frame(FrameType.PUT, *f) for m in staged for f in m.frames]
+        segments = [m.segment for m in staged if m.segment is not None and m.segment.count]
+        query = next((m.query for m in staged if m.query), None)
+        sink = (query, batch_id) if query is not None and batch_id is not None else None
+        if not frames and not segments:
+            return
+        channel = Channel(self._path, create=False)
+        try:
+            request = Put(frames, segments, sink)
+            try:
+                channel.engine().commit(request, min(self._options["keep_alive"], _WARN_AFTER_SECONDS))
+            except ChannelFullError as e:
+                left = self._options["keep_alive"] - _WARN_AFTER_SECONDS
+                if left <= 0:
+                    raise
+                _log.warning("the sink waits up to %g s more for room: %s", left, e)
+                channel.engine().commit(request, left)
+            if query is not None:
+                channel.engine().remove_staging(query)
+            channel.engine().checkpoint_if_due()
+        finally:
+            channel.close(checkpoint=False)
+
+    def _discard(self, messages: list[Any]) -> None:
+        """Remove the segments that tasks of a failed write staged."""
+        for message in messages:
+            if isinstance(message, Staged) and message.segment is not None:
+                FileSystem().remove(self._layout.segment_file(message.segment.name))
+
+
+class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
+    """Appends a DataFrame to a channel as one put transaction."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows."""
+        return self._stage(iterator, None, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Publish all rows, or raise and publish none.
+
+        Raises:
+            ChannelFullError: there was no room within ``keepAlive``.
+        """
+        self._publish(messages, None)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Remove what was staged."""
+        self._discard(messages)
+
+
+class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
+    """Appends a query's micro-batches to a channel, each as one put transaction, each once."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Stage a task's rows."""
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        batch_id = context.getLocalProperty("streaming.sql.batchId") if context else None
+        return self._stage(iterator, query, int(batch_id or 0))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the micro-batch unless it was published before.
+
+        Raises:
+            ChannelFullError: there was no room within ``keepAlive``; nothing is lost.
+        """
+        self._publish(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove what was staged."""
+        self._discard(messages)
+
+
