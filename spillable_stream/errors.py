@@ -124,7 +124,7 @@ class CorruptionError(SpillableError):
 
     def __str__(self) -> str:
         place = f" [{self.path}" + (f", offset {self.offset}]" if self.offset is not None else "]")
-        return self.args[0] + (place if self.path else "")
+        return f"{self.args[0]}{place if self.path else ''}"
 
     def __reduce__(self) -> tuple[type[CorruptionError], tuple[str, str, int | None]]:
         return type(self), (self.args[0], self.path, self.offset)

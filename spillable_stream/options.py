@@ -14,7 +14,17 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 
-__all__ = ["CHANNEL", "CREATION", "OPTIONS", "SINK", "SOURCE", "Option", "defaults", "markdown_table", "parse_options"]
+__all__ = [
+    "CHANNEL",
+    "CREATION",
+    "OPTIONS",
+    "SINK",
+    "SOURCE",
+    "Option",
+    "defaults",
+    "markdown_table",
+    "parse_options",
+]
 
 CHANNEL = "channel"  # stored in the channel; a later open may change it
 CREATION = "creation"  # fixed when the channel is created
@@ -216,6 +226,12 @@ def markdown_table(scope: str) -> str:
     for o in OPTIONS:
         if scope in o.scopes:
             default = "" if o.default is None else str(o.default).lower() if isinstance(o.default, bool) else o.default
-            shown = f"{default:,}" if isinstance(default, int) else f"{default:g}" if isinstance(default, float) else default
+            shown = (
+                f"{default:,}"
+                if isinstance(default, int)
+                else f"{default:g}"
+                if isinstance(default, float)
+                else default
+            )
             rows.append(f"| `{o.name}` | {shown} | {o.range} | {o.doc} |")
     return "\n".join(rows)

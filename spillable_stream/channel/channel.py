@@ -102,7 +102,7 @@ class Channel:
         parser.optionxform = str  # type: ignore[assignment,method-assign]
         if not parser.read(path) or _SECTION not in parser or "path" not in parser[_SECTION]:
             raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
-        values = dict(parser[_SECTION])
+        values: dict[str, Any] = dict(parser[_SECTION])
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:

@@ -117,7 +117,8 @@ class Consumer:
                     expected = extent.last_id + 1
                 if expected <= last:
                     raise DataLossError(
-                        f"the events {expected} to {last} have left the channel", str(self._engine.layout.path)
+                        f"the events {expected} to {last} have left the channel",
+                        str(self._engine.layout.path),
                     )
 
     def prepare(self, ranges: list[Range]) -> int:

@@ -116,7 +116,9 @@ class Engine:
         """
         foreign = [n for n in fs.list(path) if n not in _OWN_NAMES and not n.endswith(".tmp")]
         if foreign and not Layout.exists(fs, path):
-            raise NotAChannelError(f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory")
+            raise NotAChannelError(
+                f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
+            )
         layout = Layout.plan(path, options)
         layout.make_directories(fs)
         FileLock.check_supported(fs, path / "groups" / ".check")
@@ -217,7 +219,8 @@ class Engine:
         """Prove that every event that is still needed has a file."""
         if (lost := state.missing()) is not None:
             raise DataLossError(
-                f"the events {lost[0]} to {lost[1]} are missing: data files were removed", str(self.layout.path)
+                f"the events {lost[0]} to {lost[1]} are missing: data files were removed",
+                str(self.layout.path),
             )
         present = set(self.layout.log_files(self.fs)) | set(self.layout.segments(self.fs))
         for block in state.blocks:
@@ -307,8 +310,8 @@ class Engine:
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
         todo = "take events, or raise overflowCapacity" if fits else "raise overflowCapacity, or put fewer at once"
         return ChannelFullError(
-            f"{self.layout.path}: {error}. Waited {waited_seconds:g} s; {rate:,.0f} events/s were put since this handle "
-            f"was opened, the oldest event's age is {age}, groups: {groups}. To go on, {todo}"
+            f"{self.layout.path}: {error}. Waited {waited_seconds:g} s; {rate:,.0f} events/s were put since this "
+            f"handle was opened, the oldest event's age is {age}, groups: {groups}. To go on, {todo}"
         )
 
     def _check_space(self) -> None:
@@ -387,7 +390,14 @@ class Engine:
             offset = start.offset
             for frame, tx, order, time_us in entries:
                 header = FrameHeader(
-                    frame.type, len(frame.payload), tx, order, frame.count, frame.schema_id, time_us, frame.payload_crc
+                    frame.type,
+                    len(frame.payload),
+                    tx,
+                    order,
+                    frame.count,
+                    frame.schema_id,
+                    time_us,
+                    frame.payload_crc,
                 )
                 payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
                 self.state.apply(start.file_id, offset, header, payload)

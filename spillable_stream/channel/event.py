@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -134,10 +135,7 @@ def _header_maps(headers: pa.MapArray) -> Iterable[dict[str, str]]:
     keys = headers.keys.slice(start, offsets[-1] - start).to_pylist()
     values = headers.items.slice(start, offsets[-1] - start).to_pylist()
     pairs = list(zip(keys, ("" if v is None else v for v in values), strict=True))
-    return [
-        dict(pairs[a - start : b - start])
-        for a, b in zip(offsets, offsets[1:], strict=False)
-    ]
+    return [dict(pairs[a - start : b - start]) for a, b in pairwise(offsets)]
 
 
 def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:

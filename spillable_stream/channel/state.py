@@ -92,7 +92,9 @@ class ChannelState:
             "groups": {name: [g.position, list(g.ahead)] for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
             "taking": {
-                tx: [[t.group, t.ranges] for t in pending.takes] for tx, pending in self.pending.items() if pending.takes
+                tx: [[t.group, t.ranges] for t in pending.takes]
+                for tx, pending in self.pending.items()
+                if pending.takes
             },
         }
 
@@ -108,7 +110,9 @@ class ChannelState:
         state.next_transaction = image["nextTransaction"]
         state.floor = image["floor"]
         state.time_us = image["time"]
-        state.groups = {n: GroupState(p, RangeSet((a, b) for a, b in ahead)) for n, (p, ahead) in image["groups"].items()}
+        state.groups = {
+            n: GroupState(p, RangeSet((a, b) for a, b in ahead)) for n, (p, ahead) in image["groups"].items()
+        }
         state.sinks = dict(image["sinks"])
         state.blocks = BlockIndex(Block(*b) for b in image.get("blocks", ()))
         for tx, takes in image["taking"].items():

@@ -28,8 +28,8 @@ from spillable_stream.channel.event import (
     batch_from_events,
     batch_from_rows,
     check_events,
-    id_column,
     events_from_batch,
+    id_column,
     rows_from_batch,
 )
 from spillable_stream.channel.ranges import Range

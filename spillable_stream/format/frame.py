@@ -20,7 +20,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import google_crc32c
 import pyarrow as pa
@@ -41,7 +41,7 @@ __all__ = [
     "total_size",
 ]
 
-Payload = bytes | pa.Buffer  # what google_crc32c and os.writev both take without a copy
+Payload: TypeAlias = bytes | pa.Buffer  # what google_crc32c and os.writev both take without a copy
 
 MAGIC = b"SPL1"
 _HEADER = struct.Struct("<4sIBBHIQQQI")
@@ -89,7 +89,7 @@ class FrameHeader(NamedTuple):
     length: int
     transaction_id: int
     write_order_id: int
-    count: int
+    count: int  # type: ignore[assignment]  # the field's name is worth more than tuple.count
     schema_id: int
     time_us: int
     payload_crc: int
@@ -101,7 +101,7 @@ class Frame(NamedTuple):
     type: FrameType
     payload: Payload
     payload_crc: int
-    count: int = 0
+    count: int = 0  # type: ignore[assignment]
     schema_id: int = 0
 
     @classmethod

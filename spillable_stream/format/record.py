@@ -91,7 +91,7 @@ class FileHeader:
         """Return the header that a FILE_HEADER payload holds."""
         v = unpack(payload)
         previous = tuple(v["previous"]) if v["previous"] else None
-        return cls(v["channel"], v["file"], previous, v["state"], v["format"])  # type: ignore[arg-type]
+        return cls(v["channel"], v["file"], previous, v["state"], v["format"])
 
 
 @dataclass(frozen=True, slots=True)

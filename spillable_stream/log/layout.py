@@ -155,7 +155,9 @@ class Layout:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None
         except (ValueError, KeyError, TypeError) as e:
-            raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
+            raise CorruptionError(
+                f"the channel's identity can't be read ({e}); restore it from a copy", str(file)
+            ) from e
         raise UnsupportedFormatError(
             f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
         )

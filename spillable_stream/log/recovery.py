@@ -78,7 +78,9 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog) -> None:
     try:
         for found in find_frame(file, wal.seed(files[-1]), 0, FrameType.COMMIT):
             raise CorruptionError(
-                f"the header of {path.name} is damaged and a commit follows at offset {found.offset}", str(path), 0
+                f"the header of {path.name} is damaged and a commit follows at offset {found.offset}",
+                str(path),
+                0,
             )
     finally:
         file.close()
@@ -134,16 +136,16 @@ def recover(
     return Recovered(Position(last, end), torn)
 
 
-def _recover_last(
-    file: File, seed: int, start: int, floor: int, apply: Callable[[Scanned], None]
-) -> tuple[int, int]:
+def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable[[Scanned], None]) -> tuple[int, int]:
     """Apply the whole transactions of the file that was written last.
 
     Returns:
         The end of the last whole transaction, and how many non-zero bytes come after it.
     """
     if file.size() < floor:
-        raise CorruptionError(f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor)
+        raise CorruptionError(
+            f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor
+        )
     synced, end = floor, start
     frames: list[Scanned] = []
     scanner = Scanner(file, seed, start)
@@ -153,7 +155,11 @@ def _recover_last(
             synced = max(synced, CommitRecord.parse(found.payload or b"").start)
     stopped = _first_damaged(file, seed, frames, synced, scanner.offset)
     for found in frames:
-        if found.end <= stopped and found.header.type in (FrameType.COMMIT, FrameType.ROLLBACK, FrameType.FILE_HEADER):
+        if found.end <= stopped and found.header.type in (
+            FrameType.COMMIT,
+            FrameType.ROLLBACK,
+            FrameType.FILE_HEADER,
+        ):
             end = found.end
     proof = _proof_of_sync(file, seed, stopped, synced)
     if proof is not None:

@@ -72,12 +72,12 @@ class SpillableDataSource(DataSource):
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
 
     def _path(self) -> str:
-        path = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
+        path: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
         if path.startswith("file:"):
             path = "/" + path.removeprefix("file:").lstrip("/")
         if not path or "://" in path:
             raise OptionError(
-                f"a channel needs the path of a local directory, as in load(\"/data/orders\"), not {path!r}"
+                f'a channel needs the path of a local directory, as in load("/data/orders"), not {path!r}'
             )
         return path
 

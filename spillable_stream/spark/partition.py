@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -50,9 +51,7 @@ def plan_partitions(
     parts = min(wanted, count)
     bounds = [first_id + count * i // parts for i in range(parts + 1)]
     schemas = list(state.schemas)
-    return [
-        EventPartition(layout, schemas, state.blocks.extents(a, b - 1)) for a, b in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [EventPartition(layout, schemas, state.blocks.extents(a, b - 1)) for a, b in pairwise(bounds)]
 
 
 def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

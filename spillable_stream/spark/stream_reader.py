@@ -38,12 +38,12 @@ except ImportError:  # 4.0 and 4.1 pass no limits
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands for the class that this Spark does not have."""
 
-    ReadLimit = ReadMaxBytes = ReadMaxRows = Any  # type: ignore[misc,assignment]
+    ReadLimit = ReadMaxBytes = ReadMaxRows = Any
 
 __all__ = ["SpillableStreamReader"]
 
 
-class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. Opens nothing before its first call.
 
     Args:

@@ -29,7 +29,7 @@ from spillable_stream.storage.filesystem import FileSystem
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    from spillable_stream.spark.rows import DataSourceStreamArrowWriter  # type: ignore[assignment]
+    from spillable_stream.spark.rows import DataSourceStreamArrowWriter
 
 __all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 
@@ -68,7 +68,13 @@ class _Stager:
     """
 
     def __init__(
-        self, path: str, layout: Layout, schema: bytes, schema_id: int, options: dict[str, Any], spark_schema: Any
+        self,
+        path: str,
+        layout: Layout,
+        schema: bytes,
+        schema_id: int,
+        options: dict[str, Any],
+        spark_schema: Any,
     ) -> None:
         self._path = path
         self._layout = layout
@@ -178,5 +184,3 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged."""
         self._discard(messages)
-
-

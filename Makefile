@@ -1,0 +1,44 @@
+PYTHON ?= python3
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help .venv java check test demo bench crash clean
+
+help: ## List the verbs
+	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+.venv: $(STAMP) ## Make the development environment from requirements-dev.txt
+
+$(STAMP): requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed: say which one with 'make PYTHON=python3.11 ...'" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install -q -r requirements-dev.txt
+	.venv/bin/python -m pip install -q --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+	@touch $@
+
+java:
+	@scripts/check_java.sh
+
+check: $(STAMP) ## Run the linter, the format check, the type checker and the import contracts
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+test: java $(STAMP) ## Run the tests, all but the slow ones
+	.venv/bin/python -m pytest -q -m "not slow" -n 2 --dist loadfile
+
+demo: java $(STAMP) ## Run the demo
+	.venv/bin/python demo/run.py
+
+bench: $(STAMP) ## Run the benchmarks
+	.venv/bin/python -m benchmarks.run
+
+crash: $(STAMP) ## Run the slow tests, which crash the channel on purpose
+	.venv/bin/python -m pytest -m slow
+
+clean: ## Remove the environment and whatever the tools and Spark left behind
+	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf spark-warehouse metastore_db derby.log demo/output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,53 @@
+"""One Spark session for the Spark tests, with tasks in this virtual environment's Python."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("spillable tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "America/New_York")
+        .config("spark.sql.streaming.checkpointFileManagerClass", _LOCAL_FILES)
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+_LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Callable[..., Path]:
+    """Put bodies into a channel as one transaction for each call, and return the channel's path."""
+
+    def put(name: str, *bodies: bytes) -> Path:
+        with (
+            ss.Channel(tmp_path / name, minimum_required_space=0) as channel,
+            channel.put_transaction() as tx,
+        ):
+            tx.put_many(ss.Event(b, {"length": str(len(b))}) for b in bodies)
+        return tmp_path / name
+
+    return put
+
+
+@pytest.fixture
+def numbered() -> Callable[[int, int], list[bytes]]:
+    return lambda first, count: [b"%06d" % i for i in range(first, first + count)]

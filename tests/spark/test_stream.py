@@ -1,0 +1,257 @@
+"""The streaming source and sink on a real Spark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import spillable_stream as ss
+
+pytestmark = pytest.mark.spark
+Put = Callable[..., Path]
+Numbered = Callable[[int, int], list[bytes]]
+
+
+def stream(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    reader = spark.readStream.format("spillable")
+    for name, value in options.items():
+        reader = reader.option(name, str(value))
+    return reader.load(str(path))
+
+
+def run(df: DataFrame, checkpoint: Path, target: Path) -> list[Any]:
+    """Run a query into a channel until the source is exhausted and return the reports of its batches."""
+    query = (
+        df.writeStream.format("spillable")
+        .option("checkpointLocation", str(checkpoint))
+        .option("minimumRequiredSpace", "0")
+        .trigger(availableNow=True)
+        .start(str(target))
+    )
+    query.awaitTermination()
+    return [report for report in query.recentProgress if report.numInputRows]
+
+
+def bodies(path: Path) -> list[bytes]:
+    """Return every body in a channel, in order, without taking any."""
+    with ss.Channel(path, create=False) as channel:
+        tx = channel.take_transaction("test")
+        tx.begin()
+        found = []
+        while events := tx.take_many(10_000):
+            found += [e["body"] if isinstance(e, dict) else e.body for e in events]
+            if len(events) == 10_000:
+                break
+        tx.rollback()
+        tx.close()
+        return found
+
+
+def test_format_is_found_without_registration(spark: SparkSession, put: Put) -> None:
+    path = put("a", b"x")
+    assert [r.body for r in spark.read.format("spillable").load(str(path)).collect()] == [b"x"]
+
+
+def test_register_makes_the_format_known(spark: SparkSession, put: Put) -> None:
+    path = put("a", b"x", b"y")
+    ss.register(spark)
+    assert spark.read.format("spillable").load(str(path)).count() == 2
+
+
+def test_every_event_goes_through_once_and_in_order(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 700))
+    reports = run(stream(spark, path, maxEventsPerTrigger=300), tmp_path / "ck", tmp_path / "b")
+    assert [r.numInputRows for r in reports] == [300, 300, 100]
+    assert bodies(tmp_path / "b") == numbered(0, 700)
+
+
+def test_restart_from_its_checkpoint_goes_on_where_it_was(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 50))
+    run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+    put("a", *numbered(50, 50))
+    run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(0, 100)
+
+
+def test_available_now_ends_when_nothing_is_new(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    path = put("a", b"x")
+    run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+    assert run(stream(spark, path), tmp_path / "ck", tmp_path / "b") == []
+
+
+def test_new_query_of_a_group_resumes_at_its_position(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 20))
+    run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck1", tmp_path / "b")
+    # Spark's word that the last batch was done comes a batch late: just that one is repeated.
+    run(stream(spark, path), tmp_path / "ck2", tmp_path / "c")
+    assert bodies(tmp_path / "c") == numbered(10, 10)
+
+
+def test_new_group_starting_at_latest_sees_only_what_comes(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 10))
+    late = stream(spark, path, group="late", startingOffsets="latest")
+    assert run(late, tmp_path / "ck", tmp_path / "b") == []
+    put("a", *numbered(10, 5))
+    run(late, tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(10, 5)
+
+
+def test_new_group_starting_at_an_id_begins_with_it(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 10))
+    run(stream(spark, path, group="g", startingOffsets=8), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(7, 3)
+
+
+def test_max_bytes_per_trigger_bounds_batches_softly(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    path = put("a", *[bytes(1000)] * 100)
+    reports = run(stream(spark, path, maxBytesPerTrigger=30_000), tmp_path / "ck", tmp_path / "b")
+    assert sum(r.numInputRows for r in reports) == 100
+    assert len(reports) == 4
+    assert all(r.numInputRows > 0 for r in reports)
+
+
+def test_min_partitions_splits_a_batch(spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path) -> None:
+    path = put("a", *numbered(0, 100))
+    df = stream(spark, path, minPartitions=4).select(F.spark_partition_id().alias("p"), "body")
+    run(df, tmp_path / "ck", tmp_path / "b")
+    rows = spark.read.format("spillable").load(str(tmp_path / "b")).groupBy("p").count().collect()
+    assert {r.p: r["count"] for r in rows} == {0: 25, 1: 25, 2: 25, 3: 25}
+
+
+def test_batch_replayed_for_the_same_offsets_has_identical_rows(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 40))
+    seen: list[list[bytes]] = []
+
+    def fail_once(df: DataFrame, batch_id: int) -> None:
+        seen.append([bytes(r.body) for r in df.collect()])
+        if len(seen) == 1:
+            raise RuntimeError("the first try fails")
+
+    def start() -> Any:
+        writer = stream(spark, path, maxEventsPerTrigger=25).writeStream.foreachBatch(fail_once)
+        return writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True).start()
+
+    with pytest.raises(PySparkException):
+        start().awaitTermination()
+    put("a", *numbered(40, 10))
+    start().awaitTermination()
+    assert seen[0] == seen[1] == numbered(0, 25)
+    assert [b for batch in seen[1:] for b in batch] == numbered(0, 50)
+
+
+def test_batch_whose_commit_log_is_lost_is_not_stored_twice(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 30))
+    run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck", tmp_path / "b")
+    for file in (tmp_path / "ck" / "commits").glob("*2*"):  # as if the driver had died before writing it
+        file.unlink()
+    run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(0, 30)
+
+
+def test_second_live_query_of_a_group_is_refused_by_name(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    path = put("a", b"x")
+    with ss.Channel(path) as channel, channel.take_transaction("default") as tx:
+        tx.take()
+        with pytest.raises(PySparkException, match=r"owned by pid \d+ on"):
+            run(stream(spark, path, ownerTimeout=0), tmp_path / "ck", tmp_path / "b")
+
+
+def test_checkpoint_of_another_channel_is_refused(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    run(stream(spark, put("a", b"x")), tmp_path / "ck", tmp_path / "b")
+    with pytest.raises(PySparkException, match="Spark checkpoint belongs to the channel"):
+        run(stream(spark, put("other", b"y")), tmp_path / "ck", tmp_path / "b")
+
+
+def test_complete_mode_is_refused_with_a_reason(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    counts = stream(spark, put("a", b"x")).groupBy("body").count()
+    with pytest.raises(PySparkException, match="events in a channel are never replaced"):
+        query = counts.writeStream.format("spillable").outputMode("complete")
+        query.option("checkpointLocation", str(tmp_path / "ck")).start(str(tmp_path / "b")).awaitTermination()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"maxEventPerTrigger": 5}, "the nearest is 'maxEventsPerTrigger'"),
+        ({"maxEventsPerTrigger": 0}, "maxEventsPerTrigger must be an integer of at least 1"),
+        ({"keepAlive": 5}, "keepAlive is not an option of a Spark source"),
+        ({"startingOffsets": "sometimes"}, "startingOffsets must be earliest, latest or"),
+    ],
+)
+def test_wrong_source_option_is_refused(spark: SparkSession, put: Put, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PySparkException, match=re.escape(message)):
+        stream(spark, put("a", b"x"), **options)
+
+
+def test_missing_channel_is_a_clear_error(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="is not a channel"):
+        stream(spark, tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_create_if_missing_lets_a_consumer_start_first(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    df = stream(spark, tmp_path / "a", createIfMissing="true")
+    put("a", b"x")
+    run(df, tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == [b"x"]
+
+
+def test_full_channel_fails_the_query_and_loses_nothing(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 20))
+    ss.Channel(tmp_path / "b", overflow_capacity=10, minimum_required_space=0).close()
+    query = stream(spark, path).writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "ck"))
+    with pytest.raises(PySparkException, match="overflowCapacity"):
+        query.option("keepAlive", "0").trigger(availableNow=True).start(str(tmp_path / "b")).awaitTermination()
+    assert bodies(tmp_path / "b") == []
+    ss.Channel(tmp_path / "b", overflow_capacity=100).close()
+    run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(0, 20)
+
+
+def test_large_task_outputs_are_staged_and_leave_no_orphans(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 1000))
+    ss.Channel(tmp_path / "b", max_inline_bytes=0, minimum_required_space=0).close()
+    run(stream(spark, path, maxEventsPerTrigger=500), tmp_path / "ck", tmp_path / "b")
+    assert bodies(tmp_path / "b") == numbered(0, 1000)
+    with ss.Channel(tmp_path / "b") as channel:
+        assert channel.stats().segments == 2
+        with channel.take_transaction("test") as tx:
+            tx.take_batch(10_000)
+        channel.checkpoint()
+        channel.checkpoint()
+        assert channel.stats().segments == 0
+
+
+def test_source_takes_are_committed_so_that_the_channel_drains(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    path = put("a", *numbered(0, 100))
+    run(stream(spark, path, maxEventsPerTrigger=40), tmp_path / "ck", tmp_path / "b")
+    with ss.Channel(path) as channel:
+        assert channel.stats().groups["default"].position == 80
+        assert channel.stats().stored == 20
