@@ -1,0 +1,72 @@
+"""Everything that the documentation shows is run, and its tables are what the code says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, SOURCE, markdown_table
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+_TABLE = re.compile(r"(<!-- options: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(blocks).replace("/tmp/spillable-readme", str(tmp_path)))
+    if not blocks:
+        return
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, timeout=150)
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+
+@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, SINK])
+def test_option_tables_are_generated(scope: str) -> None:
+    tables = {m[2]: m[3].strip() for m in _TABLE.finditer((ROOT / "README.md").read_text())}
+    assert tables[scope] == markdown_table(scope), "run python -m tests.test_docs"
+
+
+def test_configuration_file_shows_every_option_with_its_default() -> None:
+    text = (ROOT / "conf" / "channel.ini").read_text()
+    for option in OPTIONS:
+        if {CHANNEL, CREATION} & set(option.scopes):
+            shown = re.search(rf"^# {option.name} = ?(.*)$", text, re.MULTILINE)
+            assert shown, option.name
+            assert option.default is None or option.parse(shown[1]) == option.default
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.spark
+def test_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    import nbformat
+    from nbclient import NotebookClient
+
+    shutil.copy(ROOT / "notebooks" / "quickstart.ipynb", tmp_path)
+    notebook = nbformat.read(tmp_path / "quickstart.ipynb", as_version=4)
+    NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+def write_tables() -> None:
+    """Write the generated tables into the README."""
+    page = ROOT / "README.md"
+    page.write_text(_TABLE.sub(lambda m: f"{m[1]}{markdown_table(m[2])}\n{m[4]}", page.read_text()))
+
+
+if __name__ == "__main__":
+    write_tables()
