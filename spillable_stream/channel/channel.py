@@ -19,7 +19,7 @@ from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError
-from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema, encode_schema, merge_schemas
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
@@ -148,7 +148,7 @@ class Channel:
     @property
     def typed(self) -> bool:
         """Whether this is a typed channel rather than an event channel."""
-        return not decode_schema(self.engine().state.schemas[0]).equals(EVENT_SCHEMA)
+        return not self.engine().schemas()[0].equals(EVENT_SCHEMA)
 
     @property
     def options(self) -> dict[str, Any]:

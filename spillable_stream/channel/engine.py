@@ -264,10 +264,10 @@ class Engine:
 
     def schemas(self) -> list[pa.Schema]:
         """Return the channel's schemas, oldest first."""
-        with self._mutex:
-            while len(self._schemas) < len(self.state.schemas):
-                self._schemas.append(decode_schema(self.state.schemas[len(self._schemas)]))
-            return list(self._schemas)
+        if len(self._schemas) != len(self.state.schemas):
+            with self._mutex:
+                self._schemas = [decode_schema(s) for s in self.state.schemas]
+        return self._schemas
 
     def reader(self) -> EventReader:
         """Return a reader of events."""

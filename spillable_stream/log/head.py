@@ -61,7 +61,7 @@ class Published(NamedTuple):
     end: int
     last_id: int
     checkpoint_time: int = 0
-    state: HeadState = HeadState.CLEAN
+    state: int = HeadState.CLEAN
     pid: int = 0
 
 
@@ -88,10 +88,17 @@ class Head:
             self._file.truncate(HEAD_SIZE_BYTES)
         self._map = self._file.map(HEAD_SIZE_BYTES)
         self._boot = boot_id()
+        self._sequence = 0
 
     def read(self) -> Published | None:
         """Return what the head publishes, or None if it is damaged or of another boot."""
         found = self._newest()
+        return found[2] if found and found[1] == self._boot else None
+
+    def begin_writing(self) -> Published | None:
+        """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back."""
+        found = self._newest()
+        self._sequence = found[0] if found else 0
         return found[2] if found and found[1] == self._boot else None
 
     def read_any_boot(self) -> Published | None:
@@ -105,17 +112,16 @@ class Head:
             raw = self._map[offset : offset + _SLOT.size + _CRC.size]
             if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
                 continue
-            sequence, boot, file_id, end, last_id, checkpoint, state, pid = _SLOT.unpack_from(raw)
+            sequence, boot, *published = _SLOT.unpack_from(raw)
             if sequence and (best is None or sequence > best[0]):
-                best = (sequence, boot, Published(file_id, end, last_id, checkpoint, HeadState(state), pid))
+                best = (sequence, boot, Published(*published))
         return best
 
     def write(self, published: Published) -> None:
-        """Publish; the caller holds the channel's lock."""
-        newest = self._newest()
-        sequence = newest[0] + 1 if newest else 1
+        """Publish; between `begin_writing` and the end of the lock."""
+        self._sequence += 1
         raw = _SLOT.pack(
-            sequence,
+            self._sequence,
             self._boot,
             published.file_id,
             published.end,
@@ -124,7 +130,7 @@ class Head:
             published.state,
             os.getpid(),
         )
-        offset = _SLOT_OFFSETS[sequence % 2]
+        offset = _SLOT_OFFSETS[self._sequence % 2]
         self._map[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(google_crc32c.value(raw))
 
     def host(self) -> str:

@@ -132,7 +132,7 @@ def recover(
     finally:
         file.close()
     wal.head.write_host()
-    wal.head.write(Published(last, end, last_id()))
+    wal.publish(Published(last, end, last_id()))
     return Recovered(Position(last, end), torn)
 
 

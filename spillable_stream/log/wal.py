@@ -77,6 +77,7 @@ class WriteAheadLog:
         self._writing: tuple[int, File] | None = None
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
+        self._held: Published | None = None  # what the head says while this process holds the lock
         self.failed: str | None = None
 
     # ── the lock ────────────────────────────────────────────────────────────────────────────
@@ -99,6 +100,7 @@ class WriteAheadLog:
                     f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
                 )
             try:
+                self._held = self.head.begin_writing()
                 if self.failed:
                     raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
                 yield
@@ -185,13 +187,21 @@ class WriteAheadLog:
 
     # ── writing; the lock is held ───────────────────────────────────────────────────────────
 
+    def _current(self) -> Published:
+        return self._held or self.published()
+
+    def publish(self, published: Published) -> None:
+        """Write the head; the lock is held."""
+        self._held = published
+        self.head.write(published)
+
     def heal(self, snapshot: Snapshot) -> None:
         """Cut what a holder of the lock that died or failed left behind the published end.
 
         Args:
             snapshot: the channel's small state at the published end, for a new file's header.
         """
-        head = self.published()
+        head = self._current()
         if head.state == HeadState.CLEAN:
             return
         self._close_writing()
@@ -205,7 +215,7 @@ class WriteAheadLog:
         file.truncate(head.end)
         file.sync()
         self._allocated = head.end
-        self.head.write(head._replace(state=HeadState.CLEAN))
+        self.publish(head._replace(state=HeadState.CLEAN))
 
     def reserve(self, size_bytes: int, snapshot: Snapshot) -> Position:
         """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
@@ -214,7 +224,7 @@ class WriteAheadLog:
             size_bytes: the size of the append.
             snapshot: the channel's small state now, for a new file's header.
         """
-        head = self.published()
+        head = self._current()
         if head.end + size_bytes > self.max_file_size_bytes and head.end > self._first_frame_end(head.file_id):
             head = self._roll(head, snapshot)
         return Position(head.file_id, head.end)
@@ -237,9 +247,9 @@ class WriteAheadLog:
             StorageError: a call failed; nothing of the entries counts.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
-        head = self.published()
+        head = self._current()
         file = self._open_for_writing(head.file_id)
-        self.head.write(head._replace(state=HeadState.APPENDING))
+        self.publish(head._replace(state=HeadState.APPENDING))
         seed = self.seed(at.file_id)
         buffers: list[Payload] = []
         size = 0
@@ -254,12 +264,12 @@ class WriteAheadLog:
             raise
         self._sync(file, head, snapshot)
         end = Position(at.file_id, at.offset + size)
-        self.head.write(head._replace(end=end.offset, last_id=last_id, state=HeadState.CLEAN))
+        self.publish(head._replace(end=end.offset, last_id=last_id, state=HeadState.CLEAN))
         return end
 
     def note_checkpoint(self) -> None:
         """Remember in the head that a checkpoint was made now."""
-        self.head.write(self.published()._replace(checkpoint_time=int(time.time())))
+        self.publish(self._current()._replace(checkpoint_time=int(time.time())))
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""
@@ -283,7 +293,7 @@ class WriteAheadLog:
 
     def _settle_failed_sync(self, head: Published, snapshot: Snapshot, cause: StorageError) -> None:
         try:
-            self.head.write(head._replace(state=HeadState.SYNC_FAILED))
+            self.publish(head._replace(state=HeadState.SYNC_FAILED))
             self._roll(head, snapshot)
         except StorageError as e:
             self.failed = f"{cause}; then {e}"
@@ -297,13 +307,13 @@ class WriteAheadLog:
             file.truncate(head.end)
             file.sync()
             self._allocated = head.end
-            self.head.write(head._replace(state=HeadState.CLEAN))
+            self.publish(head._replace(state=HeadState.CLEAN))
 
     def _roll(self, head: Published, snapshot: Snapshot) -> Published:
         """Begin a new data file and publish it."""
         file_id = max([head.file_id, *self.layout.log_files(self._fs)]) + 1
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
-        self.head.write(head._replace(state=state))
+        self.publish(head._replace(state=state))
         previous = (head.file_id, head.end) if head.file_id else None
         frame = FileHeader(self.layout.channel, file_id, previous, snapshot()).frame()
         path = self.layout.log_file(file_id)
@@ -317,10 +327,10 @@ class WriteAheadLog:
             with contextlib.suppress(StorageError):
                 self._fs.remove(path)
                 if state == HeadState.APPENDING:
-                    self.head.write(head._replace(state=HeadState.CLEAN))
+                    self.publish(head._replace(state=HeadState.CLEAN))
             raise
         published = head._replace(file_id=file_id, end=end, state=HeadState.CLEAN)
-        self.head.write(published)
+        self.publish(published)
         self._give_back_unused(head)
         self._close_writing()
         self._writing = (file_id, file)

@@ -1,0 +1,1 @@
+"""Benchmarks: our side and the machine's own, in one process, interleaved."""

@@ -1,0 +1,62 @@
+"""Print what the channel does beside what the machine can do: ``make bench``.
+
+Every round runs each contestant once, in turn, so that a slow moment of the machine hits all of
+them; the figures are medians over the rounds, the ratios are medians of each round's own ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import durable_put, spark_source
+
+Round = dict[str, float]
+
+
+def report(title: str, unit: str, rounds: list[Round], base: str) -> None:
+    """Print medians, their spread and the ratio to the contestant ``base``."""
+    print(f"\n{title} (median of {len(rounds)} rounds)")
+    for name in rounds[0]:
+        values = sorted(r[name] for r in rounds)
+        ratio = statistics.median(r[name] / r[base] for r in rounds)
+        spread = f"{values[0]:,.0f} to {values[-1]:,.0f}"
+        print(f"  {name:<46} {statistics.median(values):>12,.0f} {unit}   {ratio:6.2f} x   ({spread})")
+
+
+def interleaved(contestants: dict[str, Callable[[Path], float]], rounds: int, directory: Path) -> list[Round]:
+    """Run every contestant once a round, in an order that turns."""
+    names = list(contestants)
+    found = []
+    for i in range(rounds):
+        turned = names[i % len(names) :] + names[: i % len(names)]
+        figures = {}
+        for name in turned:
+            with tempfile.TemporaryDirectory(dir=directory) as place:
+                figures[name] = contestants[name](Path(place))
+        found.append({name: figures[name] for name in names})
+    return found
+
+
+def main() -> None:
+    """Run the benchmarks that the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
+    parser.add_argument("--no-spark", action="store_true")
+    arguments = parser.parse_args()
+    title = "Durable put, one thread, transactions of 1,000 events of 100 bytes"
+    rounds = interleaved(durable_put.CONTESTANTS, arguments.rounds, arguments.directory)
+    report(title, "events/s", rounds, durable_put.FLOOR)
+    if not arguments.no_spark:
+        with spark_source.session() as spark:
+            contestants = spark_source.contestants(spark)
+            rounds = interleaved(contestants, arguments.rounds, arguments.directory)
+        report(f"Spark source, {spark_source.ROWS:,} rows to a no-op sink", "rows/s", rounds, spark_source.PEER)
+
+
+if __name__ == "__main__":
+    main()
