@@ -1,0 +1,39 @@
+"""A Spark driver that moves events from one channel to another until it is killed, or until it is done.
+
+python driver.py SOURCE TARGET CHECKPOINT forever|drain
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+
+def main(source: str, target: str, checkpoint: str, until: str) -> None:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    spark.sparkContext.setLogLevel("ERROR")
+    events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 200).load(source)
+    writer = (
+        events.withColumn("batch_partition", F.spark_partition_id())
+        .writeStream.format("spillable")
+        .option("checkpointLocation", checkpoint)
+        .option("minimumRequiredSpace", 0)
+        .option("maxInlineBytes", 4096)
+    )
+    query = (writer.trigger(availableNow=True) if until == "drain" else writer).start(target)
+    print("STARTED", flush=True)
+    query.awaitTermination()
+    print("DONE", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

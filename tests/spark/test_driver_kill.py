@@ -1,0 +1,86 @@
+"""Exactly once from channel to channel, shown by killing the Spark driver again and again."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
+
+KILLS = 10
+DRIVER = Path(__file__).parent / "driver.py"
+
+
+def start_driver(tmp_path: Path, until: str) -> subprocess.Popen[str]:
+    """Start a driver in a process group of its own: JVM, planner workers and executors die with it."""
+    arguments = [str(tmp_path / name) for name in ("a", "b", "checkpoint")]
+    return subprocess.Popen(
+        [sys.executable, str(DRIVER), *arguments, until],
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "driver.log").open("a"),
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for(driver: subprocess.Popen[str], word: str, log: Path) -> None:
+    assert driver.stdout is not None
+    for line in driver.stdout:
+        if line.strip() == word:
+            return
+    raise AssertionError(f"the driver ended without {word}:\n{log.read_text()[-3000:]}")
+
+
+def stored(path: Path) -> list[bytes]:
+    """Return every body in the channel, in order."""
+    with ss.Channel(path, transaction_capacity=1_000_000) as channel:
+        tx = channel.take_transaction("check")
+        tx.begin()
+        found = [row["body"] for row in tx.take_many(1_000_000)]
+        tx.rollback()
+        tx.close()
+        return found
+
+
+def test_every_event_is_stored_once_though_the_driver_is_killed(tmp_path: Path) -> None:
+    rng = random.Random(20261121)
+    put: list[bytes] = []
+    batches_seen = []
+
+    with ss.Channel(tmp_path / "a", minimum_required_space=0) as channel:
+
+        def put_some() -> None:
+            bodies = [b"%08d" % i for i in range(len(put), len(put) + rng.randint(1, 300))]
+            with channel.put_transaction() as tx:
+                tx.put_many(ss.Event(b) for b in bodies)
+            put.extend(bodies)
+
+        for _ in range(5):
+            put_some()
+        for _ in range(KILLS):
+            driver = start_driver(tmp_path, "forever")
+            wait_for(driver, "STARTED", tmp_path / "driver.log")
+            deadline = time.monotonic() + rng.uniform(1.5, 6.0)
+            while time.monotonic() < deadline:
+                put_some()
+                time.sleep(0.1)
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+            if (tmp_path / "b" / "channel.json").exists():
+                with ss.Channel(tmp_path / "b", create=False) as target:
+                    batches_seen.append(max(target.stats().sinks.values(), default=-1))
+        driver = start_driver(tmp_path, "drain")
+        wait_for(driver, "DONE", tmp_path / "driver.log")
+        driver.wait(60)
+
+    assert stored(tmp_path / "b") == put
+    assert len(set(batches_seen)) > 2, "the kills came too early to show anything"

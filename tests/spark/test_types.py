@@ -1,0 +1,125 @@
+"""Any schema that Spark can send to Arrow goes through a typed channel and comes back the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+import spillable_stream as ss
+
+pytestmark = pytest.mark.spark
+
+UTC = dt.UTC
+PRIMITIVES: dict[str, tuple[T.DataType, list[Any]]] = {
+    "boolean": (T.BooleanType(), [True, False]),
+    "byte": (T.ByteType(), [-128, 127]),
+    "short": (T.ShortType(), [-(2**15), 2**15 - 1]),
+    "integer": (T.IntegerType(), [-(2**31), 2**31 - 1]),
+    "long": (T.LongType(), [-(2**63), 2**63 - 1]),
+    "float": (T.FloatType(), [0.5, float("-inf")]),
+    "double": (T.DoubleType(), [0.1, float("inf")]),
+    "string": (T.StringType(), ["", "żółw 🐢"]),
+    "binary": (T.BinaryType(), [bytearray(b""), bytearray(b"\x00\xff")]),
+    "date": (T.DateType(), [dt.date(1, 1, 1), dt.date(9999, 12, 31)]),
+    "timestamp": (T.TimestampType(), [dt.datetime(2026, 3, 8, 2, 30, 0, 123456), dt.datetime(1970, 1, 1)]),
+    "timestamp_ntz": (T.TimestampNTZType(), [dt.datetime(2026, 3, 8, 2, 30), dt.datetime(1960, 1, 1)]),
+    "decimal": (T.DecimalType(38, 18), [Decimal("-1.5"), Decimal("99999999999999999999.999999999999999999")]),
+    "small_decimal": (T.DecimalType(5, 2), [Decimal("1.25"), Decimal("-999.99")]),
+    "interval": (T.DayTimeIntervalType(), [dt.timedelta(days=-1), dt.timedelta(microseconds=1)]),
+}
+NESTED = T.StructType(
+    [
+        T.StructField("s", T.StructType([T.StructField("a", T.IntegerType()), T.StructField("t", T.TimestampType())])),
+        T.StructField("l", T.ArrayType(T.ArrayType(T.StringType()))),
+        T.StructField("m", T.MapType(T.StringType(), T.ArrayType(T.TimestampType()))),
+        T.StructField("sl", T.ArrayType(T.StructType([T.StructField("x", T.DoubleType())]))),
+    ]
+)
+
+
+def round_trip(df: DataFrame, path: Path) -> DataFrame:
+    df.write.format("spillable").option("minimumRequiredSpace", "0").mode("append").save(str(path))
+    return df.sparkSession.read.format("spillable").load(str(path))
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_primitive_type_comes_back_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    type_, values = PRIMITIVES[name]
+    df = spark.createDataFrame([(v,) for v in [*values, None]], T.StructType([T.StructField("v", type_)])).coalesce(1)
+    assert_df_equality(round_trip(df, tmp_path / "c"), df, allow_nan_equality=True)
+
+
+def test_nested_types_come_back_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    at = dt.datetime(2026, 7, 1, 12)
+    rows = [
+        ((1, at), [["a", None], None, []], {"k": [at, None], "n": None}, [(0.5,), None]),
+        (None, None, None, None),
+        ((None, None), [], {}, []),
+    ]
+    df = spark.createDataFrame(rows, NESTED).coalesce(1)
+    assert_df_equality(round_trip(df, tmp_path / "c"), df)
+
+
+def test_columns_that_are_not_nullable_are_stored_as_nullable(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(3).coalesce(1)
+    assert_df_equality(round_trip(df, tmp_path / "c"), df, ignore_nullable=True)
+
+
+def test_timestamps_are_instants_whatever_the_session_zone(spark: SparkSession, tmp_path: Path) -> None:
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Shanghai")
+        df = spark.sql("SELECT TIMESTAMP '2026-01-01 08:00:00' AS t")
+        round_trip(df, tmp_path / "c")
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    with ss.Channel(tmp_path / "c") as channel, channel.take_transaction() as tx:
+        assert tx.take()["t"] == dt.datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_empty_dataframe_creates_the_channel_and_puts_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame([], "a INT")
+    assert_df_equality(round_trip(df, tmp_path / "c"), df)
+
+
+def test_later_writes_may_reorder_columns_and_add_nullable_ones(spark: SparkSession, tmp_path: Path) -> None:
+    round_trip(spark.createDataFrame([(1, "x")], "a INT, b STRING").coalesce(1), tmp_path / "c")
+    found = round_trip(spark.createDataFrame([("y", 2.5, 2)], "b STRING, c DOUBLE, a INT"), tmp_path / "c")
+    expected = spark.createDataFrame([(1, "x", None), (2, "y", 2.5)], "a INT, b STRING, c DOUBLE")
+    assert_df_equality(found, expected, ignore_row_order=True)
+
+
+def test_a_column_of_another_type_is_refused_with_both_schemas(spark: SparkSession, tmp_path: Path) -> None:
+    round_trip(spark.createDataFrame([(1,)], "a INT"), tmp_path / "c")
+    with pytest.raises(PySparkException, match=r"(?s)another type.*a: int32.*a: string"):
+        round_trip(spark.createDataFrame([("1",)], "a STRING"), tmp_path / "c")
+
+
+def test_event_channel_takes_headers_and_body(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.createDataFrame(
+        [({"k": "v"}, bytearray(b"x")), (None, bytearray(b""))], "headers MAP<STRING, STRING>, body BINARY"
+    ).coalesce(1)
+    assert_df_equality(round_trip(df, tmp_path / "c"), df)
+    with ss.Channel(tmp_path / "c") as channel, channel.take_transaction() as tx:
+        assert not channel.typed
+        assert [(e.body, dict(e.headers)) for e in tx.take_many(10)] == [(b"x", {"k": "v"}), (b"", {})]
+
+
+def test_event_channel_refuses_other_columns(spark: SparkSession, tmp_path: Path) -> None:
+    ss.Channel(tmp_path / "c", minimum_required_space=0).close()
+    with pytest.raises(PySparkException, match="event channel"):
+        round_trip(spark.createDataFrame([(1,)], "a INT"), tmp_path / "c")
+
+
+def test_read_schema_given_by_the_user_selects_and_orders_columns(spark: SparkSession, tmp_path: Path) -> None:
+    round_trip(spark.createDataFrame([(1, "x", 0.5)], "a INT, b STRING, c DOUBLE"), tmp_path / "c")
+    found = spark.read.schema("c DOUBLE, a INT").format("spillable").load(str(tmp_path / "c"))
+    assert_df_equality(found, spark.createDataFrame([(0.5, 1)], "c DOUBLE, a INT"))
