@@ -23,6 +23,7 @@ from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ChannelFullError,
+    CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
     DiskSpaceError,
@@ -80,6 +81,7 @@ class Engine:
         self.layout = layout
         self.lock_timeout_seconds = lock_timeout_seconds
         self.torn_bytes = 0
+        self._closed = False
         self._mutex = threading.RLock()
         self._lead = threading.Lock()
         self._queue: deque[_Ticket] = deque()
@@ -234,6 +236,7 @@ class Engine:
 
     def follow(self) -> ChannelState:
         """Apply what other processes and threads committed, and return the state."""
+        self.require_open()
         head = self.wal.published()
         end = Position(head.file_id, head.end)
         if end == self.position:
@@ -329,12 +332,18 @@ class Engine:
         self._space_checked = now
 
     def _submit(self, request: Request) -> Committed:
+        self.require_open()
         ticket = _Ticket(request)
         with self._queue_lock:
             self._queue.append(ticket)
-        with self._lead:
-            if not ticket.done:
-                self._commit_group()
+        try:
+            with self._lead:
+                if not ticket.done:
+                    self._commit_group()
+        except BaseException:  # interrupted while waiting: nobody may commit it any more
+            with self._queue_lock, contextlib.suppress(ValueError):
+                self._queue.remove(ticket)
+            raise
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
@@ -355,12 +364,15 @@ class Engine:
         try:
             with self.wal.locked(self.lock_timeout_seconds):
                 self._append(group)
-        except BaseException as e:
+        except Exception as e:
             for ticket in group:
                 if not ticket.done:
                     ticket.fail(e)
-            if not isinstance(e, (SpillableError, OSError)):
-                raise
+        except BaseException:
+            for ticket in group:
+                if not ticket.done:
+                    ticket.fail(CommitOutcomeUnknownError("the thread that committed was interrupted"))
+            raise
 
     def _append(self, group: list[_Ticket]) -> None:
         self.follow()
@@ -409,8 +421,10 @@ class Engine:
     def checkpoint_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval``."""
         if time.time() - self.wal.published().checkpoint_time >= self.state.options["checkpoint_interval"] / 1000:
-            with contextlib.suppress(SpillableError):
+            try:
                 self.checkpoint()
+            except SpillableError as e:
+                _log.warning("no checkpoint was made; the next open takes longer: %s", e)
 
     def checkpoint(self) -> None:
         """Make the state durable and remove the files that nothing needs any more.
@@ -465,17 +479,26 @@ class Engine:
                     if name.startswith(prefix):
                         self.fs.remove(self.layout.segment_file(name))
 
+    def discard(self, segments: list[str]) -> None:
+        """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
+        with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
+            for name in set(segments) - state.blocks.segments():
+                self.fs.remove(self.layout.segment_file(name))
+
     def close(self) -> None:
         """Close every file; nothing is written."""
+        self._closed = True
         self.wal.close()
         self._open_lock.close()
 
     def require_open(self) -> None:
-        """Raise what an earlier failure left.
+        """Refuse to go on after `close` or a failure.
 
         Raises:
-            ChannelClosedError: the log failed.
+            ChannelClosedError: the channel was closed, or the log failed.
         """
+        if self._closed:
+            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
         if self.wal.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.wal.failed}")
 

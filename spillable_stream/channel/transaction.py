@@ -159,6 +159,7 @@ class PutTransaction(Transaction):
         self._frames: list[Frame] = []
         self._frames_bytes = 0
         self._segment: SegmentWriter | None = None
+        self._attempted = False
         self.count = 0
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
@@ -252,6 +253,7 @@ class PutTransaction(Transaction):
             if self._frames:
                 self._stage()
             segments.append(self._segment.finish())
+            self._attempted = True
         self.committed = self._engine.commit(Put(self._frames, segments), self._options["keep_alive"])
         if self._segment is not None:
             self._segment.close()
@@ -260,7 +262,10 @@ class PutTransaction(Transaction):
     def _rollback(self) -> None:
         self._events, self._frames = [], []
         if self._segment is not None:
-            self._segment.discard()
+            if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
+                self._segment.close()
+            else:
+                self._segment.discard()
 
 
 class TakeTransaction(Transaction):

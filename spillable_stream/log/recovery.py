@@ -26,6 +26,9 @@ __all__ = ["Recovered", "oldest_file", "recover"]
 
 _log = logging.getLogger(__name__)
 
+# After which frames the log may end. A TAKE alone is a micro-batch in flight; a PUT alone is torn.
+_ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
+
 
 class Recovered(NamedTuple):
     """What a recovery found.
@@ -155,11 +158,7 @@ def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable
             synced = max(synced, CommitRecord.parse(found.payload or b"").start)
     stopped = _first_damaged(file, seed, frames, synced, scanner.offset)
     for found in frames:
-        if found.end <= stopped and found.header.type in (
-            FrameType.COMMIT,
-            FrameType.ROLLBACK,
-            FrameType.FILE_HEADER,
-        ):
+        if found.end <= stopped and found.header.type in _ENDS:
             end = found.end
     proof = _proof_of_sync(file, seed, stopped, synced)
     if proof is not None:

@@ -208,14 +208,12 @@ class WriteAheadLog:
         for file_id in self.layout.log_files(self._fs):
             if file_id > head.file_id:  # made by a roll that was not published
                 self._fs.remove(self.layout.log_file(file_id))
-        if head.state == HeadState.SYNC_FAILED:
-            self._roll(head, snapshot)
-            return
-        file = self._open_for_writing(head.file_id)
-        file.truncate(head.end)
-        file.sync()
-        self._allocated = head.end
-        self.publish(head._replace(state=HeadState.CLEAN))
+        if head.state != HeadState.SYNC_FAILED:
+            file = self._open_for_writing(head.file_id)
+            file.truncate(head.end)
+            self._sync_cut(file, head)
+        if self._current().state == HeadState.SYNC_FAILED:
+            self._roll(self._current(), snapshot)
 
     def reserve(self, size_bytes: int, snapshot: Snapshot) -> Position:
         """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
@@ -277,8 +275,10 @@ class WriteAheadLog:
             step = min(_PREALLOCATE_BYTES, self.max_file_size_bytes)
             self._allocated = max(self._allocated, file.size())
             if offset + size > self._allocated:
-                file.preallocate(self._allocated, max(step, offset + size - self._allocated))
-                self._allocated = file.size()
+                # On a nearly full disk the write itself decides: takes must go on.
+                with contextlib.suppress(StorageError):
+                    file.preallocate(self._allocated, max(step, offset + size - self._allocated))
+                self._allocated = max(file.size(), offset + size)
 
     def _sync(self, file: File, head: Published, snapshot: Snapshot) -> None:
         started = time.monotonic()
@@ -303,10 +303,22 @@ class WriteAheadLog:
 
     def _cut(self, file: File, head: Published) -> None:
         """Take back an append that failed before its sync; if that fails too, the next holder does it."""
-        with contextlib.suppress(StorageError):
+        try:
             file.truncate(head.end)
+        except StorageError as e:
+            _log.warning("what a failed append left is cut by the next commit: %s", e)
+            return
+        self._sync_cut(file, head)
+
+    def _sync_cut(self, file: File, head: Published) -> None:
+        """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
+        self._allocated = head.end
+        try:
             file.sync()
-            self._allocated = head.end
+        except StorageError as e:
+            _log.warning("the log goes on in a new file: %s", e)
+            self.publish(head._replace(state=HeadState.SYNC_FAILED))
+        else:
             self.publish(head._replace(state=HeadState.CLEAN))
 
     def _roll(self, head: Published, snapshot: Snapshot) -> Published:

@@ -138,9 +138,13 @@ class _Stager:
 
     def _discard(self, messages: list[Any]) -> None:
         """Remove the segments that tasks of a failed write staged."""
-        for message in messages:
-            if isinstance(message, Staged) and message.segment is not None:
-                FileSystem().remove(self._layout.segment_file(message.segment.name))
+        names = [m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None]
+        if names:
+            channel = Channel(self._path, create=False)
+            try:
+                channel.engine().discard(names)
+            finally:
+                channel.close(checkpoint=False)
 
 
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
