@@ -74,11 +74,12 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
+    """Return the message of one batch, cut out of a stream: `RecordBatch.serialize` takes no options."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
-        start = sink.tell()
         writer.write_batch(batch)
         end = sink.tell()
+    start = batch.schema.serialize().size  # a stream begins with its schema's message
     return sink.getvalue().slice(start, end - start)
 
 

@@ -293,8 +293,9 @@ class WriteAheadLog:
 
     def _settle_failed_sync(self, head: Published, snapshot: Snapshot, cause: StorageError) -> None:
         try:
-            self.publish(head._replace(state=HeadState.SYNC_FAILED))
-            self._roll(head, snapshot)
+            distrusted = head._replace(state=HeadState.SYNC_FAILED)
+            self.publish(distrusted)
+            self._roll(distrusted, snapshot)
         except StorageError as e:
             self.failed = f"{cause}; then {e}"
             raise CommitOutcomeUnknownError(

@@ -1,0 +1,31 @@
+"""Fixtures of all tests: channels in a temporary directory, closed when the test ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the test's channel is."""
+    return tmp_path / "channel"
+
+
+@pytest.fixture
+def open_channel(path: Path) -> Iterator[Callable[..., Channel]]:
+    """Open handles of the channel at `path`; no free space is required, and none checkpoints at close."""
+    with ExitStack() as stack:
+
+        def open_channel(**options: Any) -> Channel:
+            return stack.enter_context(
+                Channel(path, **{"minimum_required_space": 0, "checkpoint_on_close": False, **options})
+            )
+
+        yield open_channel

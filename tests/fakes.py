@@ -1,0 +1,117 @@
+"""A file system that fails when it is told to and remembers what was asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import Payload
+from spillable_stream.storage.filesystem import File, FileSystem
+
+
+class Call(NamedTuple):
+    """One call: its name and the name of the file or directory."""
+
+    name: str
+    file: str
+
+
+class FaultyFile(File):
+    """A real file that asks its file system before each call."""
+
+    def __init__(self, fs: FaultyFileSystem, file: File) -> None:
+        descriptor, file._fd = file._fd, -1
+        super().__init__(file.path, descriptor)
+        self._fs = fs
+
+    def read(self, offset: int, size: int) -> bytes:
+        self._fs.before("read", self.path)
+        found = super().read(offset, size)
+        self._fs.read_bytes += len(found)
+        return found
+
+    def write(self, offset: int, buffers: Sequence[Payload]) -> int:
+        try:
+            self._fs.before("write", self.path)
+        except StorageError:  # as a full disk does: a part is written
+            data = b"".join(bytes(b) for b in buffers)
+            super().write(offset, [data[: len(data) // 2]])
+            raise
+        return super().write(offset, buffers)
+
+    def preallocate(self, offset: int, size: int) -> None:
+        self._fs.before("preallocate", self.path)
+        super().preallocate(offset, size)
+
+    def truncate(self, size: int) -> None:
+        self._fs.before("truncate", self.path)
+        super().truncate(size)
+
+    def sync(self) -> None:
+        self._fs.before("sync", self.path)
+        super().sync()
+
+
+class FaultyFileSystem(FileSystem):
+    """The real file system; `failing` makes chosen calls raise StorageError.
+
+    Attributes:
+        calls: every call, in order.
+        read_bytes: how much was read.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.read_bytes = 0
+        self._fails: Callable[[Call], bool] = lambda call: False
+
+    def before(self, name: str, path: Path) -> None:
+        call = Call(name, path.name)
+        self.calls.append(call)
+        if self._fails(call):
+            raise StorageError(f"{name} {path} failed: made to fail by a test")
+
+    @contextmanager
+    def failing(self, when: Callable[[Call], bool]) -> Iterator[None]:
+        """Let every call fail that ``when`` chooses."""
+        self._fails = when
+        try:
+            yield
+        finally:
+            self._fails = lambda call: False
+
+    def count(self, name: str, file: str = "") -> int:
+        """Return how many calls of a name there were, to files whose names begin with ``file``."""
+        return sum(c.name == name and c.file.startswith(file) for c in self.calls)
+
+    def open(self, path: Path, **how: Any) -> File:
+        self.before("create" if how.get("create") else "open", path)
+        return FaultyFile(self, super().open(path, **how))
+
+    def sync_directory(self, path: Path) -> None:
+        self.before("sync_directory", path)
+        super().sync_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self.before("rename", target)
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self.before("remove", path)
+        super().remove(path)
+
+
+def nth(name: str, number: int, file: str = "") -> Callable[[Call], bool]:
+    """Choose the ``number``-th call of a name to files whose names begin with ``file``, counted from 1."""
+    seen = [0]
+
+    def chosen(call: Call) -> bool:
+        if call.name == name and call.file.startswith(file):
+            seen[0] += 1
+            return seen[0] == number
+        return False
+
+    return chosen
