@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from spillable_stream import Channel
+
+# The same examples in every run, and no verdict about time.
+settings.register_profile(
+    "spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("spillable")
 
 
 @pytest.fixture

@@ -69,7 +69,7 @@ def test_a_large_batch_is_cut_into_frames_in_order() -> None:
 
 def test_rows_of_uneven_size_are_halved_until_they_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_module, "MAX_PAYLOAD_BYTES", 2000)
-    batch = event_batch([({}, b"small")] * 7 + [({}, bytes(1800))])
+    batch = event_batch([({}, b"small")] * 7 + [({}, bytes(1200))] * 2)
     frames = list(encode_batch(batch))
     assert len(frames) > 1
     assert decoded(batch).equals(pa.Table.from_batches([batch]))

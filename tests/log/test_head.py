@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.log import head as head_module
+from spillable_stream.log.head import Head, HeadState, Published
+from spillable_stream.storage.filesystem import FileSystem
+
+
+@pytest.fixture
+def head(tmp_path: Path) -> Iterator[Head]:
+    head = Head(FileSystem(), tmp_path / "head")
+    yield head
+    head.close()
+
+
+def published(end: int) -> Published:
+    return Published(1, end, 7, 99, HeadState.APPENDING)
+
+
+def test_a_new_head_publishes_nothing(head: Head) -> None:
+    assert head.read() is None
+    assert head.read_any_boot() is None
+
+
+def test_what_one_process_publishes_another_reads(head: Head, tmp_path: Path) -> None:
+    head.begin_writing()
+    other = Head(FileSystem(), tmp_path / "head")
+    for end in range(1, 6):
+        head.write(published(end))
+        found = other.read()
+        assert found is not None and found[:5] == published(end)[:5]
+    other.close()
+
+
+@pytest.mark.parametrize("end", [1, 2, 3])
+def test_a_torn_slot_leaves_the_one_before(head: Head, tmp_path: Path, end: int) -> None:
+    """A writer killed in the middle of its write, at every byte."""
+    head.begin_writing()
+    for written in range(1, end + 1):
+        before = (tmp_path / "head").read_bytes()
+        head.write(published(written))
+    after = (tmp_path / "head").read_bytes()
+    changed = [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    assert changed
+    for at in range(changed[0] + 1, changed[-1] + 1):
+        (tmp_path / "torn").write_bytes(after[:at] + before[at:])
+        torn = Head(FileSystem(), tmp_path / "torn")
+        found = torn.read()
+        assert (found.end if found else 0) == end - 1, f"torn at {at}"
+        torn.begin_writing()
+        torn.write(published(100))
+        assert (found := torn.read()) and found.end == 100
+        torn.close()
+
+
+def test_a_head_of_another_boot_is_only_a_lower_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    old = Head(FileSystem(), tmp_path / "head")
+    old.begin_writing()
+    old.write(published(5))
+    old.close()
+    monkeypatch.undo()
+
+    head = Head(FileSystem(), tmp_path / "head")
+    assert head.read() is None
+    assert (known := head.read_any_boot()) and known.end == 5
+    assert head.begin_writing() is None
+    head.write(published(6))
+    assert (found := head.read()) and found.end == 6
+    head.close()
+
+
+def test_a_damaged_head_publishes_nothing(head: Head, tmp_path: Path) -> None:
+    head.begin_writing()
+    head.write(published(1))
+    head.write(published(2))
+    (tmp_path / "head").write_bytes(b"\xff" * 512)
+    assert head.read() is None
+
+
+def test_the_host_is_noted(head: Head) -> None:
+    import os
+
+    assert head.host() == ""
+    head.write_host()
+    assert head.host() == os.uname().nodename

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+
+FS = FileSystem()
+
+
+def made(path: Path, **options: object) -> Layout:
+    layout = Layout.plan(path, options)
+    layout.make_directories(FS)
+    layout.write(FS)
+    return layout
+
+
+def test_a_layout_reads_back(tmp_path: Path) -> None:
+    options = {
+        "data_dirs": [str(tmp_path / "d1"), str(tmp_path / "d2")],
+        "checkpoint_dir": str(tmp_path / "c"),
+        "backup_checkpoint_dir": str(tmp_path / "b"),
+    }
+    layout = made(tmp_path / "channel", **options)
+    assert Layout.read(FS, tmp_path / "channel") == layout
+    assert all((tmp_path / d).is_dir() for d in ("d1", "d2", "c", "b", "channel/groups"))
+
+
+def test_a_channel_that_is_moved_finds_its_files(tmp_path: Path) -> None:
+    made(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    layout = Layout.read(FS, tmp_path / "new")
+    assert layout.data_dirs == (tmp_path / "new" / "data",)
+    assert layout.checkpoint_dir == tmp_path / "new" / "checkpoint"
+
+
+def test_files_are_spread_over_the_data_directories(tmp_path: Path) -> None:
+    layout = made(tmp_path / "channel", data_dirs=[str(tmp_path / "d1"), str(tmp_path / "d2")])
+    for file_id in (1, 2, 3, 1_000_000):
+        layout.log_file(file_id).touch()
+    (tmp_path / "d1" / "log-x").touch()
+    (tmp_path / "d1" / "log-000009.tmp").touch()
+    assert layout.log_files(FS) == [1, 2, 3, 1_000_000]
+    assert {layout.log_file(i).parent.name for i in (1, 2)} == {"d1", "d2"}
+
+
+def test_segments_are_found_by_name_alone(tmp_path: Path) -> None:
+    layout = made(tmp_path / "channel", data_dirs=[str(tmp_path / "d1"), str(tmp_path / "d2")])
+    names = [f"segment.q.{i}.x" for i in range(4)]
+    for name in names:
+        layout.segment_file(name).touch()
+    assert sorted(layout.segments(FS)) == names
+
+
+def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> None:
+    with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
+        Layout.read(FS, tmp_path / "none")
+    with pytest.raises(NotAChannelError, match=r"is not a channel: it has no channel\.json"):
+        Layout.read(FS, tmp_path)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    made(tmp_path)
+    identity = tmp_path / "channel.json"
+    identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 2}))
+    with pytest.raises(UnsupportedFormatError, match=r"format version 2; this package reads up to 1: upgrade"):
+        Layout.read(FS, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', '{"format": 1}'])
+def test_a_damaged_identity_is_corruption(tmp_path: Path, text: str) -> None:
+    (tmp_path / "channel.json").write_text(text)
+    with pytest.raises(CorruptionError, match="identity can't be read"):
+        Layout.read(FS, tmp_path)

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import (
+    ChannelClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    LockTimeoutError,
+    StorageError,
+)
+from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.log.head import HeadState
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from spillable_stream.storage.lock import FileLock
+from tests.fakes import FaultyFileSystem, nth
+
+STATE: dict[str, Any] = {"state": "small"}
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
+    layout = Layout.plan(tmp_path / "channel", {})
+    layout.make_directories(fs)
+    layout.write(fs)
+    return layout
+
+
+@pytest.fixture
+def open_log(fs: FaultyFileSystem, layout: Layout) -> Iterator[Callable[..., WriteAheadLog]]:
+    opened = []
+
+    def open_log(max_file_size_bytes: int = 1 << 20) -> WriteAheadLog:
+        wal = WriteAheadLog(fs, layout, max_file_size_bytes)
+        opened.append(wal)
+        return wal
+
+    yield open_log
+    for wal in opened:
+        wal.close()
+
+
+@pytest.fixture
+def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
+    wal = open_log()
+    wal.create_first_file(lambda: STATE)
+    return wal
+
+
+def append(wal: WriteAheadLog, payload: bytes) -> Position:
+    """Append one PUT frame as a committer does and return where it is."""
+    frame = Frame.of(FrameType.PUT, payload, 1)
+    with wal.locked(1):
+        wal.heal(lambda: STATE)
+        at = wal.reserve(total_size([frame]), lambda: STATE)
+        wal.append(at, [Entry(frame, 1, 2, 3)], 2, lambda: STATE)
+        return at
+
+
+def contents(wal: WriteAheadLog) -> list[tuple[int, int]]:
+    """Return file number and payload size of every published PUT."""
+    head = wal.published()
+    first = wal.layout.log_files(FaultyFileSystem())[0]
+    records = wal.records(Position(first, 0), Position(head.file_id, head.end))
+    return [(i, f.header.length) for i, f in records if f.header.type == FrameType.PUT]
+
+
+def test_what_is_appended_is_published_to_other_processes(
+    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog]
+) -> None:
+    other = open_log()
+    for size in (10, 0, 100_000):
+        append(wal, bytes(size))
+        assert contents(other)[-1] == (1, size)
+    append(other, bytes(7))
+    assert contents(wal) == [(1, 10), (1, 0), (1, 100_000), (1, 7)]
+
+
+def test_an_append_is_synced_before_it_is_published(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+    before = wal.published()
+    with fs.failing(lambda call: call.name == "sync"), pytest.raises(StorageError):
+        append(wal, b"x")
+    assert (wal.published().file_id, wal.published().end) == (before.file_id, before.end)
+
+
+def test_a_full_file_rolls_to_the_next(open_log: Callable[..., WriteAheadLog], layout: Layout) -> None:
+    wal = open_log(max_file_size_bytes=1000)
+    wal.create_first_file(lambda: STATE)
+    for _ in range(4):
+        append(wal, bytes(400))
+    append(wal, bytes(5000))  # larger than a file may be: it has a file of its own
+    append(wal, bytes(1))
+    assert [i for i, _ in contents(wal)] == [1, 2, 3, 4, 5, 6]
+    assert layout.log_file(1).stat().st_size < 1000  # what was preallocated is given back
+
+
+def test_a_new_file_names_the_trusted_end_of_the_last(open_log: Callable[..., WriteAheadLog]) -> None:
+    wal = open_log(max_file_size_bytes=600)
+    wal.create_first_file(lambda: STATE)
+    append(wal, bytes(400))
+    end = wal.published().end
+    append(wal, bytes(400))
+    header = wal.read_file_header(2)
+    assert header is not None
+    assert header.previous == (1, end)
+    assert header.state == STATE
+
+
+def test_the_new_file_and_its_name_are_synced_before_the_head_points_there(
+    open_log: Callable[..., WriteAheadLog], fs: FaultyFileSystem
+) -> None:
+    wal = open_log(max_file_size_bytes=600)
+    wal.create_first_file(lambda: STATE)
+    append(wal, bytes(400))
+    for call in ("create", "write", "sync", "sync_directory"):
+        file = "data" if call == "sync_directory" else "log-000002"
+        with fs.failing(nth(call, 1, file)), pytest.raises(StorageError):
+            append(wal, bytes(400))
+        assert wal.published().file_id == 1
+    append(wal, bytes(400))
+    assert contents(wal) == [(1, 400), (2, 400)]
+
+
+def test_a_write_that_fails_is_taken_back(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
+    append(wal, b"kept")
+    end = wal.published().end
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError, match="made to fail"):
+        append(wal, bytes(10_000))
+    assert layout.log_file(1).stat().st_size == end
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (1, 8)]
+
+
+@pytest.mark.parametrize("also", ["truncate", "sync"])
+def test_a_write_that_can_not_be_taken_back_is_cut_by_the_next_commit(
+    wal: WriteAheadLog, fs: FaultyFileSystem, open_log: Callable[..., WriteAheadLog], also: str
+) -> None:
+    append(wal, b"kept")
+    with fs.failing(lambda call: call.name in ("write", also)), pytest.raises(StorageError):
+        append(wal, bytes(10_000))
+    assert wal.published().state != HeadState.CLEAN
+    append(open_log(), b"next one")
+    assert [size for _, size in contents(wal)] == [4, 8]
+
+
+def test_after_a_failed_sync_the_log_goes_on_in_a_new_file(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+    append(wal, b"kept")
+    end = wal.published().end
+    with fs.failing(nth("sync", 1)), pytest.raises(StorageError, match="not committed, and the log went on"):
+        append(wal, b"lost")
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (2, 8)]
+    header = wal.read_file_header(2)
+    assert header is not None and header.previous == (1, end)
+
+
+def test_a_failed_sync_that_can_not_be_settled_closes_the_log(
+    wal: WriteAheadLog, fs: FaultyFileSystem, open_log: Callable[..., WriteAheadLog]
+) -> None:
+    append(wal, b"kept")
+    with fs.failing(lambda call: call.name == "sync"), pytest.raises(CommitOutcomeUnknownError, match="opened again"):
+        append(wal, b"lost")
+    with pytest.raises(ChannelClosedError, match="must be opened again"):
+        append(wal, b"refused")
+    assert wal.published().state == HeadState.SYNC_FAILED
+    append(open_log(), b"next one")
+    assert contents(wal) == [(1, 4), (2, 8)]  # a file whose sync failed is never appended to again
+
+
+def test_what_a_dead_holder_left_is_cut_by_the_next_commit(
+    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout
+) -> None:
+    append(wal, b"kept")
+    head = wal.published()
+    with wal.locked(1):
+        wal.publish(head._replace(state=HeadState.APPENDING))
+    with layout.log_file(1).open("r+b") as file:
+        file.seek(head.end)
+        file.write(b"half a frame of a process that was killed")
+    append(open_log(), b"next one")
+    assert contents(wal) == [(1, 4), (1, 8)]
+    assert b"killed" not in layout.log_file(1).read_bytes()
+
+
+def test_a_file_that_a_dead_holder_did_not_publish_is_removed(
+    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout
+) -> None:
+    append(wal, b"kept")
+    with wal.locked(1):
+        wal.publish(wal.published()._replace(state=HeadState.APPENDING))
+    layout.log_file(2).write_bytes(b"half a header")
+    append(open_log(), b"next one")
+    assert contents(wal) == [(1, 4), (1, 8)]
+    assert not layout.log_file(2).exists()
+
+
+def test_a_held_lock_times_out_and_names_the_holder(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
+    append(wal, b"x")
+    other = FileLock(fs, layout.lock)
+    assert other.try_acquire()
+    with pytest.raises(LockTimeoutError, match=rf"pid {os.getpid()} on .* more than 0\.01 s"), wal.locked(0.01):
+        pass
+    other.close()
+    append(wal, b"y")
+
+
+def test_a_damaged_frame_between_published_ones_names_file_and_offset(wal: WriteAheadLog, layout: Layout) -> None:
+    append(wal, b"first")
+    at = append(wal, b"second")
+    append(wal, b"third")
+    with layout.log_file(1).open("r+b") as file:
+        file.seek(at.offset)
+        file.write(b"X")
+    with pytest.raises(CorruptionError) as caught:
+        contents(wal)
+    assert (caught.value.path, caught.value.offset) == (str(layout.log_file(1)), at.offset)
+    assert f"offset {at.offset}]" in str(caught.value)
+
+
+def test_a_missing_file_in_the_middle_is_corruption(
+    open_log: Callable[..., WriteAheadLog], layout: Layout
+) -> None:
+    wal = open_log(max_file_size_bytes=600)
+    wal.create_first_file(lambda: STATE)
+    for _ in range(3):
+        append(wal, bytes(400))
+    layout.log_file(2).unlink()
+    with pytest.raises(CorruptionError, match="log-000003 does not follow log-000001"):
+        contents(wal)
+
+
+def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+    entries = [Entry(Frame.of(FrameType.PUT, b"%d" % i, 1), i, i, 0) for i in range(500)]
+    fs.calls.clear()
+    with wal.locked(1):
+        at = wal.reserve(total_size(e.frame for e in entries), lambda: STATE)
+        wal.append(at, entries, 500, lambda: STATE)
+    assert (fs.count("write"), fs.count("sync")) == (1, 1)
+    assert len(contents(wal)) == 500

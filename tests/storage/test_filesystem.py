@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import StorageError
+from spillable_stream.storage.filesystem import FileSystem
+from tests.fakes import FaultyFileSystem, nth
+
+FS = FileSystem()
+
+
+def test_many_buffers_are_written_one_after_the_other(tmp_path: Path) -> None:
+    """More of them than one system call takes, empty ones among them."""
+    buffers = [b"%d," % i if i % 3 else b"" for i in range(3000)]
+    file = FS.open(tmp_path / "f", create=True)
+    assert file.write(5, buffers) == len(b"".join(buffers))
+    assert file.read(5, 1 << 20) == b"".join(buffers)
+    assert file.read(0, 5) == bytes(5)
+    file.close()
+
+
+def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, views, at: real(fd, [views[0][:3]], at))
+    file = FS.open(tmp_path / "f", create=True)
+    file.write(0, [b"hello ", b"", b"world"])
+    assert file.read(0, 100) == b"hello world"
+    file.close()
+
+
+def test_a_short_read_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "f").write_bytes(b"hello world")
+    real = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, size, at: real(fd, min(size, 3), at))
+    file = FS.open(tmp_path / "f", readonly=True)
+    assert file.read(1, 100) == b"ello world"
+    assert file.read(100, 5) == b""
+    file.close()
+
+
+def test_an_error_names_the_call_and_the_path(tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(b"")
+    file = FS.open(tmp_path / "f", readonly=True)
+    with pytest.raises(StorageError, match=rf"writing {tmp_path}/f failed: Bad file descriptor \(errno 9\)"):
+        file.write(0, [b"x"])
+    file.close()
+
+
+def test_a_missing_file_is_not_made_unless_asked(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        FS.open(tmp_path / "f")
+    FS.open(tmp_path / "f", create=True).close()
+    with pytest.raises(StorageError, match="File exists"):
+        FS.open(tmp_path / "f", create=True, exclusive=True)
+
+
+def test_directories_are_private_and_synced_into_their_parents(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    fs.make_directory(tmp_path / "a" / "b" / "c")
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+    assert [c.file for c in fs.calls] == [tmp_path.name, "a", "b"]
+
+
+@pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])
+def test_an_atomic_write_that_fails_leaves_the_old_file(tmp_path: Path, call: str) -> None:
+    fs = FaultyFileSystem()
+    fs.write_atomically(tmp_path / "f", b"old")
+    with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+        fs.write_atomically(tmp_path / "f", b"new")
+    assert (tmp_path / "f").read_bytes() == b"old"
+    fs.write_atomically(tmp_path / "f", b"newer")
+    assert fs.list(tmp_path) == ["f"]
+    assert fs.read_file(tmp_path / "f") == b"newer"
+
+
+def test_an_atomic_write_syncs_before_it_renames_and_the_directory_after(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    fs.write_atomically(tmp_path / "f", b"data")
+    assert [c.name for c in fs.calls if c.name != "remove"] == ["create", "write", "sync", "rename", "sync_directory"]
+
+
+def test_what_is_missing_lists_as_nothing_and_is_removed_already(tmp_path: Path) -> None:
+    assert FS.list(tmp_path / "none") == []
+    FS.remove(tmp_path / "none")
+
+
+def test_preallocated_blocks_read_as_zeros(tmp_path: Path) -> None:
+    file = FS.open(tmp_path / "f", create=True)
+    file.preallocate(0, 1 << 20)
+    assert file.size() == 1 << 20
+    assert file.read(1000, 16) == bytes(16)
+    file.truncate(10)
+    assert file.size() == 10
+    file.close()
+    file.close()  # again is fine

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import LockUnsupportedError
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock, process_note
+
+FS = FileSystem()
+
+
+def lock(path: Path) -> FileLock:
+    return FileLock(FS, path / "lock")
+
+
+def test_one_holder_keeps_others_out(tmp_path: Path) -> None:
+    first, second = lock(tmp_path), lock(tmp_path)
+    assert first.try_acquire()
+    assert not second.try_acquire()
+    assert not second.try_acquire(shared=True)
+    first.release()
+    assert second.try_acquire()
+
+
+def test_many_share_a_lock(tmp_path: Path) -> None:
+    first, second, third = lock(tmp_path), lock(tmp_path), lock(tmp_path)
+    assert first.try_acquire(shared=True)
+    assert second.try_acquire(shared=True)
+    assert not third.try_acquire()
+
+
+def test_waiting_ends_at_the_timeout(tmp_path: Path) -> None:
+    first, second = lock(tmp_path), lock(tmp_path)
+    assert first.acquire(0)
+    started = time.monotonic()
+    assert not second.acquire(0.05)
+    assert time.monotonic() - started >= 0.05
+
+
+def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
+    held = (
+        "import sys, time, pathlib; from spillable_stream.storage.lock import *\n"
+        "from spillable_stream.storage.filesystem import *\n"
+        f"lock = FileLock(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    mine = lock(tmp_path)
+    assert not mine.try_acquire()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert mine.acquire(5)
+
+
+def test_a_note_names_the_holder(tmp_path: Path) -> None:
+    first, second = lock(tmp_path), lock(tmp_path)
+    first.write_holder("a long note that is overwritten")
+    first.write_holder(process_note())
+    assert second.read_holder() == f"pid {os.getpid()} on {os.uname().nodename}"
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(LockUnsupportedError, match="does not lock files .* local file system"):
+        FileLock.check_supported(FS, tmp_path / "lock")
+
+
+def test_a_file_system_that_grants_a_lock_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
+    with pytest.raises(LockUnsupportedError, match="grants one lock twice"):
+        FileLock.check_supported(FS, tmp_path / "lock")
+
+
+def test_a_working_file_system_passes(tmp_path: Path) -> None:
+    FileLock.check_supported(FS, tmp_path / "lock")
