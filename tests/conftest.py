@@ -13,9 +13,7 @@ from hypothesis import HealthCheck, settings
 from spillable_stream import Channel
 
 # The same examples in every run, and no verdict about time.
-settings.register_profile(
-    "spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
+settings.register_profile("spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spillable")
 
 

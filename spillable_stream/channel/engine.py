@@ -33,7 +33,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
 from spillable_stream.log.scan import Scanned
@@ -184,12 +184,18 @@ class Engine:
         _log.info("recovered %s: the log ends at %s, event %d", self.layout.path, found.end, state.last_id)
 
     def _base(self, end: Position | None) -> tuple[ChannelState, Position]:
-        """Return the state to replay from: the newest good checkpoint's, else the oldest file's."""
-        files = self.layout.log_files(self.fs)
+        """Return the state to replay from: the newest good checkpoint's, else the oldest file's.
+
+        Args:
+            end: what was published; None while nothing is, after a reboot.
+        """
         for position, image in self._checkpoints.load():
-            if position.file_id not in files or (end is not None and position > end):
-                _log.warning("passing over the checkpoint at %s: the log does not reach it", position)
-                continue
+            if end is not None and position > end:
+                continue  # made by another process since
+            if position.file_id not in self.layout.log_files(self.fs):
+                raise DataLossError(
+                    f"{log_name(position.file_id)} is missing: a checkpoint was made of it", str(self.layout.path)
+                )
             return ChannelState.from_image(image), position
         file_id, header = oldest_file(self.fs, self.wal)
         return ChannelState.from_image(header.state), Position(file_id, 0)

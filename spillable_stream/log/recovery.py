@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
-from spillable_stream.errors import CorruptionError, TornTailWarning
+from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.head import Published
@@ -110,6 +110,7 @@ def recover(
 
     Raises:
         CorruptionError: bytes that had been synced are damaged.
+        DataLossError: the newest data file is missing.
     """
     last = wal.layout.log_files(fs)[-1]
     if start.file_id > last:
@@ -122,6 +123,8 @@ def recover(
         offset = 0
     path = wal.layout.log_file(last)
     known = wal.head.read_any_boot()
+    if known and known.file_id > last:
+        raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
     floor = max(offset, known.end if known and known.file_id == last else 0)
     file = fs.open(path)
     try:

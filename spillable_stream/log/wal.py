@@ -20,6 +20,7 @@ from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
+    DataLossError,
     LockTimeoutError,
     StorageError,
 )
@@ -176,13 +177,12 @@ class WriteAheadLog:
     def _end_of(self, file_id: int) -> int:
         """Return the trusted end of a file that is no longer written: its successor names it."""
         following = self._next_file(file_id)
+        path = str(self.layout.log_file(following))
         header = self.read_file_header(following)
-        if header is None or header.previous is None or header.previous[0] != file_id:
-            raise CorruptionError(
-                f"{log_name(following)} does not follow {log_name(file_id)}; a data file is missing or damaged",
-                str(self.layout.log_file(following)),
-                0,
-            )
+        if header is None:
+            raise CorruptionError(f"the header of {log_name(following)} is damaged", path, 0)
+        if header.previous is None or header.previous[0] != file_id:
+            raise DataLossError(f"data files between {log_name(file_id)} and {log_name(following)} are missing", path)
         return header.previous[1]
 
     # ── writing; the lock is held ───────────────────────────────────────────────────────────
@@ -358,7 +358,7 @@ class WriteAheadLog:
 
     def create_first_file(self, snapshot: Snapshot) -> None:
         """Begin the log of a new channel."""
-        self._roll(Published(0, 0, 0), snapshot)
+        self._roll(Published(0, 0, 0, checkpoint_time=int(time.time())), snapshot)
 
     def _open_for_writing(self, file_id: int) -> File:
         if self._writing is None or self._writing[0] != file_id:

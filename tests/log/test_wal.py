@@ -11,6 +11,7 @@ from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
+    DataLossError,
     LockTimeoutError,
     StorageError,
 )
@@ -228,15 +229,13 @@ def test_a_damaged_frame_between_published_ones_names_file_and_offset(wal: Write
     assert f"offset {at.offset}]" in str(caught.value)
 
 
-def test_a_missing_file_in_the_middle_is_corruption(
-    open_log: Callable[..., WriteAheadLog], layout: Layout
-) -> None:
+def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., WriteAheadLog], layout: Layout) -> None:
     wal = open_log(max_file_size_bytes=600)
     wal.create_first_file(lambda: STATE)
     for _ in range(3):
         append(wal, bytes(400))
     layout.log_file(2).unlink()
-    with pytest.raises(CorruptionError, match="log-000003 does not follow log-000001"):
+    with pytest.raises(DataLossError, match="between log-000001 and log-000003 are missing"):
         contents(wal)
 
 

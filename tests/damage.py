@@ -1,0 +1,53 @@
+"""What happens to a channel's files: reboots, cuts, flipped bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.scan import Scanned, Scanner
+from spillable_stream.storage.filesystem import FileSystem
+
+
+def reboot(path: Path) -> None:
+    """Lose what does not survive a reboot: the head. Every handle must be closed."""
+    (path / "head").unlink(missing_ok=True)
+
+
+def log_file(path: Path, file_id: int = 1) -> Path:
+    """Return the path of a data file."""
+    return path / "data" / f"log-{file_id:06d}"
+
+
+def frames(path: Path, file_id: int = 1) -> list[Scanned]:
+    """Return the frames of a data file."""
+    fs = FileSystem()
+    seed = file_seed(Layout.read(fs, path).channel, log_file(path, file_id).name)
+    file = fs.open(log_file(path, file_id), readonly=True)
+    try:
+        return list(Scanner(file, seed, 0))
+    finally:
+        file.close()
+
+
+def offsets(path: Path, type_: FrameType, file_id: int = 1) -> list[int]:
+    """Return where the frames of a type begin."""
+    return [f.offset for f in frames(path, file_id) if f.header.type == type_]
+
+
+def trim(path: Path, file_id: int = 1) -> int:
+    """Cut the preallocated rest of a data file and return its size."""
+    end = frames(path, file_id)[-1].end
+    with log_file(path, file_id).open("r+b") as file:
+        file.truncate(end)
+    return end
+
+
+def flip(file: Path, offset: int, bit: int = 0) -> None:
+    """Flip one bit."""
+    with file.open("r+b") as f:
+        f.seek(offset)
+        byte = f.read(1)[0]
+        f.seek(offset)
+        f.write(bytes([byte ^ 1 << bit]))

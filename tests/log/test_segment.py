@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.reader import EventReader, Extent
+from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter, abandoned_segments
+from tests.fakes import FaultyFileSystem, nth
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
+    layout = Layout.plan(tmp_path, {})
+    layout.make_directories(fs)
+    return layout
+
+
+def numbers(first: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"x": pa.array(range(first, first + count), pa.int64())}, SCHEMA)
+
+
+def test_a_segment_is_read_at_the_ids_that_its_commit_gave(fs: FaultyFileSystem, layout: Layout) -> None:
+    writer = SegmentWriter(fs, layout, "query", 3)
+    writer.write(encode_batch(numbers(0, 10)))
+    writer.write(encode_batch(numbers(10, 5)))
+    ref = writer.finish()
+    writer.close()
+    assert (ref.count, ref.end) == (15, writer.path.stat().st_size)
+
+    reader = EventReader(fs, layout, lambda _: SCHEMA)
+    found = list(reader.read(Extent(ref.name, 0, 1008, 1012, 1000, 77, 99)))
+    reader.close()
+    assert [(b.first_id, b.last_id, b.transaction_id, b.time_us) for b in found] == [
+        (1008, 1009, 77, 99),
+        (1010, 1012, 77, 99),
+    ]
+    assert [x for b in found for x in b.batch.column(0).to_pylist()] == [8, 9, 10, 11, 12]
+
+
+def test_a_finished_segment_and_its_name_are_synced(fs: FaultyFileSystem, layout: Layout) -> None:
+    writer = SegmentWriter(fs, layout)
+    writer.write(encode_batch(numbers(0, 1)))
+    fs.calls.clear()
+    writer.finish()
+    assert [c.name for c in fs.calls] == ["sync", "sync_directory"]
+    for call in ("sync", "sync_directory"):
+        with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+            writer.finish()
+    writer.discard()
+    assert not writer.path.exists()
+
+
+def test_a_local_segment_is_abandoned_when_its_writer_is_gone(fs: FaultyFileSystem, layout: Layout) -> None:
+    writer = SegmentWriter(fs, layout)
+    assert abandoned_segments(fs, layout, set(), {}, 0) == []
+    writer.close()
+    assert abandoned_segments(fs, layout, {writer.name}, {}, 0) == []
+    assert abandoned_segments(fs, layout, set(), {}, 1e9) == [writer.name]
+
+
+def test_a_querys_segment_is_abandoned_when_its_batch_is_over_or_its_time(fs: FaultyFileSystem, layout: Layout) -> None:
+    writer = SegmentWriter(fs, layout, "query", 3)
+    writer.close()
+    assert abandoned_segments(fs, layout, set(), {"query": 2}, 3600) == []
+    assert abandoned_segments(fs, layout, set(), {"query": 3}, 3600) == [writer.name]
+    assert abandoned_segments(fs, layout, {writer.name}, {"query": 3}, 3600) == []
+    old = time.time() - 4000
+    os.utime(writer.path, (old, old))
+    assert abandoned_segments(fs, layout, set(), {}, 3600) == [writer.name]
+
+
+def test_an_owner_with_dots_keeps_the_name_apart(fs: FaultyFileSystem, layout: Layout) -> None:
+    writer = SegmentWriter(fs, layout, "a.b", 3)
+    writer.close()
+    assert writer.name.split(".")[1:3] == ["a_b", "3"]
+    assert LOCAL_OWNER == "local"
