@@ -217,7 +217,7 @@ class Engine:
                 self._check_complete(state)
             except (FileNotFoundError, DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and deleted files meanwhile.
-                if attempt == _OPEN_ATTEMPTS - 1 or self.wal.published() == head:
+                if attempt == _OPEN_ATTEMPTS - 1 or (attempt and self.wal.published() == head):
                     raise
                 continue
             return state, end

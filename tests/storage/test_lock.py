@@ -75,7 +75,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(LockUnsupportedError, match="does not lock files .* local file system"):
+    with pytest.raises(LockUnsupportedError, match=r"does not lock files .* local file system"):
         FileLock.check_supported(FS, tmp_path / "lock")
 
 

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillable_stream.channel.blocks import Block, BlockIndex
+
+
+def index_of(counts: list[int], frame_bytes: int = 1000, file: int = 1) -> BlockIndex:
+    """Return an index of PUT frames of ``counts`` events that lie one after the other in one file."""
+    index, first, offset = BlockIndex(), 1, 0
+    for count in counts:
+        index.add(Block(first, count, file, offset, frame_bytes, 5))
+        first, offset = first + count, offset + frame_bytes
+    return index
+
+
+def test_small_frames_that_follow_each_other_share_a_block() -> None:
+    index = index_of([10] * 1000)
+    assert len(index) == 4  # of 256 KiB each
+    assert sum(b.count for b in index) == 10_000
+
+
+def test_another_file_or_a_gap_begins_a_block() -> None:
+    index = index_of([10])
+    index.add(Block(11, 10, 2, 0, 1, 0))
+    index.add(Block(31, 10, 2, 100, 1, 0))
+    index.add(Block(41, 10, "segment.a", 0, 1, 0, 41, 7))
+    index.add(Block(51, 10, "segment.a", 0, 1, 0, 51, 8))
+    assert len(index) == 5
+    assert index.segments() == {"segment.a"}
+    assert index.oldest_data_file() == 1
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.data())
+def test_extents_cover_exactly_what_is_asked(counts: list[int], data: st.DataObject) -> None:
+    index, total = index_of(counts, frame_bytes=50_000), sum(counts)
+    first = data.draw(st.integers(1, total))
+    last = data.draw(st.integers(first, total))
+    extents = index.extents(first, last)
+    assert [i for e in extents for i in range(e.first_id, e.last_id + 1)] == list(range(first, last + 1))
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.data())
+def test_dropping_keeps_every_later_event(counts: list[int], data: st.DataObject) -> None:
+    index, total = index_of(counts, frame_bytes=50_000), sum(counts)
+    through = data.draw(st.integers(0, total))
+    index.drop_through(through)
+    later = [e for e in index.extents(through + 1, total)]
+    assert sum(e.last_id - e.first_id + 1 for e in later) == total - through
+    assert all(b.last_id > through for b in index)
+
+
+def test_sizes_are_of_the_events_asked_for() -> None:
+    index = index_of([10] * 10, frame_bytes=300_000)
+    assert index.payload_bytes(1, 100) == 3_000_000
+    assert index.payload_bytes(1, 10) == 300_000
+    assert index.payload_bytes(6, 15) == 300_000
+    assert index.payload_bytes(101, 200) == 0
+
+
+def test_a_size_limit_gives_at_least_one_event_and_never_more_than_asked() -> None:
+    index = index_of([10] * 10, frame_bytes=300_000)
+    assert index.last_id_within(1, 100, 1) == 1
+    assert index.last_id_within(1, 100, 600_000) == 20
+    assert index.last_id_within(1, 100, 10**9) == 100
+    assert index.last_id_within(5, 12, 10**9) == 12
+    assert index.last_id_within(95, 100, 60_000) == 96
+
+
+def test_an_image_reads_back() -> None:
+    index = index_of([10] * 500)
+    assert list(BlockIndex(Block(*b) for b in index.image())) == list(index)  # type: ignore[arg-type]
+
+
+def test_an_empty_index_holds_nothing() -> None:
+    index = BlockIndex()
+    assert (index.first_id(), index.time_of(5), index.extents(1, 5), index.oldest_data_file()) == (None, None, [], None)
