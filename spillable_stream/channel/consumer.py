@@ -46,8 +46,12 @@ class Consumer:
                 f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; "
                 f"waited {owner_timeout_seconds:g} s. Stop it, or use another group"
             )
-        self._lock.write_holder(process_note())
-        self._take_over(starting)
+        try:
+            self._lock.write_holder(process_note())
+            self._take_over(starting)
+        except BaseException:
+            self.close()
+            raise
 
     def _take_over(self, starting: str) -> None:
         """Create the group, or roll back what a former owner left in flight."""

@@ -253,8 +253,9 @@ class Engine:
             if end > self.position:
                 try:
                     self._apply_until(end)
-                except FileNotFoundError:  # fell so far behind that the files are gone
+                except (FileNotFoundError, DataLossError):  # fell so far behind that the files are gone
                     self.state, self.position = self._load()
+                self.wal.max_file_size_bytes = self.state.options["max_file_size"]
             return self.state
 
     def _apply_until(self, end: Position) -> None:
@@ -263,7 +264,6 @@ class Engine:
             self.state.apply(file_id, found.offset, found.header, found.payload)
             self.position = Position(file_id, found.end)
         self.position = end
-        self.wal.max_file_size_bytes = self.state.options["max_file_size"]
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[ChannelState]:
@@ -454,25 +454,19 @@ class Engine:
     def _clean(self) -> None:
         """Remove data files and segments that hold nothing which is needed; the lock is held."""
         with self._mutex:
-            needed = [self.position.file_id]
             oldest_block = self.state.blocks.oldest_data_file()
-            live = self.state.blocks.segments()
-            sinks = dict(self.state.sinks)
-            ttl = self.state.options["staging_ttl"]
-        oldest_checkpoint = self._checkpoints.oldest_kept()
-        if oldest_checkpoint is None:
-            return
-        needed += [oldest_checkpoint.file_id] + ([oldest_block] if oldest_block else [])
-        removed = set()
-        for file_id in self.layout.log_files(self.fs):
-            if file_id >= min(needed):
-                break
-            self.fs.remove(self.layout.log_file(file_id))
-            removed.add(self.layout.log_file(file_id).parent)
-        for name in abandoned_segments(self.fs, self.layout, live, sinks, ttl):
-            self.fs.remove(self.layout.segment_file(name))
-            removed.add(self.layout.segment_file(name).parent)
-        for directory in removed:
+            live, sinks = self.state.blocks.segments(), dict(self.state.sinks)
+            current, ttl = self.position.file_id, self.state.options["staging_ttl"]
+        unneeded = [
+            self.layout.segment_file(name) for name in abandoned_segments(self.fs, self.layout, live, sinks, ttl)
+        ]
+        kept = self._checkpoints.oldest_kept()
+        if kept is not None:  # replay from the older checkpoint must stay possible
+            first_needed = min(current, kept.file_id, oldest_block or current)
+            unneeded += [self.layout.log_file(i) for i in self.layout.log_files(self.fs) if i < first_needed]
+        for path in unneeded:
+            self.fs.remove(path)
+        for directory in {path.parent for path in unneeded}:
             self.fs.sync_directory(directory)
 
     def remove_staging(self, query: str) -> None:

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ChannelClosedError, DataLossError, GroupOwnedError, OptionError
+from tests.events import numbered, peek, put, take
+
+Open = Callable[..., Channel]
+
+
+def test_groups_take_independently(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    assert peek(channel, group="b") == numbered(0, 5)
+    assert take(channel, 2, "a") == numbered(0, 2)
+    assert take(channel, 4, "b") == numbered(0, 4)
+    assert take(channel, group="a") == numbered(2, 3)
+    groups = channel.stats().groups
+    assert (groups["a"].position, groups["a"].lag) == (5, 0)
+    assert (groups["b"].position, groups["b"].lag) == (4, 1)
+
+
+def test_a_new_group_starts_at_the_oldest_event_that_is_left(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    take(channel, 2, "a")
+    assert peek(channel, group="b") == numbered(2, 3)
+
+
+@pytest.mark.parametrize(("starting", "expected"), [("earliest", 0), ("latest", 5), ("1", 0), ("4", 3), ("99", 5)])
+def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, expected: int) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    channel.consumer("g", starting=starting)
+    put(channel, *numbered(5, 1))
+    assert peek(channel, group="g") == numbered(expected, 6 - expected)
+
+
+def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    take(channel, 3)
+    with pytest.raises(DataLossError, match="the first event in the channel is 4; 2 has left it"):
+        channel.consumer("g", starting="2")
+
+
+def test_a_group_has_one_owner_and_the_error_names_it(open_channel: Open) -> None:
+    first, second = open_channel(), open_channel()
+    put(first, b"x")
+    first.consumer("g")
+    with pytest.raises(GroupOwnedError) as caught:
+        second.consumer("g", owner_timeout_seconds=0.05)
+    assert f"owned by pid {os.getpid()} on {os.uname().nodename}" in str(caught.value)
+    assert peek(second, group="another") == [b"x"]
+    first.close()
+    assert peek(second, group="g") == [b"x"]
+
+
+def test_a_new_owner_waits_for_the_former_to_go(open_channel: Open) -> None:
+    first, second = open_channel(), open_channel()
+    first.consumer("g")
+    thread = threading.Timer(0.1, first.close)
+    thread.start()
+    second.consumer("g", owner_timeout_seconds=30)
+    thread.join()
+
+
+HOLD = """
+import sys, time
+from spillable_stream import Channel
+channel = Channel(sys.argv[1], create=False)
+consumer = channel.consumer("g")
+ranges = consumer.claim(4)
+if sys.argv[2] == "prepared":
+    consumer.prepare(ranges)
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["claimed", "prepared"])
+def test_what_a_killed_owner_held_is_back_at_the_head(path: Path, open_channel: Open, how: str) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(path), how], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None and owner.stdout.readline() == "held\n"
+        assert channel.stats().groups["g"].in_flight == (4 if how == "prepared" else 0)
+        owner.send_signal(signal.SIGKILL)
+    assert take(channel, group="g") == numbered(0, 10)
+    assert channel.stats().groups["g"].in_flight == 0
+
+
+def test_prepared_takes_commit_or_return(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    one, two = consumer.claim(3), consumer.claim(3)
+    first, second = consumer.prepare(one), consumer.prepare(two)
+    assert (consumer.in_flight(), channel.stats().groups["g"].in_flight) == (6, 6)
+    assert consumer.commit(two, second) == second
+    consumer.release(one, first)
+    assert (consumer.in_flight(), consumer.position()) == (0, 0)
+    assert peek(channel, group="g") == numbered(0, 3) + numbered(6, 4)
+
+
+def test_a_claim_goes_no_further_than_asked(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    assert consumer.claim(100, through_id=4) == [(1, 4)]
+    assert consumer.claim(100, through_id=4) == []
+    assert consumer.claim(3) == [(5, 7)]
+    consumer.release([(2, 3)])
+    assert consumer.claim(4) == [(2, 3), (8, 9)]
+
+
+def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    peek(channel, group="slow")
+    take(channel, group="fast")
+    assert channel.stats().stored == 5
+    channel.drop_group("slow")
+    assert channel.stats().stored == 0
+    assert list(channel.stats().groups) == ["fast"]
+
+
+def test_a_group_that_is_owned_is_not_dropped(open_channel: Open) -> None:
+    first, second = open_channel(), open_channel()
+    first.consumer("g")
+    with pytest.raises(GroupOwnedError, match=r"owned by pid .*; stop it first"):
+        second.drop_group("g")
+
+
+def test_a_group_dropped_under_a_transaction_says_so(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    with channel.take_transaction("g") as tx:
+        tx.take_many(2)
+        channel.drop_group("g")
+        with pytest.raises(ChannelClosedError, match="'g' .* was dropped"):
+            tx.take_many(1)
+        tx.rollback()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 129, "a b"])
+def test_a_group_name_that_is_no_file_name_is_refused(open_channel: Open, name: str) -> None:
+    with pytest.raises(OptionError, match="group must be letters"):
+        open_channel().take_transaction(name)

@@ -1,0 +1,319 @@
+"""Group commit, following, checkpoints and cleaning, as one process and its threads see them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import (
+    Channel,
+    ChannelBusyError,
+    ChannelClosedError,
+    CommitOutcomeUnknownError,
+    CorruptionError,
+    DataLossError,
+    DiskSpaceError,
+    Event,
+    LockTimeoutError,
+    StorageError,
+)
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.damage import log_file
+from tests.events import numbered, peek, put, take
+from tests.fakes import FaultyFileSystem, nth
+
+Open = Callable[..., Channel]
+
+
+def in_threads(count: int, work: Callable[[int], Any]) -> list[BaseException | None]:
+    """Run ``work`` in threads at once and return what each raised."""
+    raised: list[BaseException | None] = [None] * count
+
+    def run(i: int) -> None:
+        try:
+            work(i)
+        except BaseException as e:
+            raised[i] = e
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return raised
+
+
+# ── group commit ────────────────────────────────────────────────────────────────────────────────
+
+
+def while_the_lock_is_held(channel: Channel, count: int, work: Callable[[int], Any]) -> list[BaseException | None]:
+    """Run ``work`` in threads that all wait for the channel's lock, then free it."""
+    engine = channel.engine()
+    blocker = FileLock(FileSystem(), engine.layout.lock)
+    assert blocker.try_acquire()
+
+    def free() -> None:
+        # One thread waits for the lock with its own ticket; the others wait behind it.
+        while len(engine._queue) < count - 1:
+            time.sleep(0.001)
+        blocker.close()
+
+    freer = threading.Thread(target=free)
+    freer.start()
+    raised = in_threads(count, work)
+    freer.join()
+    return raised
+
+
+def test_threads_that_commit_at_once_share_one_sync(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    fs.calls.clear()
+    assert while_the_lock_is_held(channel, 8, lambda i: put(channel, *[b"%d" % i] * 10)) == [None] * 8
+    assert fs.count("sync", "log") == 2  # of the thread that came first, and of the other seven
+    bodies = peek(channel)
+    assert sorted(bodies) == sorted(b"%d" % i for i in range(8) for _ in range(10))
+    assert all(len(set(bodies[i : i + 10])) == 1 for i in range(0, 80, 10)), "transactions stay whole"
+
+
+def test_a_request_that_is_refused_leaves_its_group_alone(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=100, keep_alive=0)
+    raised = while_the_lock_is_held(channel, 8, lambda i: put(channel, *[b"%d" % i] * (200 if i == 3 else 10)))
+    assert [type(e).__name__ for e in raised if e] == ["ChannelFullError"]
+    assert len(peek(channel)) == 70
+
+
+def test_a_failed_sync_fails_every_commit_of_its_group(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    with fs.failing(nth("sync", 2, "log")):
+        raised = while_the_lock_is_held(channel, 8, lambda i: put(channel, b"%d" % i))
+    assert [type(e) for e in raised if e] == [StorageError] * 7
+    assert len(peek(channel)) == 1
+    put(channel, b"later")
+    assert len(peek(channel)) == 2
+
+
+def test_an_unknown_outcome_closes_the_handle_and_the_next_open_settles_it(path: Path, open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    put(channel, b"kept")
+    with fs.failing(lambda c: c.name == "sync"), pytest.raises(CommitOutcomeUnknownError, match="opened again"):
+        put(channel, b"in doubt")
+    for use in (lambda: put(channel, b"x"), lambda: peek(channel), channel.stats):
+        with pytest.raises(ChannelClosedError, match="must be opened again"):
+            use()
+    channel.close()
+    again = open_channel()
+    assert peek(again) == [b"kept"]
+    put(again, b"next")
+    assert peek(again) == [b"kept", b"next"]
+
+
+# ── every storage call may fail ─────────────────────────────────────────────────────────────────
+
+
+def test_whichever_storage_call_fails_acknowledged_events_stay_and_others_do_not_come(tmp_path: Path) -> None:
+    """A workload that rolls, stages, takes and checkpoints, with its n-th storage call failing, for every n."""
+
+    def workload(channel: Channel, stored: list[bytes], taken: list[bytes]) -> int:
+        failed = 0
+        for i in range(6):
+            bodies = [b"%d" % i * (300 if i % 3 else 900)] * 3
+            try:
+                put(channel, *bodies)
+                stored += bodies
+            except StorageError:
+                failed += 1
+            if i % 2:
+                try:
+                    taken += take(channel, 2)
+                except StorageError:
+                    failed += 1
+            if i == 3:
+                try:
+                    channel.checkpoint()
+                except StorageError:
+                    failed += 1
+        return failed
+
+    number, unharmed = 0, False
+    while not unharmed:
+        number += 1
+        fs, stored, taken = FaultyFileSystem(), list[bytes](), list[bytes]()
+        path = tmp_path / str(number)
+        options: dict[str, Any] = {"max_file_size": 2500, "max_inline_bytes": 2000, "minimum_required_space": 0}
+        channel = Channel(path, checkpoint_on_close=False, **options)
+        channel.close()
+        channel = Channel(path, create=False, fs=fs)
+        made = [0]
+
+        def chosen(_: object, made: list[int] = made, number: int = number) -> bool:
+            made[0] += 1
+            return made[0] == number
+
+        with fs.failing(chosen):
+            workload(channel, stored, taken)
+            unharmed = made[0] < number
+        try:
+            rest = take(channel)
+        except ChannelClosedError:  # the outcome of a sync was unknown
+            channel.close()
+            channel = Channel(path, create=False)
+            rest = take(channel)
+        assert taken + rest == stored, f"call {number} failed"
+        channel.close()
+        (path / "head").unlink()
+        with Channel(path, create=False) as again:
+            assert peek(again) == [], f"call {number} failed"
+    assert number > 100
+
+
+# ── following other handles ─────────────────────────────────────────────────────────────────────
+
+
+def test_handles_follow_each_other(open_channel: Open) -> None:
+    one, two = open_channel(max_file_size=1500), open_channel()
+    for i in range(20):
+        put((one, two)[i % 2], b"%d" % i)
+        assert one.stats().last_id == two.stats().last_id == i + 1
+    assert take(two) == numbered(0, 20)
+    assert one.stats().stored == 0
+
+
+def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) -> None:
+    behind, ahead = open_channel(max_file_size=1500), open_channel()
+    for i in range(30):
+        put(ahead, b"%d" % i)
+        take(ahead)
+        if i % 10 == 9:
+            ahead.checkpoint()
+    ahead.checkpoint()
+    assert not log_file(ahead.path, 1).exists()
+    put(ahead, b"new")
+    assert behind.stats().stored == 1
+    assert behind.stats().groups["default"].position == 30
+
+
+def test_options_changed_by_one_handle_hold_for_all(open_channel: Open) -> None:
+    one = open_channel()
+    open_channel(overflow_capacity=7)
+    assert one.options["overflow_capacity"] == 7
+
+
+# ── space ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_full_drain_returns_the_disk_to_a_few_files(path: Path, open_channel: Open) -> None:
+    channel = open_channel(max_file_size=20_000, max_inline_bytes=50_000)
+    for i in range(60):
+        put(channel, *[bytes(1000)] * (5 if i % 6 else 80))
+    assert channel.stats().data_files > 15 and channel.stats().segments == 10
+    take(channel, 10_000)
+    channel.checkpoint()
+    channel.checkpoint()
+    put(channel, b"x")
+    take(channel)
+    channel.checkpoint()
+    assert channel.stats().data_files <= 3 and channel.stats().segments == 0
+    assert sum(f.stat().st_size for f in (path / "data").iterdir()) < 100_000
+
+
+def test_files_stay_until_the_slowest_group_has_taken_them(open_channel: Open) -> None:
+    channel = open_channel(max_file_size=1500)
+    put(channel, b"0")
+    peek(channel, group="slow")
+    for i in range(1, 20):
+        put(channel, b"%d" % i)
+        take(channel, group="fast")
+        channel.checkpoint()
+    assert take(channel, group="slow") == numbered(0, 20)
+
+
+def test_too_little_free_space_refuses_puts_and_not_takes(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    channel = open_channel(minimum_required_space=2**60)
+    with pytest.raises(DiskSpaceError, match=r"bytes free, minimumRequiredSpace is 1,152,921,504,606,846,976"):
+        put(channel, b"y")
+    assert take(channel) == [b"x"]
+
+
+# ── refusals ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_lock_that_is_held_too_long_is_named(open_channel: Open) -> None:
+    channel = open_channel(lock_timeout=0.05)
+    blocker = FileLock(FileSystem(), channel.engine().layout.lock)
+    assert blocker.try_acquire()
+    with pytest.raises(LockTimeoutError, match=r"holds .*/lock for more than 0\.05 s"):
+        put(channel, b"x")
+    blocker.close()
+    put(channel, b"y")
+    assert peek(channel) == [b"y"]
+
+
+def test_a_channel_that_another_host_has_open_is_refused(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another host shares the lock but not the boot ID."""
+    from spillable_stream.channel.engine import Engine
+    from spillable_stream.log import head
+    from spillable_stream.log.layout import Layout
+
+    open_channel()
+    monkeypatch.setattr(head, "boot_id", lambda: bytes(16))
+    with pytest.raises(ChannelBusyError, match="is open on the host"):
+        Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
+
+
+def test_a_head_damaged_under_open_handles_is_corruption_and_heals_when_they_close(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    with (path / "head").open("r+b") as head:
+        head.write(b"\xff" * 200)
+    with pytest.raises(CorruptionError, match="the head is damaged; open the channel again"):
+        put(channel, b"y")
+    channel.engine().close()
+    assert peek(open_channel()) == [b"x"]
+
+
+def test_a_removed_segment_is_noticed_at_open(path: Path, open_channel: Open) -> None:
+    with open_channel(max_inline_bytes=0) as channel:
+        put(channel, *numbered(0, 5))
+    next((path / "data").glob("segment.*")).unlink()
+    with pytest.raises(DataLossError, match="the events 1 to 5 are missing: the file segment"):
+        open_channel()
+
+
+def test_an_interrupted_wait_withdraws_the_commit(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while a commit waits for the lock: it is not committed later behind the caller's back."""
+    channel = open_channel()
+    engine = channel.engine()
+
+    class Interrupted:
+        def __enter__(self) -> None:
+            raise KeyboardInterrupt
+
+        def __exit__(self, *_: object) -> None:
+            """Never reached."""
+
+    real = engine._lead
+    engine._lead = Interrupted()  # type: ignore[assignment]
+    tx = channel.put_transaction()
+    tx.begin()
+    tx.put(Event(b"withdrawn"))
+    with pytest.raises(KeyboardInterrupt):
+        tx.commit()
+    tx.rollback()
+    engine._lead = real
+    put(channel, b"x")
+    assert peek(channel) == [b"x"]

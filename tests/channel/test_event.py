@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillable_stream import Event, SchemaError
+from spillable_stream.channel.event import (
+    batch_from_events,
+    batch_from_rows,
+    check_events,
+    events_from_batch,
+    id_column,
+    rows_from_batch,
+)
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.log.reader import ReadBatch
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+EVENTS = st.builds(Event, st.binary(max_size=20), st.dictionaries(TEXT, st.one_of(st.none(), TEXT), max_size=3))
+
+
+def read(batch: pa.RecordBatch) -> ReadBatch:
+    return ReadBatch(101, 7, 2_500_000, 0, batch)
+
+
+@given(st.lists(EVENTS, max_size=20), st.data())
+def test_events_read_back_with_null_headers_as_empty_strings(events: list[Event], data: st.DataObject) -> None:
+    batch = batch_from_events(events)
+    assert batch.schema.equals(EVENT_SCHEMA)
+    start = data.draw(st.integers(0, len(events)))
+    found = events_from_batch(read(batch.slice(start)))
+    assert found == [
+        Event(e.body, {k: "" if v is None else v for k, v in e.headers.items()}) for e in events[start:]
+    ]
+
+
+def test_a_taken_event_knows_its_place() -> None:
+    found = events_from_batch(read(batch_from_events([Event(b"a"), Event(b"b")])))
+    assert [(e.write_order_id, e.transaction_id, e.timestamp) for e in found] == [(101, 7, 2.5), (102, 7, 2.5)]
+    assert id_column(read(batch_from_events([Event(b"a"), Event(b"b")]))).to_pylist() == [101, 102]
+
+
+def test_null_maps_and_null_values_from_spark_read_as_events() -> None:
+    headers = pa.array([None, [("k", None)], [], [("a", "b"), ("c", "d")]], EVENT_SCHEMA.field(0).type)
+    batch = pa.RecordBatch.from_arrays([headers, pa.array([b"1", b"2", b"3", b"4"])], schema=EVENT_SCHEMA)
+    expected = [{}, {"k": ""}, {}, {"a": "b", "c": "d"}]
+    for start in range(4):
+        assert [e.headers for e in events_from_batch(read(batch.slice(start)))] == expected[start:]
+
+
+def test_the_place_of_an_event_does_not_make_it_another() -> None:
+    assert Event(b"x", {"k": "v"}, 1, 2, 3.0) == Event(b"x", {"k": "v"})
+    assert hash(Event(b"x", {"k": "v"})) == hash(Event(b"x"))
+
+
+@pytest.mark.parametrize(
+    ("event", "why"),
+    [
+        (b"body", "takes spillable_stream.Event, not bytes"),
+        (Event("text"), "body must be bytes, not str"),  # type: ignore[arg-type]
+        (Event(None), "body must be bytes, not NoneType"),  # type: ignore[arg-type]
+        (Event(b"", {"k": 1}), "headers must be strings, not 'k': 1"),  # type: ignore[dict-item]
+        (Event(b"", {1: "v"}), "headers must be strings, not 1: 'v'"),  # type: ignore[dict-item]
+    ],
+)
+def test_what_is_no_event_is_refused(event: Any, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        check_events([Event(b"fine"), event])
+
+
+def test_a_header_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(SchemaError, match="can't be written"):
+        batch_from_events([Event(b"", {"k": "\ud800"})])
+
+
+SCHEMA = pa.schema([pa.field("n", pa.int32(), nullable=False), pa.field("s", pa.string())])
+
+
+def test_rows_read_back() -> None:
+    rows = [{"n": 1, "s": "a"}, {"n": 2, "s": None}]
+    assert rows_from_batch(read(batch_from_rows([rows[0], {"n": 2}], SCHEMA))) == rows
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ([1], "takes mappings of column to value, not list"),
+        ({"n": 1, "x": 2}, "no column 'x'; it has n, s"),
+        ({"n": "one"}, "does not fit the channel's schema"),
+        ({"n": 2**40}, "does not fit the channel's schema"),
+        ({"s": "a"}, "'n' is not nullable"),
+        ({"n": None}, "'n' is not nullable"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_refused(row: Any, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        batch_from_rows([{"n": 0}, row], SCHEMA)

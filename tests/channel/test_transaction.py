@@ -1,0 +1,382 @@
+"""Transactions: Flume's state rules, capacities, batches."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import (
+    Channel,
+    ChannelFullError,
+    Event,
+    SchemaError,
+    StorageError,
+    TransactionCapacityError,
+    TransactionStateError,
+)
+from spillable_stream.channel.transaction import State
+from spillable_stream.format.batch import EVENT_SCHEMA
+from tests.events import ids, numbered, peek, put, take
+from tests.fakes import FaultyFileSystem, nth
+
+Open = Callable[..., Channel]
+BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])
+
+
+def transaction(channel: Channel, kind: str, state: State) -> Any:
+    tx = getattr(channel, kind)()
+    if state is not State.NEW:
+        tx.begin()
+    if state is State.COMPLETED:
+        tx.commit()
+    if state is State.CLOSED:
+        tx.rollback()
+        tx.close()
+    assert tx.state is state
+    return tx
+
+
+# ── states ──────────────────────────────────────────────────────────────────────────────────────
+
+ALLOWED = {
+    "begin": {State.NEW},
+    "commit": {State.OPEN},
+    "rollback": {State.OPEN},
+    "close": {State.NEW, State.COMPLETED, State.CLOSED},
+}
+
+
+@BOTH
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("call", ALLOWED)
+def test_a_call_in_a_wrong_state_is_refused_and_changes_nothing(
+    open_channel: Open, kind: str, state: State, call: str
+) -> None:
+    tx = transaction(open_channel(), kind, state)
+    if state in ALLOWED[call]:
+        getattr(tx, call)()
+        return
+    with pytest.raises(TransactionStateError, match=rf"{call}\(\)"):
+        getattr(tx, call)()
+    assert tx.state is state
+
+
+@pytest.mark.parametrize("state", [State.NEW, State.COMPLETED, State.CLOSED])
+def test_events_move_only_in_an_open_transaction(open_channel: Open, state: State) -> None:
+    channel = open_channel()
+    with pytest.raises(TransactionStateError, match=f"this one is {state.value}"):
+        transaction(channel, "put_transaction", state).put(Event(b"x"))
+    with pytest.raises(TransactionStateError, match=f"this one is {state.value}"):
+        transaction(channel, "take_transaction", state).take(0)
+
+
+def test_puts_and_takes_never_mix(open_channel: Open) -> None:
+    channel = open_channel()
+    putting, taking = (transaction(channel, k, State.OPEN) for k in ("put_transaction", "take_transaction"))
+    for call in (putting.take, putting.take_many, putting.take_batch, taking.put, taking.put_many, taking.put_batch):
+        with pytest.raises(TransactionStateError, match="puts and takes never mix"):
+            call(1)
+    assert putting.state is taking.state is State.OPEN
+
+
+@BOTH
+def test_an_empty_commit_is_fine_and_writes_nothing(open_channel: Open, kind: str) -> None:
+    channel = open_channel()
+    head = channel.engine().wal.published()
+    transaction(channel, kind, State.COMPLETED).close()
+    assert channel.engine().wal.published() == head
+
+
+@BOTH
+def test_a_transaction_belongs_to_its_thread(open_channel: Open, kind: str) -> None:
+    tx = transaction(open_channel(), kind, State.OPEN)
+    caught: list[BaseException] = []
+
+    def commit() -> None:
+        try:
+            tx.commit()
+        except TransactionStateError as e:
+            caught.append(e)
+
+    thread = threading.Thread(target=commit)
+    thread.start()
+    thread.join()
+    assert "every thread and process begins its own" in str(caught[0])
+    tx.commit()
+
+
+def test_a_with_block_commits_on_a_clean_exit_and_rolls_back_on_an_error(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as kept:
+        kept.put(Event(b"kept"))
+    with pytest.raises(ZeroDivisionError), channel.put_transaction() as undone:
+        undone.put(Event(b"undone"))
+        raise ZeroDivisionError
+    assert kept.state is undone.state is State.CLOSED
+    with pytest.raises(ZeroDivisionError), channel.take_transaction() as undone_take:
+        assert undone_take.take().body == b"kept"  # type: ignore[union-attr]
+        raise ZeroDivisionError
+    assert peek(channel) == [b"kept"]
+
+
+def test_a_failed_commit_can_be_rolled_back(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    tx = transaction(channel, "put_transaction", State.OPEN)
+    tx.put(Event(b"x"))
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+        tx.commit()
+    assert tx.state is State.OPEN
+    tx.rollback()
+    tx.close()
+    assert peek(channel) == []
+
+
+def test_a_failed_commit_can_be_tried_again(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"x"))
+        with fs.failing(nth("sync", 1)), pytest.raises(StorageError):
+            tx.commit()
+    with channel.take_transaction() as taking:
+        assert taking.take(0).body == b"x"  # type: ignore[union-attr]
+        with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+            taking.commit()
+    assert peek(channel) == []
+
+
+# ── order and isolation ─────────────────────────────────────────────────────────────────────────
+
+
+def test_events_come_out_as_they_were_committed(open_channel: Open) -> None:
+    channel = open_channel()
+    first, second = (transaction(channel, "put_transaction", State.OPEN) for _ in range(2))
+    first.put(Event(b"begun first"))
+    second.put(Event(b"committed first"))
+    second.commit()
+    first.commit()
+    assert take(channel) == [b"committed first", b"begun first"]
+
+
+def test_what_is_not_committed_is_seen_by_nobody(open_channel: Open) -> None:
+    channel = open_channel()
+    tx = transaction(channel, "put_transaction", State.OPEN)
+    tx.put(Event(b"x"))
+    assert peek(channel) == []
+    tx.rollback()
+    assert (peek(channel), channel.stats().last_id) == ([], 0)
+
+
+def test_open_takes_of_one_group_never_overlap(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    with channel.take_transaction() as one, channel.take_transaction() as two:
+        assert [e.body for e in one.take_many(3)] == numbered(0, 3)
+        assert [e.body for e in two.take_many(3)] == numbered(3, 3)
+        assert [e.body for e in one.take_many(2)] == numbered(6, 2)
+        one.rollback()
+    assert take(channel) == numbered(0, 3) + numbered(6, 4)
+
+
+def test_rolled_back_takes_return_to_the_head_in_order(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 6))
+    with channel.take_transaction() as tx:
+        tx.take_many(4)
+        tx.rollback()
+    assert take(channel, 3) == numbered(0, 3)
+    assert take(channel) == numbered(3, 3)
+
+
+def test_take_waits_for_an_event(open_channel: Open) -> None:
+    channel = open_channel()
+    thread = threading.Timer(0.1, lambda: put(channel, b"late"))
+    thread.start()
+    with channel.take_transaction() as tx:
+        assert tx.take(timeout_seconds=30).body == b"late"  # type: ignore[union-attr]
+        assert tx.take(timeout_seconds=0.01) is None
+    thread.join()
+
+
+def test_take_waits_overflow_timeout_by_default(open_channel: Open) -> None:
+    channel = open_channel(overflow_timeout=0.05)
+    with channel.take_transaction() as tx:
+        assert tx.take() is None
+
+
+def test_a_committed_transaction_tells_its_ids(open_channel: Open) -> None:
+    channel = open_channel()
+    assert put(channel, *numbered(0, 3)) == (1, 3)
+    assert put(channel, *numbered(3, 2)) == (4, 5)
+    assert ids(channel) == [1, 2, 3, 4, 5]
+
+
+# ── capacities ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_put_beyond_the_transaction_capacity_is_refused_whole(open_channel: Open) -> None:
+    channel = open_channel(transaction_capacity=5)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"a")] * 3)
+        with pytest.raises(TransactionCapacityError, match="would hold 6 events, transactionCapacity is 5"):
+            tx.put_many([Event(b"b")] * 3)
+        tx.put_many([Event(b"c")] * 2)
+    assert peek(channel, 5) == [b"a"] * 3 + [b"c"] * 2
+
+
+def test_a_take_stops_at_the_transaction_capacity(open_channel: Open) -> None:
+    channel = open_channel(transaction_capacity=5)
+    put(channel, *numbered(0, 5))
+    put(channel, *numbered(5, 5))
+    with channel.take_transaction() as tx:
+        assert len(tx.take_many(3)) == 3
+        assert len(tx.take_many(10)) == 2
+        with pytest.raises(TransactionCapacityError, match="has taken 5 events"):
+            tx.take()
+
+
+def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=10, keep_alive=0.05)
+    put(channel, *numbered(0, 8))
+    with pytest.raises(ChannelFullError) as caught:
+        put(channel, *numbered(8, 3))
+    message = str(caught.value)
+    assert "3 events do not fit: the channel holds 8 of overflowCapacity 10" in message
+    assert "Waited 0.05 s" in message and "take events, or raise overflowCapacity" in message
+    take(channel, 1)
+    put(channel, *numbered(8, 3))
+    assert channel.stats().stored == 10
+
+
+def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=10, keep_alive=1e9)
+    with pytest.raises(ChannelFullError, match="put fewer at once"):
+        put(channel, *numbered(0, 11))
+
+
+def test_a_put_waits_keep_alive_for_room(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=10, keep_alive=60)
+    put(channel, *numbered(0, 10))
+    thread = threading.Timer(0.1, lambda: take(channel, 5))
+    thread.start()
+    put(channel, *numbered(10, 5))
+    thread.join()
+    assert take(channel) == numbered(5, 10)
+
+
+def test_rolled_back_puts_give_back_what_they_held(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=10, keep_alive=0)
+    for _ in range(3):
+        tx = transaction(channel, "put_transaction", State.OPEN)
+        tx.put_many(Event(b) for b in numbered(0, 10))
+        tx.rollback()
+    put(channel, *numbered(0, 10))
+
+
+# ── sizes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("max_inline_bytes", [0, 4 << 20, 1 << 30])
+def test_bodies_of_nothing_and_of_64_mebibytes(open_channel: Open, max_inline_bytes: int) -> None:
+    channel = open_channel(max_inline_bytes=max_inline_bytes)
+    large = bytes(range(256)) * (64 << 12)
+    bodies = [b"", large, b"", b"x"]
+    put(channel, *bodies)
+    assert peek(channel) == bodies
+    assert take(channel, 2) == bodies[:2]
+    assert take(channel) == bodies[2:]
+
+
+def test_a_transaction_larger_than_any_buffer_is_staged_and_whole(open_channel: Open) -> None:
+    channel = open_channel(transaction_capacity=200_000, max_inline_bytes=10_000)
+    bodies = numbered(0, 50_000)
+    put(channel, b"before")
+    put(channel, *bodies)
+    put(channel, b"after")
+    assert channel.stats().segments == 1
+    assert take(channel, 200_000) == [b"before", *bodies, b"after"]
+
+
+def test_a_staged_transaction_that_is_rolled_back_leaves_no_file(open_channel: Open) -> None:
+    channel = open_channel(max_inline_bytes=1000)
+    with channel.put_transaction() as tx:
+        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": bytes(5000)}], EVENT_SCHEMA))
+        assert channel.stats().segments == 1
+        tx.rollback()
+    assert channel.stats().segments == 0
+
+
+def test_a_segment_whose_commit_failed_is_removed_by_a_checkpoint(open_channel: Open) -> None:
+    """A commit that failed may still count, so that rolling back must not remove its events."""
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, max_inline_bytes=1000)
+    put(channel, b"whole", bytes(2000))
+    with channel.put_transaction() as tx:
+        tx.put(Event(bytes(5000)))
+        with fs.failing(nth("sync", 1, "log")), pytest.raises(StorageError):
+            tx.commit()
+        tx.rollback()
+    assert channel.stats().segments == 2
+    channel.checkpoint()
+    assert channel.stats().segments == 1
+    assert peek(channel) == [b"whole", bytes(2000)]
+
+
+# ── batches and typed channels ──────────────────────────────────────────────────────────────────
+
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
+
+
+def test_rows_of_a_typed_channel_read_back(open_channel: Open) -> None:
+    channel = open_channel(schema=SCHEMA)
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1, "s": "a"})
+        tx.put_batch(pa.table({"s": ["b", None], "n": [2, 3]}))
+        tx.put_many([{"n": 4}])
+    with channel.take_transaction() as tx:
+        assert tx.take() == {"n": 1, "s": "a"}
+        table = tx.take_batch(10)
+        assert table is not None
+        assert table.to_pydict() == {"n": [2, 3, 4], "s": ["b", None, None], "write_order_id": [2, 3, 4]}
+        assert tx.take_batch(1) is None
+
+
+def test_event_batches_read_back(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"0", {"k": "v"}))
+        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": None, "body": b"1"}], EVENT_SCHEMA))
+    with channel.take_transaction() as tx:
+        assert tx.take_many(5) == [Event(b"0", {"k": "v"}), Event(b"1")]
+
+
+def test_what_does_not_fit_is_refused_and_the_rest_of_the_transaction_stands(open_channel: Open) -> None:
+    channel = open_channel(schema=SCHEMA)
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1})
+        for bad in ({"n": None}, {"x": 1}, Event(b"x")):
+            with pytest.raises(SchemaError):
+                tx.put_many([{"n": 2}, bad])  # type: ignore[list-item]
+        with pytest.raises(SchemaError):
+            tx.put_batch(pa.record_batch({"n": ["text"]}))
+        tx.put({"n": 3})
+    with channel.take_transaction() as tx:
+        assert [row["n"] for row in tx.take_many(10)] == [1, 3]
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_compressed_channels_read_back(open_channel: Open, compression: str) -> None:
+    channel = open_channel(compression=compression)
+    put(channel, *[b"the same again"] * 1000)
+    assert peek(channel) == [b"the same again"] * 1000
+    assert channel.stats().payload_bytes < 5000
+
+
+def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
+    with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
+        tx.take_many(0)
