@@ -27,6 +27,7 @@ from spillable_stream.errors import (
     CorruptionError,
     DataLossError,
     DiskSpaceError,
+    LockTimeoutError,
     NotAChannelError,
     SpillableError,
 )
@@ -50,7 +51,7 @@ _GROUP_BYTES = 16 << 20  # what one append gathers from waiting threads
 _SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
 _OPEN_ATTEMPTS = 5
-_OWN_NAMES = {"lock", "open.lock", "head", "data", "groups", "checkpoint"}
+_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint"}
 
 
 class _Ticket:
@@ -88,6 +89,7 @@ class Engine:
         self._queue_lock = threading.Lock()
         self._checkpoints = Checkpoints(fs, layout)
         self._checkpointing = threading.Lock()
+        self._checkpoint_lock = FileLock(fs, layout.checkpoint_lock)
         self._space_checked = float("-inf")
         self._schemas: list[pa.Schema] = []
         self._open_lock = FileLock(fs, layout.open_lock)
@@ -123,14 +125,13 @@ class Engine:
             )
         layout = Layout.plan(path, options)
         layout.make_directories(fs)
-        FileLock.check_supported(fs, path / "groups" / ".check")
-        fs.remove(path / "groups" / ".check")
         creating = FileLock(fs, layout.open_lock)
         try:
             if not creating.acquire(30.0):
                 if Layout.exists(fs, path):
                     return
                 raise ChannelBusyError(f"another process is creating {path} for more than 30 s; see whether it hangs")
+            creating.check_exclusive()
             if not Layout.exists(fs, path):
                 Engine._create_files(fs, layout, options, schemas)
         finally:
@@ -426,11 +427,17 @@ class Engine:
 
     def checkpoint_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval``."""
-        if time.time() - self.wal.published().checkpoint_time >= self.state.options["checkpoint_interval"] / 1000:
+        if self._checkpoint_is_due():
             try:
-                self.checkpoint()
+                with self._alone_at_checkpoint():
+                    if self._checkpoint_is_due():  # nobody made one meanwhile
+                        self._checkpoint()
             except SpillableError as e:
                 _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+
+    def _checkpoint_is_due(self) -> bool:
+        interval_seconds: float = self.state.options["checkpoint_interval"] / 1000
+        return time.time() - self.wal.published().checkpoint_time >= interval_seconds
 
     def checkpoint(self) -> None:
         """Make the state durable and remove the files that nothing needs any more.
@@ -439,17 +446,35 @@ class Engine:
 
         Raises:
             StorageError: the checkpoint could not be written; nothing was removed.
+            LockTimeoutError: another process makes one for too long.
         """
+        self.require_open()
+        with self._alone_at_checkpoint():
+            self._checkpoint()
+
+    @contextlib.contextmanager
+    def _alone_at_checkpoint(self) -> Iterator[None]:
         with self._checkpointing:
-            with self._mutex:
-                self.follow()
-                image, position = self.state.image(), self.position
-            self._checkpoints.write(position, image)
-            with self.wal.locked(self.lock_timeout_seconds):
-                self.follow()
-                self.wal.heal(self.state.small)
-                self.wal.note_checkpoint()
-                self._clean()
+            if not self._checkpoint_lock.acquire(self.lock_timeout_seconds):
+                raise LockTimeoutError(
+                    f"another process holds {self.layout.checkpoint_lock} for more than "
+                    f"{self.lock_timeout_seconds:g} s; see whether it hangs"
+                )
+            try:
+                yield
+            finally:
+                self._checkpoint_lock.release()
+
+    def _checkpoint(self) -> None:
+        with self._mutex:
+            self.follow()
+            image, position = self.state.image(), self.position
+        self._checkpoints.write(position, image)
+        with self.wal.locked(self.lock_timeout_seconds):
+            self.follow()
+            self.wal.heal(self.state.small)
+            self.wal.note_checkpoint()
+            self._clean()
 
     def _clean(self) -> None:
         """Remove data files and segments that hold nothing which is needed; the lock is held."""
@@ -489,6 +514,7 @@ class Engine:
         """Close every file; nothing is written."""
         self._closed = True
         self.wal.close()
+        self._checkpoint_lock.close()
         self._open_lock.close()
 
     def require_open(self) -> None:

@@ -4,6 +4,7 @@
 
     DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
     DIR/lock, DIR/open.lock     kernel locks: one committer at a time; one host at a time
+    DIR/checkpoint.lock         kernel lock: one process at a time makes a checkpoint
     DIR/head                    the published end of the log (`spillable_stream.log.head`)
     DIR/groups/NAME.lock        kernel lock of a group's owner
     DIR/data/log-000001 …       data files
@@ -68,6 +69,11 @@ class Layout:
     def open_lock(self) -> Path:
         """The lock file that every open handle shares."""
         return self.path / "open.lock"
+
+    @property
+    def checkpoint_lock(self) -> Path:
+        """The lock file of whoever makes a checkpoint."""
+        return self.path / "checkpoint.lock"
 
     def group_lock(self, group: str) -> Path:
         """The lock file of a group's owner."""

@@ -363,7 +363,11 @@ class WriteAheadLog:
     def _open_for_writing(self, file_id: int) -> File:
         if self._writing is None or self._writing[0] != file_id:
             self._close_writing()
-            self._writing = (file_id, self._fs.open(self.layout.log_file(file_id)))
+            path = self.layout.log_file(file_id)
+            try:
+                self._writing = (file_id, self._fs.open(path))
+            except FileNotFoundError as e:
+                raise DataLossError(f"{path.name}, the newest data file, is missing", str(path)) from e
             self._allocated = 0
         return self._writing[1]
 

@@ -19,6 +19,7 @@ from spillable_stream.format.frame import Payload
 __all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
+_MAY_BE_MISSING = {"opening", "looking at"}  # callers tell a missing file from a failing disk
 
 
 @contextlib.contextmanager
@@ -26,9 +27,9 @@ def _named(what: str, path: str | Path) -> Iterator[None]:
     """Turn an OSError into a `StorageError` that says what failed and where."""
     try:
         yield
-    except FileNotFoundError:
-        raise
     except OSError as e:
+        if isinstance(e, FileNotFoundError) and what in _MAY_BE_MISSING:
+            raise
         raise StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})") from e
 
 
@@ -175,8 +176,8 @@ class FileSystem:
                 os.close(fd)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Put ``data`` at ``path`` so that a crash leaves the old file or the new, never a mix."""
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+        """Put ``data`` at ``path`` so that a crash leaves the old file or the new; one caller at a time."""
+        temporary = path.with_name(f"{path.name}.tmp")
         self.remove(temporary)
         file = self.open(temporary, create=True, exclusive=True)
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
@@ -31,6 +30,7 @@ class FileLock:
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self.path = path
+        self._fs = fs
         self._file: File = fs.open(path, create=True)
 
     def try_acquire(self, *, shared: bool = False) -> bool:
@@ -83,23 +83,19 @@ class FileLock:
         """Close the file, which frees the lock unless a fork still has the description open."""
         self._file.close()
 
-    @staticmethod
-    def check_supported(fs: FileSystem, path: Path) -> None:
-        """Prove that a second holder is kept out.
+    def check_exclusive(self) -> None:
+        """Prove that a second holder is kept out; this one holds the lock.
 
         Raises:
             LockUnsupportedError: it is not.
         """
-        first, second = FileLock(fs, path), FileLock(fs, path)
+        second = FileLock(self._fs, self.path)
         try:
-            if first.try_acquire() and second.try_acquire():
+            if second.try_acquire():
                 raise LockUnsupportedError(
-                    f"the file system of {path} grants one lock twice; put the channel on a local file system"
+                    f"the file system of {self.path} grants one lock twice; put the channel on a local file system"
                 )
         finally:
-            with contextlib.suppress(OSError):
-                first.release()
-            first.close()
             second.close()
 
 

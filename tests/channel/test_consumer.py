@@ -146,7 +146,7 @@ def test_a_group_dropped_under_a_transaction_says_so(open_channel: Open) -> None
     with channel.take_transaction("g") as tx:
         tx.take_many(2)
         channel.drop_group("g")
-        with pytest.raises(ChannelClosedError, match="'g' .* was dropped"):
+        with pytest.raises(ChannelClosedError, match=r"'g' .* was dropped"):
             tx.take_many(1)
         tx.rollback()
 

@@ -317,3 +317,23 @@ def test_an_interrupted_wait_withdraws_the_commit(open_channel: Open, monkeypatc
     engine._lead = real
     put(channel, b"x")
     assert peek(channel) == [b"x"]
+
+
+def test_handles_that_make_checkpoints_at_once_harm_none(path: Path, open_channel: Open) -> None:
+    handles = [open_channel(max_file_size=1500) for _ in range(4)]
+
+    def work(i: int) -> None:
+        for _ in range(10):
+            put(handles[i], b"%d" % i)
+            handles[i].checkpoint()
+
+    assert in_threads(4, work) == [None] * 4
+    assert len(peek(handles[0])) == 40
+    assert [f.name for f in (path / "checkpoint").iterdir() if f.suffix == ".tmp"] == []
+
+
+def test_a_channel_whose_files_were_removed_says_so(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    log_file(path).unlink()
+    with pytest.raises(DataLossError, match="log-000001, the newest data file, is missing"):
+        put(channel, b"x")

@@ -33,9 +33,7 @@ def test_events_read_back_with_null_headers_as_empty_strings(events: list[Event]
     assert batch.schema.equals(EVENT_SCHEMA)
     start = data.draw(st.integers(0, len(events)))
     found = events_from_batch(read(batch.slice(start)))
-    assert found == [
-        Event(e.body, {k: "" if v is None else v for k, v in e.headers.items()}) for e in events[start:]
-    ]
+    assert found == [Event(e.body, {k: "" if v is None else v for k, v in e.headers.items()}) for e in events[start:]]
 
 
 def test_a_taken_event_knows_its_place() -> None:

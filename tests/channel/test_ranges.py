@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,7 +28,7 @@ def test_it_behaves_as_a_set_of_integers(steps: list[tuple[str, tuple[int, int]]
 
     runs = list(ranges)
     assert [i for a, b in runs for i in range(a, b + 1)] == sorted(model)
-    assert all(b + 1 < c for (_, b), (c, _) in zip(runs, runs[1:], strict=False)), "runs that touch are one"
+    assert all(b + 1 < c for (_, b), (c, _) in pairwise(runs)), "runs that touch are one"
     assert len(ranges) == len(runs)
     assert ranges.size() == len(model)
     assert all((i in ranges) == (i in model) for i in range(-3, 60))
@@ -36,7 +38,7 @@ def test_it_behaves_as_a_set_of_integers(steps: list[tuple[str, tuple[int, int]]
 
 
 @given(st.lists(RANGE), st.lists(RANGE))
-def test_a_union_has_the_members_of_both_and_changes_neither(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
+def test_a_union_has_the_members_of_both(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> None:
     left, right = RangeSet(a), RangeSet(b)
     before = list(left), list(right)
     assert left.union(right) == RangeSet([*a, *b])

@@ -76,14 +76,18 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(fcntl, "flock", flock)
     with pytest.raises(LockUnsupportedError, match=r"does not lock files .* local file system"):
-        FileLock.check_supported(FS, tmp_path / "lock")
+        lock(tmp_path).try_acquire()
 
 
 def test_a_file_system_that_grants_a_lock_twice_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fcntl, "flock", lambda fd, operation: None)
+    first = lock(tmp_path)
+    assert first.try_acquire()
     with pytest.raises(LockUnsupportedError, match="grants one lock twice"):
-        FileLock.check_supported(FS, tmp_path / "lock")
+        first.check_exclusive()
 
 
-def test_a_working_file_system_passes(tmp_path: Path) -> None:
-    FileLock.check_supported(FS, tmp_path / "lock")
+def test_the_real_file_system_keeps_a_second_holder_out(tmp_path: Path) -> None:
+    first = lock(tmp_path)
+    assert first.try_acquire()
+    first.check_exclusive()

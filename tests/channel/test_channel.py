@@ -1,0 +1,453 @@
+"""The handle: creating, opening, options, schemas, closing, forking, and every refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import (
+    Channel,
+    ChannelClosedError,
+    CorruptionError,
+    Event,
+    GroupOwnedError,
+    LockUnsupportedError,
+    NotAChannelError,
+    OptionError,
+    SchemaError,
+    SpillableError,
+    StorageError,
+    UnsupportedFormatError,
+)
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.storage.lock import FileLock
+from tests.events import numbered, peek, put, take
+from tests.fakes import FaultyFileSystem
+
+Open = Callable[..., Channel]
+N = pa.field("n", pa.int64())
+
+
+# ── creating ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_channel_is_made_where_there_is_none_and_is_private(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    assert channel.schema.equals(EVENT_SCHEMA) and not channel.typed
+    assert {p.name for p in path.iterdir()} >= {"channel.json", "data", "checkpoint", "groups", "head", "lock"}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((path / "data" / "log-000001").stat().st_mode) == 0o600
+
+
+def test_a_missing_channel_is_not_made_unless_asked(path: Path) -> None:
+    with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
+        Channel(path, create=False)
+    assert not path.exists()
+
+
+def test_a_directory_of_other_things_is_refused_and_left_alone(path: Path) -> None:
+    path.mkdir()
+    (path / "notes.txt").write_text("mine")
+    for create in (True, False):
+        with pytest.raises(NotAChannelError):
+            Channel(path, create=create)
+    assert [p.name for p in path.iterdir()] == ["notes.txt"]
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(path: Path) -> None:
+    path.write_text("a file")
+    with pytest.raises(SpillableError, match="channel"):
+        Channel(path)
+    assert path.read_text() == "a file"
+
+
+def test_a_creation_that_failed_anywhere_can_be_done_again(tmp_path: Path) -> None:
+    number, whole = 0, False
+    while not whole:
+        number += 1
+        fs, made = FaultyFileSystem(), [0]
+
+        def chosen(_: object, made: list[int] = made, number: int = number) -> bool:
+            made[0] += 1
+            return made[0] == number
+
+        with fs.failing(chosen):
+            try:
+                Channel(tmp_path / str(number), fs=fs).close()
+                whole = made[0] < number
+            except StorageError as e:
+                assert "made to fail" in str(e)
+        with Channel(tmp_path / str(number), minimum_required_space=0) as channel:
+            put(channel, b"x")
+            assert peek(channel) == [b"x"]
+    assert number > 15
+
+
+def test_threads_that_create_one_channel_at_once_share_it(path: Path) -> None:
+    uuids, barrier = set(), threading.Barrier(8)
+
+    def create() -> None:
+        barrier.wait()
+        with Channel(path) as channel:
+            uuids.add(channel.uuid)
+
+    threads = [threading.Thread(target=create) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(uuids) == 1
+
+
+def test_a_directory_without_write_permission_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is for others than root, whom permissions do not bind."""
+
+    def mkdir(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    with pytest.raises(StorageError, match=rf"making the directory {path} failed: Permission denied"):
+        Channel(path)
+
+
+def test_a_channel_that_may_not_be_written_is_refused(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_channel().close()
+    real = os.open
+
+    def denied(name: str, flags: int, *rest: int) -> int:
+        if flags & (os.O_RDWR | os.O_CREAT):
+            raise PermissionError(13, "Permission denied")
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(os, "open", denied)
+    with pytest.raises(StorageError, match=r"opening .* failed: Permission denied \(errno 13\)"):
+        Channel(path)
+
+
+def test_a_file_system_without_locks_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileLock, "try_acquire", lambda self, shared=False: True)
+    with pytest.raises(LockUnsupportedError, match="put the channel on a local file system"):
+        Channel(path)
+    assert not (path / "channel.json").exists()
+
+
+# ── opening ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_was_stored_is_there_after_reopening(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        put(channel, *numbered(0, 10))
+        take(channel, 4)
+        uuid = channel.uuid
+    with open_channel(create=False) as channel:
+        assert (channel.uuid, peek(channel)) == (uuid, numbered(4, 6))
+        assert put(channel, b"x") == (11, 11)
+
+
+def test_a_newer_format_is_refused(path: Path, open_channel: Open) -> None:
+    open_channel().close()
+    identity = path / "channel.json"
+    identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 2}))
+    with pytest.raises(UnsupportedFormatError, match="has format version 2; this package reads up to 1: upgrade"):
+        Channel(path)
+
+
+def test_a_damaged_identity_is_refused_and_not_overwritten(path: Path, open_channel: Open) -> None:
+    open_channel().close()
+    (path / "channel.json").write_text("{")
+    with pytest.raises(CorruptionError, match="identity can't be read"):
+        Channel(path)
+    assert (path / "channel.json").read_text() == "{"
+
+
+def test_a_moved_channel_opens(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    with open_channel(max_inline_bytes=0) as channel:
+        put(channel, b"x")
+    shutil.move(path, tmp_path / "moved")
+    with Channel(tmp_path / "moved", create=False) as channel:
+        assert peek(channel) == [b"x"]
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_unknown_option_names_the_nearest(path: Path) -> None:
+    with pytest.raises(OptionError, match="'overflow_capacty' is not an option of a channel; the nearest is 'overflow"):
+        Channel(path, overflow_capacty=5)
+    assert not path.exists()
+
+
+def test_a_bad_value_names_the_range(path: Path) -> None:
+    with pytest.raises(OptionError, match="overflowCapacity must be an integer of at least 1, not 0"):
+        Channel(path, overflow_capacity=0)
+    assert not path.exists()
+
+
+def test_options_are_stored_and_may_be_changed(path: Path, open_channel: Open) -> None:
+    open_channel(overflow_capacity=7, keep_alive="1.5").close()
+    with open_channel() as channel:
+        assert (channel.options["overflow_capacity"], channel.options["keep_alive"]) == (7, 1.5)
+    open_channel(overflow_capacity=8).close()
+    assert open_channel().options["overflow_capacity"] == 8
+
+
+def test_defaults_are_flumes(open_channel: Open, path: Path) -> None:
+    with Channel(path) as channel:
+        options = channel.options
+    assert options["overflow_capacity"] == 100_000_000  # SpillableMemoryChannel
+    assert options["transaction_capacity"] == 10_000  # FileChannel
+    assert options["keep_alive"] == 3
+    assert options["checkpoint_interval"] == 30_000
+    assert options["max_file_size"] == 1_623_195_647
+    assert options["minimum_required_space"] == 524_288_000
+
+
+def test_directories_hold_what_they_are_for(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    directories = {
+        "data_dirs": [str(tmp_path / "disk1"), str(tmp_path / "disk2")],
+        "checkpoint_dir": str(tmp_path / "checkpoints"),
+        "backup_checkpoint_dir": str(tmp_path / "backup"),
+    }
+    with open_channel(max_file_size=1500, **directories) as channel:
+        for i in range(6):
+            put(channel, b"%d" % i * 100)
+        channel.checkpoint()
+    assert all(any((tmp_path / d).iterdir()) for d in ("disk1", "disk2", "checkpoints", "backup"))
+    with open_channel() as channel:
+        assert len(peek(channel)) == 6
+    with open_channel(**directories):
+        pass
+    with pytest.raises(OptionError, match="checkpoint_dir is fixed when a channel is created"):
+        open_channel(checkpoint_dir=str(tmp_path / "other"))
+
+
+def test_a_data_directory_of_another_channel_is_refused(tmp_path: Path) -> None:
+    with Channel(tmp_path / "one", data_dirs=[str(tmp_path / "data")], minimum_required_space=0) as one:
+        put(one, b"x")
+        with pytest.raises(NotAChannelError, match="belongs to another channel; use other dataDirs"):
+            Channel(tmp_path / "two", data_dirs=[str(tmp_path / "data")])
+        assert peek(one) == [b"x"]
+
+
+def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
+    config = tmp_path / "channel.ini"
+    config.write_text(f"[channel]\npath = {tmp_path}/c\noverflowCapacity = 9\ncheckpointOnClose = false\n")
+    with Channel.from_config(config) as channel:
+        assert (channel.path, channel.options["overflow_capacity"]) == (tmp_path / "c", 9)
+        assert channel.options["checkpoint_on_close"] is False
+
+
+@pytest.mark.parametrize("text", ["", "[channel]\nkeepAlive = 1\n", "[other]\npath = /x\n"])
+def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "channel.ini").write_text(text)
+    for name in ("channel.ini", "missing.ini"):
+        with pytest.raises(OptionError, match=r"must exist and have a section \[channel\] with a path"):
+            Channel.from_config(tmp_path / name)
+
+
+# ── schemas ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_typed_channel_keeps_its_schema(path: Path, open_channel: Open) -> None:
+    open_channel(schema=pa.schema([N])).close()
+    channel = open_channel()
+    assert channel.typed and channel.schema.equals(pa.schema([N]))
+
+
+def test_a_schema_that_does_not_fit_is_refused_with_both(open_channel: Open) -> None:
+    open_channel(schema=pa.schema([N])).close()
+    with pytest.raises(SchemaError, match=r"The channel has \(n: int64\); the batch has \(n: string\)"):
+        open_channel(schema=pa.schema([("n", pa.string())]))
+
+
+def test_new_nullable_columns_are_added_and_read_as_null_before(path: Path, open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1})
+    other = open_channel(schema=pa.schema([("s", pa.string()), N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 2, "s": "two"})
+    with other.take_transaction() as tx:
+        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": "two"}]
+        tx.rollback()
+    with other.take_transaction() as tx:
+        table = tx.take_batch(5)
+        assert table is not None and table.column("s").to_pylist() == [None, "two"]
+        tx.rollback()
+    channel.close()
+    other.close()
+    assert open_channel().schema.names == ["n", "s"]
+
+
+def test_a_transaction_begun_before_an_evolution_commits(open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 1})
+        channel.evolve(pa.schema([N, ("s", pa.string())]))
+        tx.put({"n": 2})
+    with channel.take_transaction() as tx:
+        assert tx.take_many(5) == [{"n": 1, "s": None}, {"n": 2, "s": None}]
+
+
+def test_an_event_channel_takes_no_other_columns(open_channel: Open) -> None:
+    with pytest.raises(SchemaError, match="is an event channel"):
+        open_channel().evolve(EVENT_SCHEMA.append(N))
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (pa.schema([]), "must have columns with different names"),
+        (pa.schema([N, N]), "must have columns with different names"),
+        (pa.schema([("write_order_id", pa.int64())]), "is taken by the channel itself; rename it"),
+        ("n INT", "must be a pyarrow.Schema or a Spark StructType, not str"),
+    ],
+)
+def test_a_schema_that_no_channel_can_have_is_refused(path: Path, schema: object, why: str) -> None:
+    with pytest.raises(SchemaError, match=why):
+        Channel(path, schema=schema)
+    assert not path.exists()
+
+
+def test_a_spark_schema_is_taken_as_it_is(open_channel: Open) -> None:
+    from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+    channel = open_channel(schema=StructType([StructField("n", LongType(), False), StructField("s", StringType())]))
+    assert channel.schema.equals(pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())]))
+
+
+# ── closing ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_closed_channel_says_so(open_channel: Open) -> None:
+    channel = open_channel()
+    tx, open_tx = channel.put_transaction(), channel.put_transaction()
+    open_tx.begin()
+    open_tx.put(Event(b"x"))
+    channel.close()
+    channel.close()  # again is fine
+    uses: list[Callable[[], object]] = [
+        channel.put_transaction, channel.take_transaction, channel.stats, channel.checkpoint, tx.begin, open_tx.commit,
+        lambda: channel.schema, lambda: channel.uuid, lambda: channel.drop_group("g"),
+    ]  # fmt: skip
+    for use in uses:
+        with pytest.raises(ChannelClosedError, match="is closed; open it again"):
+            use()
+    assert "closed" in repr(channel)
+    assert open_channel().stats().stored == 0
+
+
+@pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])
+def test_a_close_makes_a_checkpoint_unless_told_otherwise(
+    path: Path, open_channel: Open, stored: bool, given: bool | None, made: bool
+) -> None:
+    channel = open_channel(checkpoint_on_close=stored)
+    put(channel, b"x")
+    channel.close(checkpoint=given)
+    assert any((path / "checkpoint").iterdir()) == made
+
+
+def test_closing_gives_open_takes_back(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    tx = channel.take_transaction()
+    tx.begin()
+    tx.take_many(3)
+    channel.close()
+    assert peek(open_channel()) == numbered(0, 5)
+
+
+# ── forking ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run ``work`` in a forked child and raise what it says is wrong."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os.write(writer, b"ok")
+        except BaseException as e:
+            os.write(writer, repr(e).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    assert said == b"ok", said.decode()
+
+
+def test_a_forked_child_opens_the_channel_itself(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"parent")
+    in_child(lambda: put(channel, b"child") and None)
+    assert peek(channel) == [b"parent", b"child"]
+    put(channel, b"parent again")
+    in_child(lambda: channel.close())
+    assert len(peek(channel)) == 3
+
+
+def test_a_forked_child_does_not_own_its_parents_groups(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 4))
+    assert take(channel, 2) == numbered(0, 2)
+
+    def child() -> None:
+        with pytest.raises(GroupOwnedError):
+            channel.consumer("default", owner_timeout_seconds=0.05)
+
+    in_child(child)
+    assert take(channel, 2) == numbered(2, 2)
+
+
+def test_a_forked_childs_end_frees_no_lock_of_its_parent(open_channel: Open) -> None:
+    first = open_channel()
+    first.consumer("g")
+    in_child(lambda: None)
+    with pytest.raises(GroupOwnedError):
+        open_channel().consumer("g", owner_timeout_seconds=0.05)
+
+
+def test_a_parents_group_is_free_when_it_closes_though_a_child_lives(open_channel: Open) -> None:
+    first = open_channel()
+    first.consumer("g")
+    release_reader, release_writer = os.pipe()
+    ready_reader, ready_writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(ready_writer, b"x")
+        os.read(release_reader, 1)
+        os._exit(0)
+    os.read(ready_reader, 1)
+    first.close()
+    open_channel().consumer("g", owner_timeout_seconds=0.05)
+    os.write(release_writer, b"x")
+    os.waitpid(pid, 0)
+    for fd in (release_reader, release_writer, ready_reader, ready_writer):
+        os.close(fd)
+
+
+def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"x"))
+
+        def child() -> None:
+            from spillable_stream import TransactionStateError
+
+            with pytest.raises(TransactionStateError, match="every thread and process begins its own"):
+                tx.commit()
+
+        in_child(child)
+    assert peek(channel) == [b"x"]
