@@ -1,0 +1,110 @@
+"""A process that puts or takes until it is killed, or for a number of transactions.
+
+python -m tests.crash.worker put|take CHANNEL LEDGER NAME SEED TRANSACTIONS BROKEN
+
+0 transactions are without end; an empty BROKEN is not broken.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from spillable_stream import Channel, Event
+from spillable_stream.log.head import HeadState
+from spillable_stream.log.wal import WriteAheadLog
+from tests.crash.ledger import Ledger, body
+
+OPTIONS: dict[str, Any] = {
+    "minimum_required_space": 0,
+    "max_file_size": 60_000,
+    "max_inline_bytes": 8_000,
+    "checkpoint_interval": 100,
+    "checkpoint_on_close": False,
+}
+
+
+def put(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
+    """Put one transaction, roll it back now and then."""
+    count, padding = rng.randint(1, 20), rng.choice([0, 50, 400, 2000])
+    events = [Event(body(name, number, i, count, padding)) for i in range(count)]
+    tx = channel.put_transaction()
+    tx.begin()
+    tx.put_many(events)
+    if rng.random() < 0.1:
+        tx.rollback()
+        return
+    ledger.write("put", name, number, count)
+    if broken == "acknowledges too early":
+        ledger.write("ack", name, number)
+        time.sleep(0.01)
+    if broken == "commits in two halves" and count > 1:
+        tx.rollback()
+        for half in (events[: count // 2], events[count // 2 :]):
+            with channel.put_transaction() as tx:
+                tx.put_many(half)
+            time.sleep(0.01)
+    else:
+        tx.commit()
+    ledger.write("ack", name, number)
+
+
+def take(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
+    """Take one transaction, roll it back now and then."""
+    tx = channel.take_transaction("consumers")
+    tx.begin()
+    events = tx.take_many(rng.randint(1, 30), timeout_seconds=0.05)
+    if rng.random() < 0.2 or not events:
+        tx.rollback()
+        return
+    ledger.write("take", *(e.write_order_id for e in events))
+    if broken == "forgets its takes":
+        tx.rollback()
+    else:
+        tx.commit()
+    ledger.write("ack", "take")
+
+
+def publish_before_writing() -> None:
+    """Break the log: readers see what is not there yet."""
+    real = WriteAheadLog.append
+
+    def append(self: WriteAheadLog, at: Any, entries: Any, last_id: int, snapshot: Any) -> Any:
+        from spillable_stream.format.frame import total_size
+
+        head = self._current()
+        size = total_size(e.frame for e in entries)
+        self.publish(head._replace(end=at.offset + size, last_id=last_id, state=HeadState.CLEAN))
+        time.sleep(0.01)
+        self._held = head
+        return real(self, at, entries, last_id, snapshot)
+
+    WriteAheadLog.append = append  # type: ignore[method-assign]
+
+
+def main(
+    what: str, path: str, ledger_path: str, name: str, seed: str, transactions: str = "0", broken: str = ""
+) -> None:
+    """Work until killed, or for so many transactions."""
+    rng, ledger = random.Random(seed), Ledger(Path(ledger_path))
+    if broken == "publishes before it writes":
+        publish_before_writing()
+    channel = Channel(path, **OPTIONS)
+    number = int(seed) * 1_000_000
+    print("ready", flush=True)
+    while not int(transactions) or number < int(seed) * 1_000_000 + int(transactions):
+        number += 1
+        if what == "put":
+            put(channel, ledger, name, rng, number, broken)
+        else:
+            take(channel, ledger, rng, broken)
+        if rng.random() < 0.05:
+            channel.checkpoint()
+    channel.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

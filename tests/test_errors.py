@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spillable_stream import errors
+from spillable_stream.errors import CorruptionError, DataLossError, SpillableError
+
+CLASSES = [getattr(errors, name) for name in errors.__all__]
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda c: c.__name__)
+def test_every_error_is_of_one_tree_and_documented(error: type[BaseException]) -> None:
+    assert error.__doc__
+    assert issubclass(error, Warning) or issubclass(error, SpillableError)
+    if not issubclass(error, Warning) and error is not SpillableError:
+        assert f"── {error.__name__}" in (errors.__doc__ or "")
+
+
+@pytest.mark.parametrize("error", CLASSES, ids=lambda c: c.__name__)
+def test_every_error_survives_pickling(error: type[BaseException]) -> None:
+    """Spark carries errors from its workers to the driver."""
+    back = pickle.loads(pickle.dumps(error("what happened")))
+    assert type(back) is error and str(back) == "what happened"
+
+
+def test_corruption_says_where() -> None:
+    error = DataLossError("events are gone", "/data/log-000001", 48)
+    assert str(error) == "events are gone [/data/log-000001, offset 48]"
+    back = pickle.loads(pickle.dumps(error))
+    assert (back.path, back.offset, str(back)) == (error.path, 48, str(error))
+    assert str(CorruptionError("bad", "/file")) == "bad [/file]"

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, SOURCE, defaults, markdown_table, parse_options
+
+EVERY = (CHANNEL, CREATION, SOURCE, SINK)
+
+
+def parse(**given: Any) -> dict[str, Any]:
+    return parse_options(given, EVERY, where="a test")
+
+
+@pytest.mark.parametrize("name", ["overflowCapacity", "overflow_capacity", "OVERFLOWCAPACITY", "overflow-capacity"])
+def test_names_are_compared_without_case_and_separators(name: str) -> None:
+    assert parse_options({name: "5"}, [CHANNEL], where="a channel") == {"overflow_capacity": 5}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.name)
+def test_every_option_takes_its_own_default_and_says_what_it_does(option: Any) -> None:
+    assert option.doc.endswith(".") and option.range and set(option.scopes) <= set(EVERY)
+    if option.default is None:
+        assert parse(**{option.name: None}) == {}
+    else:
+        assert parse(**{option.name: option.default}) == {option.keyword: option.default}
+        assert parse(**{option.name: str(option.default)}) == {option.keyword: option.default}
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda o: o.name)
+def test_every_option_refuses_nonsense_and_names_its_range(option: Any) -> None:
+    for bad in ("", "\0", -1, [], {}):
+        try:
+            parse(**{option.name: bad})
+        except OptionError as e:
+            assert str(e) == f"{option.name} must be {option.range}, not {bad!r}"
+            break
+    else:
+        raise AssertionError("nothing is refused")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("overflowCapacity", "1_000", 1000),
+        ("overflowCapacity", 5.0, 5),
+        ("keepAlive", "0.5", 0.5),
+        ("checkpointOnClose", "TRUE", True),
+        ("checkpointOnClose", False, False),
+        ("compression", "ZSTD", "zstd"),
+        ("dataDirs", "/a, /b,", ["/a", "/b"]),
+        ("dataDirs", ["/a"], ["/a"]),
+        ("startingOffsets", "Latest", "latest"),
+        ("startingOffsets", 17, "17"),
+        ("group", "my-group_1.x", "my-group_1.x"),
+    ],
+)
+def test_values_are_parsed(name: str, value: Any, expected: Any) -> None:
+    assert list(parse(**{name: value}).values()) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("overflowCapacity", 0),
+        ("overflowCapacity", 2**63),
+        ("overflowCapacity", 1.5),
+        ("overflowCapacity", True),
+        ("overflowCapacity", "many"),
+        ("keepAlive", -0.1),
+        ("keepAlive", "nan"),
+        ("keepAlive", True),
+        ("checkpointOnClose", "yes"),
+        ("compression", "gzip"),
+        ("dataDirs", "/a,/a"),
+        ("dataDirs", " , "),
+        ("group", "a/b"),
+        ("startingOffsets", "-1"),
+        ("startingOffsets", "first"),
+        ("maxFileSize", 2**40 + 1),
+    ],
+)
+def test_values_out_of_range_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(OptionError, match=f"^{name} must be "):
+        parse(**{name: value})
+
+
+def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
+    with pytest.raises(
+        OptionError, match=r"'maxEventsPerTriger' is not an option of .*; the nearest is 'maxEventsPerTrigger"
+    ):
+        parse_options({"maxEventsPerTriger": 1}, [SOURCE], where="a Spark source")
+
+
+def test_a_misplaced_name_is_told_where_it_belongs() -> None:
+    with pytest.raises(OptionError, match="group is not an option of a channel but of a source"):
+        parse_options({"group": "g"}, [CHANNEL], where="a channel")
+
+
+def test_an_option_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="compression"):
+        parse(compression="x")
+
+
+def test_names_are_unique_and_keywords_are_snake_case() -> None:
+    keywords = [o.keyword for o in OPTIONS]
+    assert len(set(keywords)) == len(keywords)
+    assert all(k == k.lower() for k in keywords)
+
+
+def test_a_scope_has_its_defaults_and_its_table() -> None:
+    for scope in EVERY:
+        table = markdown_table(scope)
+        assert all(f"`{o.name}`" in table for o in OPTIONS if scope in o.scopes)
+        assert set(defaults(scope)) == {o.keyword for o in OPTIONS if scope in o.scopes}
