@@ -173,6 +173,7 @@ class Engine:
                 time.sleep(0.01)
 
     def _recover(self) -> None:
+        self.layout.make_small_directories(self.fs)
         discard_unfinished_file(self.fs, self.wal)
         state, start = self._base(None)
         holder = [state]

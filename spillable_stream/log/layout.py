@@ -116,10 +116,16 @@ class Layout:
         )
 
     def make_directories(self, fs: FileSystem) -> None:
-        """Make every directory of the channel."""
-        directories = [self.path, self.path / "groups", *self.data_dirs, self.checkpoint_dir]
-        for directory in directories + ([self.backup_checkpoint_dir] if self.backup_checkpoint_dir else []):
+        """Make every directory of a new channel."""
+        for directory in (self.path, *self.data_dirs):
             fs.make_directory(directory)
+        self.make_small_directories(fs)
+
+    def make_small_directories(self, fs: FileSystem) -> None:
+        """Make the directories that a copy of a channel may lack: they hold nothing that can't be missed."""
+        for directory in (self.path / "groups", self.checkpoint_dir, self.backup_checkpoint_dir):
+            if directory is not None:
+                fs.make_directory(directory)
 
     def write(self, fs: FileSystem) -> None:
         """Write the identity file; from then on the directory is a channel."""

@@ -1,0 +1,46 @@
+"""Channels that earlier versions of the format wrote must open for ever."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from tests.golden.dump import dump
+
+HERE = Path(__file__).parent
+CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "typed")]
+
+
+def test_every_golden_channel_is_tested() -> None:
+    assert sorted(str(p.relative_to(HERE).parent) for p in HERE.glob("*/*/channel.json")) == CHANNELS
+
+
+@pytest.mark.parametrize("from_log_alone", [False, True])
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_golden_channel_holds_what_it_held(name: str, from_log_alone: bool, tmp_path: Path) -> None:
+    shutil.copytree(HERE / name, tmp_path / "channel")
+    if from_log_alone:
+        shutil.rmtree(tmp_path / "channel" / "checkpoint", ignore_errors=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dump(tmp_path / "channel") == json.loads((HERE / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_golden_channel_goes_on(name: str, tmp_path: Path) -> None:
+    expected = json.loads((HERE / f"{name}.json").read_text())
+    shutil.copytree(HERE / name, tmp_path / "channel")
+    with Channel(tmp_path / "channel", create=False) as channel:
+        for group in channel.stats().groups:
+            held = expected["groups"][group]
+            with channel.take_transaction(group) as take:
+                assert len(take.take_many(10_000)) == len(held["events"])
+        assert channel.stats().stored == 0
+        channel.checkpoint()
+    with Channel(tmp_path / "channel", create=False) as channel:
+        assert (channel.stats().stored, channel.stats().last_id) == (0, expected["last"])
