@@ -17,9 +17,10 @@ BODY = b"x" * 100
 FLOOR = "write and fdatasync, appending"
 
 
-def _batch(schema: pa.Schema) -> pa.RecordBatch:
-    headers = pa.array([[]] * EVENTS, schema.field("headers").type)
-    return pa.RecordBatch.from_arrays([headers, pa.array([BODY] * EVENTS, pa.binary())], schema=schema)
+def event_batch(schema: pa.Schema, count: int) -> pa.RecordBatch:
+    """Return events of 100 bytes without headers."""
+    headers = pa.array([[]] * count, schema.field("headers").type)
+    return pa.RecordBatch.from_arrays([headers, pa.array([BODY] * count, pa.binary())], schema=schema)
 
 
 def _rate(work: Iterator[None]) -> float:
@@ -36,7 +37,7 @@ def arrow_batches(directory: Path) -> float:
 
     def work() -> Iterator[None]:
         with ss.Channel(directory / "c", minimum_required_space=0) as channel:
-            batch = _batch(channel.schema)
+            batch = event_batch(channel.schema, EVENTS)
             for _ in range(TRANSACTIONS):
                 with channel.put_transaction() as tx:
                     tx.put_batch(batch)
@@ -62,7 +63,7 @@ def python_events(directory: Path) -> float:
 def _bytes_of_a_transaction(directory: Path) -> int:
     """Return what one transaction takes in the log, as measured on a channel."""
     with ss.Channel(directory / "measure", minimum_required_space=0) as channel:
-        batch = _batch(channel.schema)
+        batch = event_batch(channel.schema, EVENTS)
         ends = []
         for _ in range(2):
             with channel.put_transaction() as tx:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import durable_put, spark_source
+from benchmarks import durable_put, replay, spark_source
 
 Round = dict[str, float]
 
@@ -41,21 +41,43 @@ def interleaved(contestants: dict[str, Callable[[Path], float]], rounds: int, di
     return found
 
 
+def durable_puts(arguments: argparse.Namespace) -> None:
+    """Durable puts beside plain writes and syncs."""
+    rounds = interleaved(durable_put.CONTESTANTS, arguments.rounds, arguments.directory)
+    title = "Durable put, one thread, transactions of 1,000 events of 100 bytes"
+    report(title, "events/s", rounds, durable_put.FLOOR)
+
+
+def replays(arguments: argparse.Namespace) -> None:
+    """Opening a channel with a backlog of 4 million events."""
+    with tempfile.TemporaryDirectory(dir=arguments.directory) as place:
+        path = replay.make(Path(place))
+        rounds = interleaved(replay.contestants(path), arguments.rounds, arguments.directory)
+        before, after = replay.resident_mebibytes(path)
+    title = f"Open with {replay.TRANSACTIONS:,} transactions of {replay.EVENTS:,} events"
+    report(title, "events/s", rounds, replay.FLOOR)
+    print(f"  a process's peak resident memory, imports done: {before} MiB; after the open: {after} MiB")
+
+
+def spark_sources(arguments: argparse.Namespace) -> None:
+    """The Spark source beside Spark's own."""
+    with spark_source.session() as spark:
+        rounds = interleaved(spark_source.contestants(spark), arguments.rounds, arguments.directory)
+    report(f"Spark source, {spark_source.ROWS:,} rows to a no-op sink", "rows/s", rounds, spark_source.PEER)
+
+
+BENCHMARKS = {"put": durable_puts, "replay": replays, "spark": spark_sources}
+
+
 def main() -> None:
     """Run the benchmarks that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="put|replay|spark")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
-    parser.add_argument("--no-spark", action="store_true")
     arguments = parser.parse_args()
-    title = "Durable put, one thread, transactions of 1,000 events of 100 bytes"
-    rounds = interleaved(durable_put.CONTESTANTS, arguments.rounds, arguments.directory)
-    report(title, "events/s", rounds, durable_put.FLOOR)
-    if not arguments.no_spark:
-        with spark_source.session() as spark:
-            contestants = spark_source.contestants(spark)
-            rounds = interleaved(contestants, arguments.rounds, arguments.directory)
-        report(f"Spark source, {spark_source.ROWS:,} rows to a no-op sink", "rows/s", rounds, spark_source.PEER)
+    for name in arguments.names:
+        BENCHMARKS[name](arguments)
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",
            "A soft limit of one micro-batch's size: at least one event is read."),
     Option("minPartitions", (SOURCE,), None, _integer(1, 100_000), "an integer, 1 to 100,000",
-           "Into how many tasks, at least, a micro-batch is split. Default: one for each 64 MiB."),
+           "Into how many tasks, at least, a micro-batch is split. Default: one per core, of 4 to 128 MiB."),
     Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
            "Whether a stream that reads a missing channel creates it (an event channel)."),
     Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,

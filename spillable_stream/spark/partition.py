@@ -18,7 +18,8 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventPartition", "plan_partitions", "read_partition"]
 
-_PARTITION_BYTES = 32 << 20
+_SMALLEST_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
+_LARGEST_BYTES = 128 << 20  # as Spark's own files (spark.sql.files.maxPartitionBytes)
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 8 << 20
 
@@ -42,12 +43,21 @@ class EventPartition(InputPartition):
 def plan_partitions(
     layout: Layout, state: ChannelState, first_id: int, last_id: int, min_partitions: int | None
 ) -> list[EventPartition]:
-    """Split events into partitions of some 32 MiB, at least ``min_partitions`` if there are so many events."""
+    """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
+
+    Args:
+        layout: where the channel's files are.
+        state: the channel's state.
+        first_id: the first event.
+        last_id: the last event.
+        min_partitions: how many partitions at least, if there are so many events; None leaves it to the size.
+    """
     count = last_id - first_id + 1
     if count <= 0:
         return []
     size_bytes = state.blocks.payload_bytes(first_id, last_id)
-    wanted = max(min_partitions or 1, -(-size_bytes // _PARTITION_BYTES))
+    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, size_bytes // (os.cpu_count() or 1)))
+    wanted = max(min_partitions or 1, -(-size_bytes // each))
     parts = min(wanted, count)
     bounds = [first_id + count * i // parts for i in range(parts + 1)]
     schemas = list(state.schemas)

@@ -337,3 +337,14 @@ def test_a_channel_whose_files_were_removed_says_so(path: Path, open_channel: Op
     log_file(path).unlink()
     with pytest.raises(DataLossError, match="log-000001, the newest data file, is missing"):
         put(channel, b"x")
+
+
+def test_replay_reads_headers_and_not_payloads(path: Path, open_channel: Open) -> None:
+    with open_channel(checkpoint_interval=10**9) as channel:
+        for _ in range(30):
+            put(channel, *[bytes(200)] * 1000)
+    size = sum(f.stat().st_size for f in (path / "data").iterdir() if f.name.startswith("log"))
+    fs = FaultyFileSystem()
+    with Channel(path, create=False, fs=fs, checkpoint_on_close=False) as channel:
+        assert channel.stats().stored == 30_000
+    assert fs.read_bytes < min(size, 30 * 200_000) / 5
