@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import warnings
 from pathlib import Path
@@ -44,3 +45,12 @@ def test_a_golden_channel_goes_on(name: str, tmp_path: Path) -> None:
         channel.checkpoint()
     with Channel(tmp_path / "channel", create=False) as channel:
         assert (channel.stats().stored, channel.stats().last_id) == (0, expected["last"])
+
+
+def test_the_documentations_worked_example_is_in_the_golden_channel() -> None:
+    page = (HERE.parents[1] / "docs" / "format.md").read_text()
+    rows = re.findall(r"^([0-9a-f]{3}): ((?:[0-9a-f]{2} +){8,16})", page, re.MULTILINE)
+    shown = bytes.fromhex("".join(row for _, row in rows))
+    data = (HERE / "v1" / "events" / "data" / "log-000009").read_bytes()
+    assert len(shown) == 72
+    assert data[int(rows[0][0], 16) :] == shown
