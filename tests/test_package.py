@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,9 +28,20 @@ def test_everything_public_is_documented(name: str) -> None:
                 assert inspect.getdoc(value), f"{name}.{member}"
 
 
-def test_importing_brings_neither_spark_nor_pandas() -> None:
-    code = "import sys, spillable_stream; print([m for m in ('pyspark', 'pandas') if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+USE = """
+import sys
+from spillable_stream import Channel, Event
+with Channel(sys.argv[1], minimum_required_space=0) as channel:
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"body", {"k": "v"}))
+    with channel.take_transaction() as tx:
+        assert tx.take() == Event(b"body", {"k": "v"})
+print([m for m in ("pyspark", "pandas") if m in sys.modules])
+"""
+
+
+def test_putting_and_taking_imports_neither_spark_nor_pandas(tmp_path: Path) -> None:
+    found = subprocess.run([sys.executable, "-c", USE, tmp_path / "c"], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
 
 

@@ -38,7 +38,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._reader = engine.reader()
-        self._lock = FileLock(engine.fs, engine.layout.group_lock(group))
+        self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire(owner_timeout_seconds):
             owner = self._lock.read_holder()
             self._lock.close()
@@ -174,7 +174,7 @@ def drop_group(engine: Engine, group: str) -> None:
     Raises:
         GroupOwnedError: a live consumer owns it.
     """
-    lock = FileLock(engine.fs, engine.layout.group_lock(group))
+    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         if not lock.try_acquire():
             raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")

@@ -38,7 +38,7 @@ from spillable_stream.log.layout import Layout, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
 from spillable_stream.log.scan import Scanned
-from spillable_stream.log.segment import abandoned_segments
+from spillable_stream.log.segment import remove_abandoned_segments
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -89,10 +89,10 @@ class Engine:
         self._queue_lock = threading.Lock()
         self._checkpoints = Checkpoints(fs, layout)
         self._checkpointing = threading.Lock()
-        self._checkpoint_lock = FileLock(fs, layout.checkpoint_lock)
+        self._checkpoint_lock = FileLock.open(fs, layout.checkpoint_lock)
         self._space_checked = float("-inf")
         self._schemas: list[pa.Schema] = []
-        self._open_lock = FileLock(fs, layout.open_lock)
+        self._open_lock = FileLock.open(fs, layout.open_lock)
         self.wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
         try:
             self._enter()
@@ -125,13 +125,13 @@ class Engine:
             )
         layout = Layout.plan(path, options)
         layout.make_directories(fs)
-        creating = FileLock(fs, layout.open_lock)
+        creating = FileLock.open(fs, layout.open_lock)
         try:
             if not creating.acquire(30.0):
                 if Layout.exists(fs, path):
                     return
                 raise ChannelBusyError(f"another process is creating {path} for more than 30 s; see whether it hangs")
-            creating.check_exclusive()
+            creating.check_exclusive(fs)
             if not Layout.exists(fs, path):
                 Engine._create_files(fs, layout, options, schemas)
         finally:
@@ -482,14 +482,14 @@ class Engine:
         with self._mutex:
             oldest_block = self.state.blocks.oldest_data_file()
             live, sinks = self.state.blocks.segments(), dict(self.state.sinks)
-            current, ttl = self.position.file_id, self.state.options["staging_ttl"]
-        unneeded = [
-            self.layout.segment_file(name) for name in abandoned_segments(self.fs, self.layout, live, sinks, ttl)
-        ]
+            current, ttl_seconds = self.position.file_id, self.state.options["staging_ttl"]
+        remove_abandoned_segments(self.fs, self.layout, live, sinks, ttl_seconds)
         kept = self._checkpoints.oldest_kept()
-        if kept is not None:  # replay from the older checkpoint must stay possible
-            first_needed = min(current, kept.file_id, oldest_block or current)
-            unneeded += [self.layout.log_file(i) for i in self.layout.log_files(self.fs) if i < first_needed]
+        if kept is None:
+            return
+        # Replay from the older checkpoint must stay possible.
+        first_needed = min(current, kept.file_id, oldest_block or current)
+        unneeded = [self.layout.log_file(i) for i in self.layout.log_files(self.fs) if i < first_needed]
         for path in unneeded:
             self.fs.remove(path)
         for directory in {path.parent for path in unneeded}:
@@ -497,13 +497,10 @@ class Engine:
 
     def remove_staging(self, query: str) -> None:
         """Remove what a Spark query staged for batches that are over and did not adopt it."""
-        prefix = f"segment.{query}."
-        if any(name.startswith(prefix) for name in self.layout.segments(self.fs)):
+        if any(name.startswith(f"segment.{query}.") for name in self.layout.segments(self.fs)):
             with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
-                live = state.blocks.segments()
-                for name in abandoned_segments(self.fs, self.layout, live, dict(state.sinks), float("inf")):
-                    if name.startswith(prefix):
-                        self.fs.remove(self.layout.segment_file(name))
+                live, sinks = state.blocks.segments(), dict(state.sinks)
+                remove_abandoned_segments(self.fs, self.layout, live, sinks, float("inf"), query)
 
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, whatever became of the commit that was to."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -84,15 +85,33 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
             values.extend("" if v is None else v for v in event.headers.values())
         offsets.append(len(keys))
     try:
-        bodies = pa.array([e.body for e in events], pa.binary())
-        headers = pa.MapArray.from_arrays(
-            pa.array(offsets, pa.int32()), pa.array(keys, pa.string()), pa.array(values, pa.string())
-        )
-    except (pa.ArrowException, UnicodeEncodeError) as e:
+        columns = [
+            pa.MapArray.from_arrays(_int32_array(offsets), _text_array(keys), _text_array(values)),
+            _array(pa.binary(), [e.body for e in events]),
+        ]
+    except OverflowError as e:
+        raise SchemaError("the bodies or headers of one batch are larger than 2 GiB; put fewer events at once") from e
+    except UnicodeEncodeError as e:
         raise SchemaError(f"an event can't be written: {e}") from e
-    if not isinstance(bodies, pa.BinaryArray):
-        raise SchemaError("the bodies of one batch are larger than 2 GiB; put fewer events at once")
-    return pa.RecordBatch.from_arrays([headers, bodies], schema=EVENT_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
+
+
+# Built from buffers: for a list, `pyarrow.array` imports pandas where it is installed, which takes longer
+# than a thousand transactions.
+
+
+def _int32_array(values: Iterable[int]) -> pa.Array:
+    buffer = array("i", values)
+    return pa.Array.from_buffers(pa.int32(), len(buffer), [None, pa.py_buffer(buffer)])
+
+
+def _text_array(texts: Iterable[str]) -> pa.Array:
+    return _array(pa.string(), [t.encode() for t in texts])
+
+
+def _array(type_: pa.DataType, parts: list[bytes]) -> pa.Array:
+    offsets = array("i", accumulate(map(len, parts), initial=0))
+    return pa.Array.from_buffers(type_, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
 
 
 def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:

@@ -12,6 +12,7 @@ import contextlib
 import time
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
@@ -20,13 +21,13 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LOCAL_OWNER", "SegmentWriter", "abandoned_segments"]
+__all__ = ["LOCAL_OWNER", "SegmentWriter", "remove_abandoned_segments"]
 
 LOCAL_OWNER = "local"
 
 
 class SegmentWriter:
-    """Writes one segment; a lock on the file shows that it is alive.
+    """Writes one segment; a lock on the file shows that the writer is alive.
 
     Args:
         fs: the file system.
@@ -36,18 +37,24 @@ class SegmentWriter:
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, owner: str = LOCAL_OWNER, batch: int = 0) -> None:
-        self.name = f"segment.{owner.replace('.', '_')}.{batch}.{uuid.uuid4().hex}"
-        self.path = layout.segment_file(self.name)
         self.count = 0
         self.payload_bytes = 0
         self._fs = fs
+        self._create(layout, f"segment.{owner.replace('.', '_')}.{batch}.")
         self._seed = file_seed(layout.channel, self.name)
-        self._file = fs.open(self.path, create=True, exclusive=True)
-        self._lock = FileLock(fs, self.path)
-        self._lock.try_acquire()
         header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": self.name}
         frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
         self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
+
+    def _create(self, layout: Layout, prefix: str) -> None:
+        """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
+        while True:
+            self.name = f"{prefix}{uuid.uuid4().hex}"
+            self.path = layout.segment_file(self.name)
+            self._file = self._fs.open(self.path, create=True, exclusive=True)
+            if FileLock(self._file).try_acquire() and self._file.is_linked():
+                return
+            self._file.close()
 
     def write(self, frames: Iterable[Frame]) -> None:
         """Append PUT frames.
@@ -72,9 +79,8 @@ class SegmentWriter:
         return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
 
     def close(self) -> None:
-        """Close the file and keep it."""
+        """Close the file, which frees its lock, and keep it."""
         self._file.close()
-        self._lock.close()
 
     def discard(self) -> None:
         """Close and remove the file."""
@@ -83,10 +89,10 @@ class SegmentWriter:
         self.close()
 
 
-def abandoned_segments(
-    fs: FileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float
-) -> list[str]:
-    """Return the names of segments that no transaction will ever adopt, nor any group still take.
+def remove_abandoned_segments(
+    fs: FileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float, owner: str = ""
+) -> None:
+    """Remove the segments that no transaction will ever adopt, nor any group still take; the channel's lock is held.
 
     Args:
         fs: the file system.
@@ -94,31 +100,35 @@ def abandoned_segments(
         live: segments with events that are still in the channel.
         committed: each Spark query's last committed batch.
         ttl_seconds: how long a query's staging is kept when nothing says that it is over.
+        owner: look only at this owner's; by default at all.
     """
-    now = time.time()
-    found = []
-    for name in layout.segments(fs):
-        if name in live:
+    removed = set()
+    for name in set(layout.segments(fs)) - live:
+        of, batch = name.split(".")[1:3]
+        if owner and of != owner:
             continue
-        owner, batch = name.split(".")[1:3]
         path = layout.segment_file(name)
         try:
-            if owner == LOCAL_OWNER:
-                over = _lock_is_free(fs, layout, name)
-            elif owner in committed and int(batch) <= committed[owner]:
-                over = True
-            else:
-                over = now - fs.modified_seconds(path) > ttl_seconds and _lock_is_free(fs, layout, name)
-        except FileNotFoundError:
+            over = of in committed and int(batch) <= committed[of]
+            if over:
+                fs.remove(path)
+            elif of == LOCAL_OWNER or time.time() - fs.modified_seconds(path) > ttl_seconds:
+                over = _remove_unless_locked(fs, path)
+        except FileNotFoundError:  # its writer was faster
             continue
         if over:
-            found.append(name)
-    return found
+            removed.add(path.parent)
+    for directory in removed:
+        fs.sync_directory(directory)
 
 
-def _lock_is_free(fs: FileSystem, layout: Layout, name: str) -> bool:
-    lock = FileLock(fs, layout.segment_file(name))
+def _remove_unless_locked(fs: FileSystem, path: Path) -> bool:
+    """Remove a segment whose writer is gone; under its lock, so that a writer that only begins notices."""
+    lock = FileLock(fs.open(path))
     try:
-        return lock.try_acquire()
+        free = lock.try_acquire()
+        if free:
+            fs.remove(path)
+        return free
     finally:
         lock.close()

@@ -73,7 +73,7 @@ class WriteAheadLog:
         self.max_file_size_bytes = max_file_size_bytes
         self.head = Head(fs, layout.head)
         self._fs = fs
-        self._lock = FileLock(fs, layout.lock)
+        self._lock = FileLock.open(fs, layout.lock)
         self._thread_lock = threading.Lock()
         self._writing: tuple[int, File] | None = None
         self._allocated = 0

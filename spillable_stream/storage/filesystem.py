@@ -54,6 +54,11 @@ class File:
         with _named("reading the size of", self.path):
             return os.fstat(self._fd).st_size
 
+    def is_linked(self) -> bool:
+        """Tell whether the file still has a name."""
+        with _named("looking at", self.path):
+            return os.fstat(self._fd).st_nlink > 0
+
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
         with _named("reading", self.path):

@@ -19,19 +19,22 @@ _LONGEST_WAIT_SECONDS = 0.005
 
 
 class FileLock:
-    """One lock file, held by at most one open description exclusively, or by many shared.
+    """The lock of one file, held by at most one open description exclusively, or by many shared.
 
     Not for threads among themselves: each object is one holder.
 
     Args:
-        fs: the file system.
-        path: the lock file, made if it is missing.
+        file: the file, which `close` closes.
     """
 
-    def __init__(self, fs: FileSystem, path: Path) -> None:
-        self.path = path
-        self._fs = fs
-        self._file: File = fs.open(path, create=True)
+    def __init__(self, file: File) -> None:
+        self.path = file.path
+        self._file = file
+
+    @classmethod
+    def open(cls, fs: FileSystem, path: Path) -> FileLock:
+        """Return the lock of the file at ``path``, made if it is missing."""
+        return cls(fs.open(path, create=True))
 
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Take the lock if it is free and tell whether it was.
@@ -83,13 +86,13 @@ class FileLock:
         """Close the file, which frees the lock unless a fork still has the description open."""
         self._file.close()
 
-    def check_exclusive(self) -> None:
+    def check_exclusive(self, fs: FileSystem) -> None:
         """Prove that a second holder is kept out; this one holds the lock.
 
         Raises:
             LockUnsupportedError: it is not.
         """
-        second = FileLock(self._fs, self.path)
+        second = FileLock.open(fs, self.path)
         try:
             if second.try_acquire():
                 raise LockUnsupportedError(

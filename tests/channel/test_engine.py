@@ -55,7 +55,7 @@ def in_threads(count: int, work: Callable[[int], Any]) -> list[BaseException | N
 def while_the_lock_is_held(channel: Channel, count: int, work: Callable[[int], Any]) -> list[BaseException | None]:
     """Run ``work`` in threads that all wait for the channel's lock, then free it."""
     engine = channel.engine()
-    blocker = FileLock(FileSystem(), engine.layout.lock)
+    blocker = FileLock.open(FileSystem(), engine.layout.lock)
     assert blocker.try_acquire()
 
     def free() -> None:
@@ -250,7 +250,7 @@ def test_too_little_free_space_refuses_puts_and_not_takes(open_channel: Open) ->
 
 def test_a_lock_that_is_held_too_long_is_named(open_channel: Open) -> None:
     channel = open_channel(lock_timeout=0.05)
-    blocker = FileLock(FileSystem(), channel.engine().layout.lock)
+    blocker = FileLock.open(FileSystem(), channel.engine().layout.lock)
     assert blocker.try_acquire()
     with pytest.raises(LockTimeoutError, match=r"holds .*/lock for more than 0\.05 s"):
         put(channel, b"x")

@@ -97,3 +97,12 @@ def test_rows_read_back() -> None:
 def test_a_row_that_does_not_fit_is_refused(row: Any, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
         batch_from_rows([{"n": 0}, row], SCHEMA)
+
+
+def test_more_than_two_gibibytes_in_one_batch_are_refused() -> None:
+    class Large(bytes):
+        def __len__(self) -> int:
+            return 2**30
+
+    with pytest.raises(SchemaError, match="larger than 2 GiB; put fewer events at once"):
+        batch_from_events([Event(Large()), Event(Large())])

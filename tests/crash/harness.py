@@ -27,15 +27,15 @@ class Harness:
         self.directory = directory
         self.broken = broken
         self.kills = 0
-        self._started = 0
+        self._names: list[str] = []
         with Channel(self.path, **OPTIONS) as channel:
             channel.consumer("history")  # takes nothing, so that nothing leaves
             channel.consumer("consumers")
 
     def start(self, what: str, transactions: int = 0) -> subprocess.Popen[str]:
         """Start a worker."""
-        self._started += 1
-        name, seed = f"{what}-{self._started}", str(self._started)
+        seed = str(len(self._names) + 1)
+        self._names.append(name := f"{what}-{seed}")
         arguments = [what, str(self.path), str(self.directory / f"{name}.ledger"), name, seed]
         return subprocess.Popen(
             [sys.executable, "-m", "tests.crash.worker", *arguments, str(transactions), self.broken],
@@ -49,12 +49,10 @@ class Harness:
         """Let two producers and a consumer work for a moment and kill them, one after the other."""
         workers = [self.start("put"), self.start("put"), self.start("take")]
         if rng.random() < 0.8:
-            for worker in workers:
-                assert worker.stdout is not None
-                worker.stdout.readline()
-            time.sleep(rng.uniform(0, 0.15))
-        else:  # while they open the channel
-            time.sleep(rng.uniform(0.2, 0.6))
+            self._wait_for_lines(workers, rng.randint(1, 60))
+            time.sleep(rng.uniform(0, 0.02))
+        else:  # while they start and open the channel
+            time.sleep(rng.uniform(0.1, 0.6))
         rng.shuffle(workers)
         for worker in workers:
             worker.send_signal(signal.SIGKILL)
@@ -64,6 +62,16 @@ class Harness:
             worker.stdout.close()
         if rng.random() < 0.3:
             (self.path / "head").unlink()  # as after a reboot
+
+    def _wait_for_lines(self, workers: list[subprocess.Popen[str]], count: int) -> None:
+        """Wait until the workers have written so many lines into their ledgers, or one has failed."""
+        ledgers = [self.directory / f"{name}.ledger" for name in self._names[-3:]]
+        deadline = time.monotonic() + 30
+        while sum(p.read_bytes().count(b"\n") for p in ledgers if p.exists()) < count:
+            if any(worker.poll() is not None for worker in workers):  # `errors` says why
+                return
+            assert time.monotonic() < deadline, f"the workers do not get on:\n{self.errors()}"
+            time.sleep(0.005)
 
     def verdict(self) -> list[str]:
         """Return what is wrong with the channel now; nothing if every promise was kept."""

@@ -11,7 +11,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.reader import EventReader, Extent
-from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter, abandoned_segments
+from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter, remove_abandoned_segments
 from tests.fakes import FaultyFileSystem, nth
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -64,23 +64,60 @@ def test_a_finished_segment_and_its_name_are_synced(fs: FaultyFileSystem, layout
     assert not writer.path.exists()
 
 
+def left(
+    fs: FaultyFileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float, owner: str = ""
+) -> int:
+    """Remove what is abandoned and return how many segments are left."""
+    remove_abandoned_segments(fs, layout, live, committed, ttl_seconds, owner)
+    return len(layout.segments(fs))
+
+
 def test_a_local_segment_is_abandoned_when_its_writer_is_gone(fs: FaultyFileSystem, layout: Layout) -> None:
     writer = SegmentWriter(fs, layout)
-    assert abandoned_segments(fs, layout, set(), {}, 0) == []
+    assert left(fs, layout, set(), {}, 0) == 1
     writer.close()
-    assert abandoned_segments(fs, layout, {writer.name}, {}, 0) == []
-    assert abandoned_segments(fs, layout, set(), {}, 1e9) == [writer.name]
+    assert left(fs, layout, {writer.name}, {}, 0) == 1
+    assert left(fs, layout, set(), {}, 1e9, owner="another") == 1
+    assert left(fs, layout, set(), {}, 1e9) == 0
 
 
 def test_a_querys_segment_is_abandoned_when_its_batch_is_over_or_its_time(fs: FaultyFileSystem, layout: Layout) -> None:
-    writer = SegmentWriter(fs, layout, "query", 3)
-    writer.close()
-    assert abandoned_segments(fs, layout, set(), {"query": 2}, 3600) == []
-    assert abandoned_segments(fs, layout, set(), {"query": 3}, 3600) == [writer.name]
-    assert abandoned_segments(fs, layout, {writer.name}, {"query": 3}, 3600) == []
+    def staged() -> SegmentWriter:
+        writer = SegmentWriter(fs, layout, "query", 3)
+        writer.close()
+        return writer
+
+    writer = staged()
+    assert left(fs, layout, set(), {"query": 2}, 3600) == 1
+    assert left(fs, layout, {writer.name}, {"query": 3}, 3600) == 1
+    assert left(fs, layout, set(), {"query": 3}, 3600) == 0
     old = time.time() - 4000
-    os.utime(writer.path, (old, old))
-    assert abandoned_segments(fs, layout, set(), {}, 3600) == [writer.name]
+    os.utime(staged().path, (old, old))
+    assert left(fs, layout, set(), {}, 5000) == 1
+    assert left(fs, layout, set(), {}, 3600) == 0
+
+
+def test_a_segment_removed_before_its_writer_could_lock_it_is_made_again(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint between the making of the file and its lock: what is then written must not be lost."""
+    from spillable_stream.storage.lock import FileLock
+
+    real, times = FileLock.try_acquire, [0]
+
+    def try_acquire(lock: FileLock, *, shared: bool = False) -> bool:
+        times[0] += 1
+        if times[0] == 1:  # the writer's first
+            remove_abandoned_segments(fs, layout, set(), {}, 0)
+        return real(lock, shared=shared)
+
+    monkeypatch.setattr(FileLock, "try_acquire", try_acquire)
+    writer = SegmentWriter(fs, layout)
+    assert times[0] == 3  # the writer's, the checkpoint's, the writer's again
+    writer.write(encode_batch(numbers(0, 3)))
+    assert writer.finish().end == writer.path.stat().st_size
+    assert len(layout.segments(fs)) == 1
+    writer.discard()
 
 
 def test_an_owner_with_dots_keeps_the_name_apart(fs: FaultyFileSystem, layout: Layout) -> None:

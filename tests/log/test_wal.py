@@ -208,7 +208,7 @@ def test_a_file_that_a_dead_holder_did_not_publish_is_removed(
 
 def test_a_held_lock_times_out_and_names_the_holder(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
     append(wal, b"x")
-    other = FileLock(fs, layout.lock)
+    other = FileLock.open(fs, layout.lock)
     assert other.try_acquire()
     with pytest.raises(LockTimeoutError, match=rf"pid {os.getpid()} on .* more than 0\.01 s"), wal.locked(0.01):
         pass

@@ -19,7 +19,7 @@ FS = FileSystem()
 
 
 def lock(path: Path) -> FileLock:
-    return FileLock(FS, path / "lock")
+    return FileLock.open(FS, path / "lock")
 
 
 def test_one_holder_keeps_others_out(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_holder_that_is_killed_holds_no_longer(tmp_path: Path) -> None:
     held = (
         "import sys, time, pathlib; from spillable_stream.storage.lock import *\n"
         "from spillable_stream.storage.filesystem import *\n"
-        f"lock = FileLock(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
+        f"lock = FileLock.open(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
         "print('held', flush=True); time.sleep(60)"
     )
     holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
@@ -84,10 +84,10 @@ def test_a_file_system_that_grants_a_lock_twice_is_refused(tmp_path: Path, monke
     first = lock(tmp_path)
     assert first.try_acquire()
     with pytest.raises(LockUnsupportedError, match="grants one lock twice"):
-        first.check_exclusive()
+        first.check_exclusive(FS)
 
 
 def test_the_real_file_system_keeps_a_second_holder_out(tmp_path: Path) -> None:
     first = lock(tmp_path)
     assert first.try_acquire()
-    first.check_exclusive()
+    first.check_exclusive(FS)
