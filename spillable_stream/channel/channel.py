@@ -13,6 +13,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer, drop_group
+from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.requests import Control
@@ -76,7 +77,7 @@ class Channel:
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
             first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
-            Engine.create(self._fs, self.path, merged, [encode_schema(first)])
+            create_channel(self._fs, self.path, merged, [encode_schema(first)])
         self._closed = False
         self._consumers: dict[str, Consumer] = {}
         self._mutex = threading.RLock()

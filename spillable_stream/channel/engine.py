@@ -1,8 +1,4 @@
-"""One process's view of a channel: open, follow, commit, checkpoint.
-
-Threads that commit at the same time share one append and one sync (group commit): each puts its
-request on a queue; whoever gets the lead writes all that wait, the rest find theirs done.
-"""
+"""One process's view of a channel: open, follow, commit, checkpoint."""
 
 from __future__ import annotations
 
@@ -10,25 +6,21 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.requests import Committed, Plan, Put, Request
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ChannelFullError,
-    CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
     DiskSpaceError,
     LockTimeoutError,
-    NotAChannelError,
     SpillableError,
 )
 from spillable_stream.format.batch import decode_schema
@@ -47,26 +39,9 @@ __all__ = ["Engine"]
 
 _log = logging.getLogger(__name__)
 
-_GROUP_BYTES = 16 << 20  # what one append gathers from waiting threads
 _SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
 _OPEN_ATTEMPTS = 5
-_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint"}
-
-
-class _Ticket:
-    """A request that waits for its commit."""
-
-    __slots__ = ("done", "error", "request", "result")
-
-    def __init__(self, request: Request) -> None:
-        self.request = request
-        self.done = False
-        self.result = Committed()
-        self.error: BaseException | None = None
-
-    def fail(self, error: BaseException) -> None:
-        self.error, self.done = error, True
 
 
 class Engine:
@@ -84,9 +59,7 @@ class Engine:
         self.torn_bytes = 0
         self._closed = False
         self._mutex = threading.RLock()
-        self._lead = threading.Lock()
-        self._queue: deque[_Ticket] = deque()
-        self._queue_lock = threading.Lock()
+        self._group_commit = GroupCommit(self._commit_group)
         self._checkpoints = Checkpoints(fs, layout)
         self._checkpointing = threading.Lock()
         self._checkpoint_lock = FileLock.open(fs, layout.checkpoint_lock)
@@ -103,54 +76,7 @@ class Engine:
         self.wal.max_file_size_bytes = self.state.options["max_file_size"]
         self._opened_at, self._opened_id = time.monotonic(), self.state.next_id
 
-    # ── creation and opening ────────────────────────────────────────────────────────────────
-
-    @staticmethod
-    def create(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
-        """Make a channel at ``path`` unless there is one; several processes may try at once.
-
-        Args:
-            fs: the file system.
-            path: its directory, which must be missing or empty.
-            options: values of every channel option, and of the directories.
-            schemas: the schema of its events, as an Arrow IPC message.
-
-        Raises:
-            NotAChannelError: the directory holds other things.
-        """
-        foreign = [n for n in fs.list(path) if n not in _OWN_NAMES and not n.endswith(".tmp")]
-        if foreign and not Layout.exists(fs, path):
-            raise NotAChannelError(
-                f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
-            )
-        layout = Layout.plan(path, options)
-        layout.make_directories(fs)
-        creating = FileLock.open(fs, layout.open_lock)
-        try:
-            if not creating.acquire(30.0):
-                if Layout.exists(fs, path):
-                    return
-                raise ChannelBusyError(f"another process is creating {path} for more than 30 s; see whether it hangs")
-            creating.check_exclusive(fs)
-            if not Layout.exists(fs, path):
-                Engine._create_files(fs, layout, options, schemas)
-        finally:
-            creating.close()
-
-    @staticmethod
-    def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
-        for file_id in layout.log_files(fs):  # left by a creation that was cut short
-            if layout.data_dirs != (layout.path / "data",):
-                raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
-            fs.remove(layout.log_file(file_id))
-        wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
-        try:
-            stored = {k: v for k, v in options.items() if not k.endswith(("_dir", "_dirs"))}
-            wal.create_first_file(ChannelState(stored, schemas).small)
-            wal.head.write_host()
-        finally:
-            wal.close()
-        layout.write(fs)
+    # ── opening ─────────────────────────────────────────────────────────────────────────────────
 
     def _enter(self) -> None:
         """Share the open lock with this host's other handles; rebuild the head if it is of no use."""
@@ -302,8 +228,9 @@ class Engine:
         while True:
             if isinstance(request, Put):
                 self._check_space()
+            self.require_open()
             try:
-                return self._submit(request)
+                return self._group_commit.submit(request)
             except ChannelFullError as e:
                 fits = request.count() <= self.state.options["overflow_capacity"] if isinstance(request, Put) else False
                 if not fits or time.monotonic() >= deadline:
@@ -339,50 +266,11 @@ class Engine:
                 )
         self._space_checked = now
 
-    def _submit(self, request: Request) -> Committed:
-        self.require_open()
-        ticket = _Ticket(request)
-        with self._queue_lock:
-            self._queue.append(ticket)
-        try:
-            with self._lead:
-                if not ticket.done:
-                    self._commit_group()
-        except BaseException:  # interrupted while waiting: nobody may commit it any more
-            with self._queue_lock, contextlib.suppress(ValueError):
-                self._queue.remove(ticket)
-            raise
-        if ticket.error is not None:
-            raise ticket.error
-        return ticket.result
+    def _commit_group(self, group: list[Ticket]) -> None:
+        with self.wal.locked(self.lock_timeout_seconds):
+            self._append(group)
 
-    def _gather(self) -> list[_Ticket]:
-        """Return the tickets that the next append serves, in order."""
-        group: list[_Ticket] = []
-        size = 0
-        with self._queue_lock:
-            while self._queue and (not group or size + self._queue[0].request.size_bytes() <= _GROUP_BYTES):
-                ticket = self._queue.popleft()
-                group.append(ticket)
-                size += ticket.request.size_bytes()
-        return group
-
-    def _commit_group(self) -> None:
-        group = self._gather()
-        try:
-            with self.wal.locked(self.lock_timeout_seconds):
-                self._append(group)
-        except Exception as e:
-            for ticket in group:
-                if not ticket.done:
-                    ticket.fail(e)
-        except BaseException:
-            for ticket in group:
-                if not ticket.done:
-                    ticket.fail(CommitOutcomeUnknownError("the thread that committed was interrupted"))
-            raise
-
-    def _append(self, group: list[_Ticket]) -> None:
+    def _append(self, group: list[Ticket]) -> None:
         self.follow()
         self.wal.heal(self.state.small)
         self.follow()

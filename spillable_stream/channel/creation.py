@@ -1,0 +1,70 @@
+"""Making a channel: its directories, its first data file, and last of all its identity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import ChannelBusyError, NotAChannelError
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["create_channel"]
+
+_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint"}
+_LOCK_SECONDS = 30.0
+
+
+def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
+    """Make a channel at ``path`` unless there is one; several processes may try at once.
+
+    A creation that was cut short anywhere is done again from its beginning.
+
+    Args:
+        fs: the file system.
+        path: its directory, which must be missing or empty.
+        options: values of every channel option, and of the directories.
+        schemas: the schema of its events, as an Arrow IPC message.
+
+    Raises:
+        NotAChannelError: the directory holds other things.
+        LockUnsupportedError: the file system has no working locks.
+        ChannelBusyError: another process is at it for too long.
+        StorageError: the file system refused.
+    """
+    foreign = [n for n in fs.list(path) if n not in _OWN_NAMES and not n.endswith(".tmp")]
+    if foreign and not Layout.exists(fs, path):
+        raise NotAChannelError(
+            f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
+        )
+    layout = Layout.plan(path, options)
+    layout.make_directories(fs)
+    creating = FileLock.open(fs, layout.open_lock)
+    try:
+        if not creating.acquire(_LOCK_SECONDS):
+            if Layout.exists(fs, path):
+                return
+            raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
+        creating.check_exclusive(fs)
+        if not Layout.exists(fs, path):
+            _create_files(fs, layout, options, schemas)
+    finally:
+        creating.close()
+
+
+def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
+    for file_id in layout.log_files(fs):  # left by a creation that was cut short
+        if layout.data_dirs != (layout.path / "data",):
+            raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
+        fs.remove(layout.log_file(file_id))
+    wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
+    try:
+        stored = {k: v for k, v in options.items() if not k.endswith(("_dir", "_dirs"))}
+        wal.create_first_file(ChannelState(stored, schemas).small)
+        wal.head.write_host()
+    finally:
+        wal.close()
+    layout.write(fs)
