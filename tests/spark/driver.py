@@ -1,6 +1,6 @@
 """A Spark driver that moves events from one channel to another until it is killed, or until it is done.
 
-python driver.py SOURCE TARGET CHECKPOINT forever|drain
+python driver.py SOURCE TARGET CHECKPOINT, then a line on stdin: "forever" or "drain"
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 
-def main(source: str, target: str, checkpoint: str, until: str) -> None:
+def main(source: str, target: str, checkpoint: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -21,6 +21,7 @@ def main(source: str, target: str, checkpoint: str, until: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    until = sys.stdin.readline().strip()  # so that the next driver can start up while another works
     events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 200).load(source)
     writer = (
         events.withColumn("batch_partition", F.spark_partition_id())

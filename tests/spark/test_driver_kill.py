@@ -20,16 +20,27 @@ KILLS = 10
 DRIVER = Path(__file__).parent / "driver.py"
 
 
-def start_driver(tmp_path: Path, until: str) -> subprocess.Popen[str]:
-    """Start a driver in a process group of its own: JVM, planner workers and executors die with it."""
+def start_driver(tmp_path: Path) -> subprocess.Popen[str]:
+    """Start a driver in a process group of its own: JVM, planner workers and executors die with it.
+
+    It waits for `begin`.
+    """
     arguments = [str(tmp_path / name) for name in ("a", "b", "checkpoint")]
     return subprocess.Popen(
-        [sys.executable, str(DRIVER), *arguments, until],
+        [sys.executable, str(DRIVER), *arguments],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=(tmp_path / "driver.log").open("a"),
         text=True,
         start_new_session=True,
     )
+
+
+def begin(driver: subprocess.Popen[str], until: str) -> None:
+    """Let a driver begin its query."""
+    assert driver.stdin is not None
+    driver.stdin.write(until + "\n")
+    driver.stdin.close()
 
 
 def wait_for(driver: subprocess.Popen[str], word: str, log: Path) -> None:
@@ -75,8 +86,10 @@ def test_every_event_is_stored_once_though_the_driver_is_killed(tmp_path: Path) 
                 put.extend(bodies)
                 time.sleep(0.1)
 
+        following = start_driver(tmp_path)
         for kill in range(KILLS):
-            driver = start_driver(tmp_path, "forever")
+            driver, following = following, start_driver(tmp_path)
+            begin(driver, "forever")
             wait_for(driver, "STARTED", tmp_path / "driver.log")
             put_for(rng.uniform(0.1, 3.0))
             while kill % 2 and committed_batches(tmp_path / "b") <= batches[-1]:
@@ -85,9 +98,9 @@ def test_every_event_is_stored_once_though_the_driver_is_killed(tmp_path: Path) 
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
             batches.append(committed_batches(tmp_path / "b"))
-        driver = start_driver(tmp_path, "drain")
-        wait_for(driver, "DONE", tmp_path / "driver.log")
-        driver.wait(60)
+        begin(following, "drain")
+        wait_for(following, "DONE", tmp_path / "driver.log")
+        following.wait(60)
 
     assert stored(tmp_path / "b") == put
     assert len(set(batches)) > KILLS // 2
