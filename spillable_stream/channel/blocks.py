@@ -31,6 +31,7 @@ class Block:
         time_us: when its first event was committed.
         base_id: what to add to the IDs of the frames.
         transaction_id: for segments, the transaction that adopted it.
+        commit_file: for segments, the data file that holds its COMMIT, which is kept as long.
     """
 
     first_id: int
@@ -41,6 +42,7 @@ class Block:
     time_us: int
     base_id: int = 0
     transaction_id: int = 0
+    commit_file: int = 0
 
     @property
     def last_id(self) -> int:
@@ -148,5 +150,5 @@ class BlockIndex:
         return {b.file for b in self._blocks if isinstance(b.file, str)}
 
     def oldest_data_file(self) -> int | None:
-        """Return the number of the oldest data file that still holds events, or None."""
-        return min((b.file for b in self._blocks if isinstance(b.file, int)), default=None)
+        """Return the number of the oldest data file that still holds events, or the COMMIT of a segment; or None."""
+        return min((b.file if isinstance(b.file, int) else b.commit_file for b in self._blocks), default=None)

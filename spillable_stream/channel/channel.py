@@ -107,10 +107,10 @@ class Channel:
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        self._pid = os.getpid()
         layout = Layout.read(self._fs, self.path)
         self._engine = Engine(self._fs, layout)
         self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
+        self._pid = os.getpid()
 
     def _settle(self, given: dict[str, Any], schema: pa.Schema | None) -> None:
         """Store the options and the schema of this open that differ from the channel's."""
@@ -280,7 +280,7 @@ class Channel:
         for consumer in self._consumers.values():
             consumer.close()
         self._consumers = {}
-        self._engine.close()
+        self._engine.close(forked=True)
 
 
 _handles: weakref.WeakSet[Channel] = weakref.WeakSet()

@@ -35,6 +35,7 @@ class Consumer:
     ) -> None:
         self.group = group
         self._engine = engine
+        self._closed = False
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._reader = engine.reader()
@@ -130,7 +131,13 @@ class Consumer:
         return self._engine.commit(Prepare(self.group, ranges)).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0) -> int:
-        """Commit claimed ranges: they never come back. Returns the transaction's ID."""
+        """Commit claimed ranges: they never come back. Returns the transaction's ID.
+
+        Raises:
+            ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
+        """
+        if self._closed:
+            raise ChannelClosedError(f"the group {self.group!r} was given up; the events are back in the queue")
         done = self._engine.commit(Take(self.group, ranges, prepared))
         with self._mutex:
             for first, last in ranges:
@@ -152,6 +159,7 @@ class Consumer:
 
     def close(self) -> None:
         """Give the group up; what was claimed is back in the queue."""
+        self._closed = True
         self._reader.close()
         self._lock.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = ["create_channel"]
 
 _OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint"}
 _LOCK_SECONDS = 30.0
+_POLL_SECONDS = 0.05
 
 
 def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
@@ -44,10 +46,12 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
     layout.make_directories(fs)
     creating = FileLock.open(fs, layout.open_lock)
     try:
-        if not creating.acquire(_LOCK_SECONDS):
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not creating.acquire(_POLL_SECONDS):
             if Layout.exists(fs, path):
                 return
-            raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
+            if time.monotonic() > deadline:
+                raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
         creating.check_exclusive(fs)
         if not Layout.exists(fs, path):
             _create_files(fs, layout, options, schemas)

@@ -22,9 +22,11 @@ from spillable_stream.errors import (
     DiskSpaceError,
     LockTimeoutError,
     SpillableError,
+    StorageError,
 )
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
+from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.layout import Layout, log_name
 from spillable_stream.log.reader import EventReader
@@ -58,10 +60,12 @@ class Engine:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.torn_bytes = 0
         self._closed = False
+        self._half_applied = False
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._commit_group)
         self._checkpoints = Checkpoints(fs, layout)
         self._checkpointing = threading.Lock()
+        self._checkpoint_failed = float("-inf")
         self._checkpoint_lock = FileLock.open(fs, layout.checkpoint_lock)
         self._space_checked = float("-inf")
         self._schemas: list[pa.Schema] = []
@@ -93,14 +97,14 @@ class Engine:
             elif time.monotonic() > deadline:
                 raise ChannelBusyError(
                     f"{self.layout.path} is open on the host {self.wal.head.host() or '?'}; "
-                    "one host at a time can have it open"
+                    "one host at a time can have it open, and one process recovers it"
                 )
             else:
                 time.sleep(0.01)
 
     def _recover(self) -> None:
         self.layout.make_small_directories(self.fs)
-        discard_unfinished_file(self.fs, self.wal)
+        discard_unfinished_file(self.fs, self.wal, self._checkpoints.newest_file_id())
         state, start = self._base(None)
         holder = [state]
 
@@ -173,25 +177,25 @@ class Engine:
         self.require_open()
         head = self.wal.published()
         end = Position(head.file_id, head.end)
-        if end == self.position:
+        if end == self.position and not self._half_applied:
             return self.state
         with self._mutex:
             head = self.wal.published()
             end = Position(head.file_id, head.end)
-            if end > self.position:
-                try:
+            if end > self.position and not self._half_applied:
+                with contextlib.suppress(FileNotFoundError, DataLossError):  # so far behind that files are gone
                     self._apply_until(end)
-                except (FileNotFoundError, DataLossError):  # fell so far behind that the files are gone
-                    self.state, self.position = self._load()
-                self.wal.max_file_size_bytes = self.state.options["max_file_size"]
+            if self._half_applied:
+                self.state, self.position = self._load()
+                self._half_applied = False
+            self.wal.max_file_size_bytes = self.state.options["max_file_size"]
             return self.state
 
     def _apply_until(self, end: Position) -> None:
-        at = self.position
-        for file_id, found in self.wal.records(at, end):
-            self.state.apply(file_id, found.offset, found.header, found.payload)
-            self.position = Position(file_id, found.end)
-        self.position = end
+        with self._applying():
+            for file_id, found in self.wal.records(self.position, end):
+                self.state.apply(file_id, found.offset, found.header, found.payload)
+            self.position = end
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[ChannelState]:
@@ -229,13 +233,13 @@ class Engine:
             if isinstance(request, Put):
                 self._check_space()
             self.require_open()
+            seen = self.wal.published()
             try:
                 return self._group_commit.submit(request)
             except ChannelFullError as e:
                 fits = request.count() <= self.state.options["overflow_capacity"] if isinstance(request, Put) else False
                 if not fits or time.monotonic() >= deadline:
                     raise self._full(e, keep_alive_seconds, fits) from None
-            seen = self.wal.published()
             while time.monotonic() < deadline and self.wal.published() == seen:
                 time.sleep(_FULL_POLL_SECONDS)
 
@@ -280,6 +284,8 @@ class Engine:
         planned = []
         for ticket in group:
             try:
+                if isinstance(ticket.request, Put):
+                    self._check_staged(ticket.request.segments)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
             except SpillableError as e:
@@ -290,43 +296,64 @@ class Engine:
         for ticket in planned:
             ticket.done = True
 
+    def _check_staged(self, segments: list[SegmentRef]) -> None:
+        """Refuse to adopt a segment that is not there: every event that is acknowledged can be read."""
+        for segment in segments:
+            path = self.layout.segment_file(segment.name)
+            if self.fs.size_bytes(path) < segment.end:
+                raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
     def _apply_own(self, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            if self.position != start:
+            if self.position != start or self._half_applied:
                 return
             offset = start.offset
-            for frame, tx, order, time_us in entries:
-                header = FrameHeader(
-                    frame.type,
-                    len(frame.payload),
-                    tx,
-                    order,
-                    frame.count,
-                    frame.schema_id,
-                    time_us,
-                    frame.payload_crc,
-                )
-                payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
-                self.state.apply(start.file_id, offset, header, payload)
-                offset += frame_size(header.length)
-            self.position = end
+            with self._applying():
+                for frame, tx, order, time_us in entries:
+                    header = FrameHeader(
+                        frame.type,
+                        len(frame.payload),
+                        tx,
+                        order,
+                        frame.count,
+                        frame.schema_id,
+                        time_us,
+                        frame.payload_crc,
+                    )
+                    payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
+                    self.state.apply(start.file_id, offset, header, payload)
+                    offset += frame_size(header.length)
+                self.position = end
+
+    @contextlib.contextmanager
+    def _applying(self) -> Iterator[None]:
+        """Note when the state was left between two positions of the log, by Ctrl-C or a bad frame."""
+        self._half_applied = True
+        yield
+        self._half_applied = False
 
     # ── checkpoints and cleaning ────────────────────────────────────────────────────────────
 
     def checkpoint_if_due(self) -> None:
-        """Make a checkpoint if the last one is older than ``checkpointInterval``."""
+        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
         if self._checkpoint_is_due():
             try:
-                with self._alone_at_checkpoint():
+                with self._alone_at_checkpoint(timeout_seconds=0):
                     if self._checkpoint_is_due():  # nobody made one meanwhile
                         self._checkpoint()
-            except SpillableError as e:
+            except LockTimeoutError:
+                return
+            except Exception as e:  # what was committed is committed
+                self._checkpoint_failed = time.monotonic()
                 _log.warning("no checkpoint was made; the next open takes longer: %s", e)
 
     def _checkpoint_is_due(self) -> bool:
         interval_seconds: float = self.state.options["checkpoint_interval"] / 1000
-        return time.time() - self.wal.published().checkpoint_time >= interval_seconds
+        if time.monotonic() - self._checkpoint_failed < interval_seconds:
+            return False
+        age_seconds = time.time() - self.wal.published().checkpoint_time
+        return not 0 <= age_seconds < interval_seconds  # before 0 a clock was set back
 
     def checkpoint(self) -> None:
         """Make the state durable and remove the files that nothing needs any more.
@@ -338,21 +365,25 @@ class Engine:
             LockTimeoutError: another process makes one for too long.
         """
         self.require_open()
-        with self._alone_at_checkpoint():
+        with self._alone_at_checkpoint(self.lock_timeout_seconds):
             self._checkpoint()
 
     @contextlib.contextmanager
-    def _alone_at_checkpoint(self) -> Iterator[None]:
-        with self._checkpointing:
-            if not self._checkpoint_lock.acquire(self.lock_timeout_seconds):
+    def _alone_at_checkpoint(self, timeout_seconds: float) -> Iterator[None]:
+        if not self._checkpointing.acquire(timeout=timeout_seconds):
+            raise LockTimeoutError(f"another thread makes a checkpoint for more than {timeout_seconds:g} s")
+        try:
+            if not self._checkpoint_lock.acquire(timeout_seconds):
                 raise LockTimeoutError(
-                    f"another process holds {self.layout.checkpoint_lock} for more than "
-                    f"{self.lock_timeout_seconds:g} s; see whether it hangs"
+                    f"another process holds {self.layout.checkpoint_lock} for more than {timeout_seconds:g} s; "
+                    "see whether it hangs"
                 )
             try:
                 yield
             finally:
                 self._checkpoint_lock.release()
+        finally:
+            self._checkpointing.release()
 
     def _checkpoint(self) -> None:
         with self._mutex:
@@ -376,7 +407,7 @@ class Engine:
         if kept is None:
             return
         # Replay from the older checkpoint must stay possible.
-        first_needed = min(current, kept.file_id, oldest_block or current)
+        first_needed = min(current, kept.file_id, current if oldest_block is None else oldest_block)
         unneeded = [self.layout.log_file(i) for i in self.layout.log_files(self.fs) if i < first_needed]
         for path in unneeded:
             self.fs.remove(path)
@@ -396,10 +427,14 @@ class Engine:
             for name in set(segments) - state.blocks.segments():
                 self.fs.remove(self.layout.segment_file(name))
 
-    def close(self) -> None:
-        """Close every file; nothing is written."""
+    def close(self, *, forked: bool = False) -> None:
+        """Close every file, when the append under way is done; nothing is written.
+
+        Args:
+            forked: in a forked child, where the lock's holder may not exist: wait for nobody.
+        """
         self._closed = True
-        self.wal.close()
+        self.wal.close(forked=forked)
         self._checkpoint_lock.close()
         self._open_lock.close()
 

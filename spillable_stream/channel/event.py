@@ -52,7 +52,7 @@ def check_events(events: Iterable[Any]) -> None:
     """Refuse what is no event.
 
     Raises:
-        SchemaError: something is no `Event`, its body is not bytes, or a header is not a string.
+        SchemaError: something is no `Event`, its body is not bytes, or a header is no string of valid Unicode.
     """
     for event in events:
         if not isinstance(event, Event):
@@ -62,6 +62,15 @@ def check_events(events: Iterable[Any]) -> None:
         for name, value in event.headers.items():
             if not isinstance(name, str) or not (value is None or isinstance(value, str)):
                 raise SchemaError(f"an event's headers must be strings, not {name!r}: {value!r}")
+            if not (name.isascii() and (value is None or value.isascii())):
+                _check_unicode(name + (value or ""))
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as e:
+        raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
 
 
 def id_column(read: ReadBatch) -> pa.Array:
@@ -74,7 +83,7 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
     """Return events (see `check_events`) as a record batch of the event schema.
 
     Raises:
-        SchemaError: the bodies have more than 2 GiB together, or a string is not valid Unicode.
+        SchemaError: the bodies or the headers have more than 2 GiB together.
     """
     keys: list[str] = []
     values: list[str] = []
@@ -91,8 +100,6 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
         ]
     except OverflowError as e:
         raise SchemaError("the bodies or headers of one batch are larger than 2 GiB; put fewer events at once") from e
-    except UnicodeEncodeError as e:
-        raise SchemaError(f"an event can't be written: {e}") from e
     return pa.RecordBatch.from_arrays(columns, schema=EVENT_SCHEMA)
 
 

@@ -6,7 +6,6 @@ done (after MySQL's and PostgreSQL's group commit, and LevelDB's writer queue).
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -60,15 +59,23 @@ class GroupCommit:
             self._queue.append(ticket)
         try:
             with self._lead:
-                if not ticket.done:
+                while not ticket.done:  # the groups before it may be large
                     self._commit_waiting()
-        except BaseException:  # interrupted while waiting: nobody may commit it any more
-            with self._mutex, contextlib.suppress(ValueError):
-                self._queue.remove(ticket)
+        except BaseException:  # interrupted: nobody may commit it any more
+            self._withdraw(ticket)
             raise
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
+
+    def _withdraw(self, ticket: Ticket) -> None:
+        """Take a ticket off the queue; if it is being committed, wait until that is over."""
+        with self._mutex:
+            if ticket in self._queue:
+                self._queue.remove(ticket)
+                return
+        with self._lead:
+            pass
 
     def _commit_waiting(self) -> None:
         group = self._gather()

@@ -177,14 +177,14 @@ class ChannelState:
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
             case FrameType.COMMIT:
-                self._commit(tx, header, CommitRecord.parse(payload or b""))
+                self._commit(tx, file_id, header, CommitRecord.parse(payload or b""))
 
-    def _commit(self, tx: int, header: FrameHeader, record: CommitRecord) -> None:
+    def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         pending = self.pending.pop(tx, _Pending())
         self.time_us = max(self.time_us, header.time_us)
         for type_, value in pending.controls:
             self._control(type_, value)
-        self._put(tx, header, record, pending)
+        self._put(tx, file_id, header, record, pending)
         for take in pending.takes:
             group = self.groups.get(take.group)
             if group is not None:
@@ -198,10 +198,10 @@ class ChannelState:
                 del self.sinks[next(iter(self.sinks))]
         self._raise_floor()
 
-    def _put(self, tx: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
+    def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
         first = header.write_order_id
         for s in record.segments:
-            self.blocks.add(Block(first, s.count, s.name, 0, s.payload_bytes, header.time_us, first, tx))
+            self.blocks.add(Block(first, s.count, s.name, 0, s.payload_bytes, header.time_us, first, tx, commit_file))
             first += s.count
         for file_id, offset, put in pending.frames:
             self.blocks.add(Block(put.write_order_id, put.count, file_id, offset, put.length, put.time_us))
@@ -217,7 +217,8 @@ class ChannelState:
         elif value.get("drop"):
             self.groups.pop(value["group"], None)
         else:
-            self.groups.setdefault(value["group"], GroupState(value["position"]))
+            # Events may have left between the choice of the position and its commit.
+            self.groups.setdefault(value["group"], GroupState(max(value["position"], self.floor - 1)))
 
     def _raise_floor(self) -> None:
         """Let go of the events that every group has taken."""

@@ -10,10 +10,11 @@ thread and process that began it. Puts and takes never mix.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -95,6 +96,7 @@ class Transaction:
         self._require(State.OPEN, "commit")
         self._commit()
         self.state = State.COMPLETED
+        self._engine.checkpoint_if_due()
 
     def rollback(self) -> None:
         """Undo all of it.
@@ -160,6 +162,7 @@ class PutTransaction(Transaction):
         self._frames_bytes = 0
         self._segment: SegmentWriter | None = None
         self._attempted = False
+        self._failure: BaseException | None = None
         self.count = 0
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
@@ -174,7 +177,7 @@ class PutTransaction(Transaction):
 
     def put_many(self, events: Iterable[Event | Mapping[str, Any]]) -> None:
         """Put events in order; all of them or, when this raises, none. Raises what `put` raises."""
-        self._require(State.OPEN, "put")
+        self._require_sound("put")
         added = list(events)
         self._admit(len(added))
         for start in range(0, len(added), _BUFFERED_EVENTS):
@@ -191,13 +194,14 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
-        self._require(State.OPEN, "put_batch")
+        self._require_sound("put_batch")
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         fitted = [fit_batch(b, self._schema) for b in batches]
         self._admit(batch.num_rows)
         self._flush_events()
-        for b in fitted:
-            self._add(b)
+        with self._encoding():
+            for b in fitted:
+                self._add(b)
         self.count += batch.num_rows
 
     def take(self, *_: Any, **__: Any) -> NoReturn:
@@ -225,10 +229,27 @@ class PutTransaction(Transaction):
                 "commit more often, or raise it"
             )
 
+    def _require_sound(self, call: str) -> None:
+        self._require(State.OPEN, call)
+        if self._failure is not None:
+            raise TransactionStateError(
+                f"{call}() after a put that failed ({self._failure}); roll the transaction back"
+            ) from self._failure
+
+    @contextlib.contextmanager
+    def _encoding(self) -> Iterator[None]:
+        """Remember a failure that may have left a part of the events behind."""
+        try:
+            yield
+        except BaseException as e:
+            self._failure = e
+            raise
+
     def _flush_events(self) -> None:
         events, self._events, self._events_bytes = self._events, [], 0
         if events:
-            self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
+            with self._encoding():
+                self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
 
     def _add(self, batch: pa.RecordBatch) -> None:
         frames = list(encode_batch(batch, self._schema_id, self._options["compression"]))
@@ -245,19 +266,20 @@ class PutTransaction(Transaction):
         self._frames, self._frames_bytes = [], 0
 
     def _commit(self) -> None:
+        self._require_sound("commit")
         self._flush_events()
         if self.count == 0:
             return
         segments = []
         if self._segment is not None:
             if self._frames:
-                self._stage()
+                with self._encoding():
+                    self._stage()
             segments.append(self._segment.finish())
             self._attempted = True
         self.committed = self._engine.commit(Put(self._frames, segments), self._options["keep_alive"])
         if self._segment is not None:
             self._segment.close()
-        self._engine.checkpoint_if_due()
 
     def _rollback(self) -> None:
         self._events, self._frames = [], []
@@ -370,7 +392,6 @@ class TakeTransaction(Transaction):
         if self._ranges and self._consumer:
             tx = self._consumer.commit(self._ranges)
             self.committed = Committed(tx, self._ranges[0][0], self._ranges[-1][1])
-            self._engine.checkpoint_if_due()
 
     def _rollback(self) -> None:
         if self._consumer:

@@ -100,6 +100,10 @@ class Checkpoints:
         value: dict[str, Any] = unpack(payload)
         return value
 
+    def newest_file_id(self) -> int:
+        """Return the number of the newest data file that a checkpoint was made of, or 0."""
+        return max((position.file_id for d in self._directories for position, _ in self._in(d)), default=0)
+
     def oldest_kept(self) -> Position | None:
         """Return the position of the oldest checkpoint that is kept: the log is needed from there on."""
         positions = [position for position, _ in self._in(self._directories[0])]

@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
+from spillable_stream.errors import ChannelClosedError
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Head", "HeadState", "Published", "boot_id"]
@@ -109,7 +110,10 @@ class Head:
     def _newest(self) -> tuple[int, bytes, Published] | None:
         best: tuple[int, bytes, Published] | None = None
         for offset in _SLOT_OFFSETS:
-            raw = self._map[offset : offset + _SLOT.size + _CRC.size]
+            try:
+                raw = self._map[offset : offset + _SLOT.size + _CRC.size]
+            except ValueError:
+                raise ChannelClosedError("the channel was closed by another thread; open it again") from None
             if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
                 continue
             sequence, boot, *published = _SLOT.unpack_from(raw)

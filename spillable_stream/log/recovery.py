@@ -67,16 +67,24 @@ def oldest_file(fs: FileSystem, wal: WriteAheadLog) -> tuple[int, FileHeader]:
     return oldest, header
 
 
-def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog) -> None:
+def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: int) -> None:
     """Remove a newest data file whose header was never whole: a roll that a crash cut short.
 
+    Args:
+        fs: the file system.
+        wal: the log, whose lock is held.
+        proven_file_id: the newest file that a checkpoint was made of.
+
     Raises:
-        CorruptionError: the file holds commits, so that its header was whole once.
+        CorruptionError: the file holds commits, or a checkpoint or the head names it: its header was whole once.
     """
     files = wal.layout.log_files(fs)
     if not files or wal.read_file_header(files[-1]) is not None:
         return
     path = wal.layout.log_file(files[-1])
+    known = wal.head.read_any_boot()
+    if files[-1] <= max(proven_file_id, known.file_id if known else 0):
+        raise CorruptionError(f"the header of {path.name} is damaged", str(path), 0)
     file = fs.open(path, readonly=True)
     try:
         for found in find_frame(file, wal.seed(files[-1]), 0, FrameType.COMMIT):
@@ -125,6 +133,13 @@ def recover(
     known = wal.head.read_any_boot()
     if known and known.file_id > last:
         raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
+    if known and known.file_id in wal.layout.log_files(fs)[:-1] and wal.end_of(known.file_id) < known.end:
+        raise CorruptionError(
+            f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "
+            f"{wal.end_of(known.file_id)}: that one is stale",
+            str(wal.layout.log_file(last)),
+            0,
+        )
     floor = max(offset, known.end if known and known.file_id == last else 0)
     file = fs.open(path)
     try:
@@ -152,35 +167,23 @@ def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable
         raise CorruptionError(
             f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor
         )
-    synced, end = floor, start
-    frames: list[Scanned] = []
-    scanner = Scanner(file, seed, start)
-    for found in scanner:
-        frames.append(found)
+    synced = floor
+    for found in Scanner(file, seed, start):
         if found.header.type == FrameType.COMMIT:
             synced = max(synced, CommitRecord.parse(found.payload or b"").start)
-    stopped = _first_damaged(file, seed, frames, synced, scanner.offset)
-    for found in frames:
-        if found.end <= stopped and found.header.type in _ENDS:
-            end = found.end
-    proof = _proof_of_sync(file, seed, stopped, synced)
+    end = start
+    waiting: list[Scanned] = []  # of an append that may not be whole
+    scanner = Scanner(file, seed, start, verify_from=synced)
+    for found in scanner:
+        waiting.append(found)
+        if found.header.type in _ENDS:
+            for whole in waiting:
+                apply(whole)
+            waiting, end = [], found.end
+    proof = _proof_of_sync(file, seed, scanner.offset, synced)
     if proof is not None:
-        raise CorruptionError(f"a committed frame is damaged: {proof}", str(file.path), stopped)
-    for found in frames:
-        if found.end <= end:
-            apply(found)
+        raise CorruptionError(f"a committed frame is damaged: {proof}", str(file.path), scanner.offset)
     return end, _written_bytes(file, end)
-
-
-def _first_damaged(file: File, seed: int, frames: list[Scanned], synced: int, stopped: int) -> int:
-    """Check the payloads of what may not have been synced and return where the whole frames end."""
-    unsure = [f.offset for f in frames if f.offset >= synced]
-    if not unsure:
-        return stopped
-    checker = Scanner(file, seed, unsure[0], stopped, verify_from=unsure[0])
-    for _ in checker:
-        pass
-    return checker.offset
 
 
 def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | None:

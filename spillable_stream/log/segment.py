@@ -63,14 +63,17 @@ class SegmentWriter:
             StorageError: the file system refused; discard the segment.
         """
         buffers: list[Payload] = []
-        size = 0
+        count = payload_bytes = size_bytes = 0
         for frame in frames:
-            buffers += encode(frame, self._seed, write_order_id=self.count, time_us=time.time_ns() // 1000)
-            self.count += frame.count
-            self.payload_bytes += len(frame.payload)
-            size += frame_size(len(frame.payload))
+            order = self.count + count
+            buffers += encode(frame, self._seed, write_order_id=order, time_us=time.time_ns() // 1000)
+            count += frame.count
+            payload_bytes += len(frame.payload)
+            size_bytes += frame_size(len(frame.payload))
         self._file.write(self._end, buffers)
-        self._end += size
+        self.count += count
+        self.payload_bytes += payload_bytes
+        self._end += size_bytes
 
     def finish(self) -> SegmentRef:
         """Sync the file and its directory and return what a COMMIT needs to adopt it."""

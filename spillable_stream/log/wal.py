@@ -14,6 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from spillable_stream.errors import (
@@ -79,6 +80,7 @@ class WriteAheadLog:
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
         self._held: Published | None = None  # what the head says while this process holds the lock
+        self._closed = False
         self.failed: str | None = None
 
     # ── the lock ────────────────────────────────────────────────────────────────────────────
@@ -94,20 +96,21 @@ class WriteAheadLog:
         if not self._thread_lock.acquire(timeout=max(timeout_seconds, 0)):
             raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
         try:
+            if self._closed:
+                raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
             if not self._lock.acquire(timeout_seconds):
                 held = self.head.read_any_boot()
                 raise LockTimeoutError(
                     f"pid {held.pid if held else '?'} on {os.uname().nodename} (the last to commit) or another process "
                     f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
                 )
-            try:
-                self._held = self.head.begin_writing()
-                if self.failed:
-                    raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
-                yield
-            finally:
-                self._lock.release()
+            self._held = self.head.begin_writing()
+            if self.failed:
+                raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+            yield
         finally:
+            if not self._closed:
+                self._lock.release()
             self._thread_lock.release()
 
     # ── reading what others wrote ───────────────────────────────────────────────────────────
@@ -136,7 +139,7 @@ class WriteAheadLog:
         """
         file_id, offset = start
         while True:
-            limit = end.offset if file_id == end.file_id else self._end_of(file_id)
+            limit = end.offset if file_id == end.file_id else self.end_of(file_id)
             if offset < limit:
                 scanner = Scanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
                 for found in scanner:
@@ -174,7 +177,7 @@ class WriteAheadLog:
             raise CorruptionError(f"the data file after {log_name(file_id)} is missing", str(self.layout.path))
         return later[0]
 
-    def _end_of(self, file_id: int) -> int:
+    def end_of(self, file_id: int) -> int:
         """Return the trusted end of a file that is no longer written: its successor names it."""
         following = self._next_file(file_id)
         path = str(self.layout.log_file(following))
@@ -207,7 +210,7 @@ class WriteAheadLog:
         self._close_writing()
         for file_id in self.layout.log_files(self._fs):
             if file_id > head.file_id:  # made by a roll that was not published
-                self._fs.remove(self.layout.log_file(file_id))
+                self._remove(self.layout.log_file(file_id))
         if head.state != HeadState.SYNC_FAILED:
             file = self._open_for_writing(head.file_id)
             file.truncate(head.end)
@@ -338,7 +341,7 @@ class WriteAheadLog:
         except StorageError:
             file.close()
             with contextlib.suppress(StorageError):
-                self._fs.remove(path)
+                self._remove(path)
                 if state == HeadState.APPENDING:
                     self.publish(head._replace(state=HeadState.CLEAN))
             raise
@@ -349,6 +352,11 @@ class WriteAheadLog:
         self._writing = (file_id, file)
         self._allocated = end
         return published
+
+    def _remove(self, path: Path) -> None:
+        """Remove a data file for good: after a power cut it must not come back and end the file before it."""
+        self._fs.remove(path)
+        self._fs.sync_directory(path.parent)
 
     def _give_back_unused(self, head: Published) -> None:
         """Cut the preallocated rest of a file that is full; only space depends on it."""
@@ -376,13 +384,24 @@ class WriteAheadLog:
             self._writing[1].close()
             self._writing = None
 
-    def close(self) -> None:
-        """Close every file; nothing is written."""
-        self._close_writing()
-        if self._reading:
-            self._reading[1].close()
-        self._lock.close()
-        self.head.close()
+    def close(self, *, forked: bool = False) -> None:
+        """Close every file, when the lock's holder among the threads is done; nothing is written.
+
+        Args:
+            forked: in a forked child, where that thread does not exist.
+        """
+        if not forked:
+            self._thread_lock.acquire()
+        try:
+            self._closed = True
+            self._close_writing()
+            if self._reading:
+                self._reading[1].close()
+            self._lock.close()
+            self.head.close()
+        finally:
+            if not forked:
+                self._thread_lock.release()
 
 
 def _joined(buffers: list[Payload]) -> list[Payload]:

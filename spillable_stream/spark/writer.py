@@ -9,6 +9,7 @@ ID, so that committing it again does nothing.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,12 +19,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.requests import Put
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import ChannelFullError, SpillableError
 from spillable_stream.format.batch import decode_schema, encode_batch, fit_batch
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter
+from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.storage.filesystem import FileSystem
 
 try:
@@ -42,15 +43,13 @@ class Staged(WriterCommitMessage):
     """What a task has staged.
 
     Args:
-        query: the streaming query's ID, or None for a batch write.
+        owner: the streaming query's ID, or a batch write's own.
         frames: payload, checksum, count and schema number of small outputs.
         segment: the segment of a large one.
     """
 
-    def __init__(
-        self, query: str | None, frames: list[tuple[bytes, int, int, int]], segment: SegmentRef | None
-    ) -> None:
-        self.query = query
+    def __init__(self, owner: str, frames: list[tuple[bytes, int, int, int]], segment: SegmentRef | None) -> None:
+        self.owner = owner
         self.frames = frames
         self.segment = segment
 
@@ -83,7 +82,7 @@ class _Stager:
         self._options = options
         self._schema = spark_schema
 
-    def _stage(self, batches: Iterator[pa.RecordBatch], query: str | None, batch_id: int) -> Staged:
+    def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Staged:
         """Encode a task's rows, in a segment file once they are large."""
         schema = decode_schema(self._channel_schema)
         frames: list[Frame] = []
@@ -95,12 +94,12 @@ class _Stager:
                 frames += added
                 size += total_size(added)
                 if size > self._options["max_inline_bytes"]:
-                    segment = segment or SegmentWriter(FileSystem(), self._layout, query or LOCAL_OWNER, batch_id)
+                    segment = segment or SegmentWriter(FileSystem(), self._layout, owner, batch_id)
                     segment.write(frames)
                     frames, size = [], 0
             if segment is None:
                 small = [(bytes(f.payload), f.payload_crc, f.count, f.schema_id) for f in frames]
-                return Staged(query, small, None)
+                return Staged(owner, small, None)
             segment.write(frames)
             reference = segment.finish()
         except BaseException:
@@ -108,17 +107,17 @@ class _Stager:
                 segment.discard()
             raise
         segment.close()
-        return Staged(query, [], reference)
+        return Staged(owner, [], reference)
 
     def _publish(self, messages: list[Any], batch_id: int | None) -> None:
         """Commit what the tasks staged as one put transaction."""
         staged = [m for m in messages if isinstance(m, Staged)]
         frames = [Frame(FrameType.PUT, *f) for m in staged for f in m.frames]
         segments = [m.segment for m in staged if m.segment is not None and m.segment.count]
-        query = next((m.query for m in staged if m.query), None)
-        sink = (query, batch_id) if query is not None and batch_id is not None else None
         if not frames and not segments:
             return
+        owner = staged[0].owner
+        sink = (owner, batch_id) if batch_id is not None else None
         channel = Channel(self._path, create=False)
         try:
             request = Put(frames, segments, sink)
@@ -130,8 +129,7 @@ class _Stager:
                     raise
                 _log.warning("the sink waits up to %g s more for room: %s", left, e)
                 channel.engine().commit(request, left)
-            if query is not None:
-                channel.engine().remove_staging(query)
+            channel.engine().remove_staging(owner)
             channel.engine().checkpoint_if_due()
         finally:
             channel.close(checkpoint=False)
@@ -150,9 +148,15 @@ class _Stager:
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
     """Appends a DataFrame to a channel as one put transaction."""
 
+    _job = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._job = f"batch-{uuid.uuid4().hex}"  # tasks have the same: they are sent a copy of this writer
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
-        return self._stage(iterator, None, 0)
+        return self._stage(iterator, self._job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all rows, or raise and publish none.
@@ -175,7 +179,9 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty("sql.streaming.queryId") if context else None
         batch_id = context.getLocalProperty("streaming.sql.batchId") if context else None
-        return self._stage(iterator, query, int(batch_id or 0))
+        if not query or batch_id is None:
+            raise SpillableError("Spark does not say which query and batch this is, so it can not be stored just once")
+        return self._stage(iterator, query, int(batch_id))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Publish the micro-batch unless it was published before.

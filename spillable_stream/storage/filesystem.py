@@ -141,7 +141,7 @@ class FileSystem:
         """
         flags = os.O_RDONLY if readonly else os.O_RDWR
         flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
-        with _named("opening", path):
+        with _named("making" if create else "opening", path):
             return File(path, os.open(path, flags, 0o600))
 
     def list(self, directory: Path) -> list[str]:
@@ -155,6 +155,14 @@ class FileSystem:
     def exists(self, path: Path) -> bool:
         """Tell whether there is a file or directory."""
         return os.path.exists(path)
+
+    def size_bytes(self, path: Path) -> int:
+        """Return the size of a file, 0 if it is missing."""
+        with _named("looking at", path):
+            try:
+                return os.stat(path).st_size
+            except FileNotFoundError:
+                return 0
 
     def modified_seconds(self, path: Path) -> float:
         """Return when a file was last written, in seconds since 1970."""

@@ -25,11 +25,13 @@ def test_another_file_or_a_gap_begins_a_block() -> None:
     index = index_of([10])
     index.add(Block(11, 10, 2, 0, 1, 0))
     index.add(Block(31, 10, 2, 100, 1, 0))
-    index.add(Block(41, 10, "segment.a", 0, 1, 0, 41, 7))
-    index.add(Block(51, 10, "segment.a", 0, 1, 0, 51, 8))
+    index.add(Block(41, 10, "segment.a", 0, 1, 0, 41, 7, 2))
+    index.add(Block(51, 10, "segment.a", 0, 1, 0, 51, 8, 3))
     assert len(index) == 5
     assert index.segments() == {"segment.a"}
     assert index.oldest_data_file() == 1
+    index.drop_through(40)
+    assert index.oldest_data_file() == 2  # which holds the COMMIT of the segment
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=60), st.data())

@@ -130,7 +130,7 @@ def test_a_channel_that_may_not_be_written_is_refused(
         return real(name, flags, *rest)
 
     monkeypatch.setattr(os, "open", denied)
-    with pytest.raises(StorageError, match=r"opening .* failed: Permission denied \(errno 13\)"):
+    with pytest.raises(StorageError, match=r"making .* failed: Permission denied \(errno 13\)"):
         Channel(path)
 
 
