@@ -337,16 +337,16 @@ class Engine:
 
     def checkpoint_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
-        if self._checkpoint_is_due():
-            try:
+        try:
+            if self._checkpoint_is_due():
                 with self._alone_at_checkpoint(timeout_seconds=0):
                     if self._checkpoint_is_due():  # nobody made one meanwhile
                         self._checkpoint()
-            except LockTimeoutError:
-                return
-            except Exception as e:  # what was committed is committed
-                self._checkpoint_failed = time.monotonic()
-                _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+        except (LockTimeoutError, ChannelClosedError):
+            return
+        except Exception as e:  # what was committed is committed
+            self._checkpoint_failed = time.monotonic()
+            _log.warning("no checkpoint was made; the next open takes longer: %s", e)
 
     def _checkpoint_is_due(self) -> bool:
         interval_seconds: float = self.state.options["checkpoint_interval"] / 1000

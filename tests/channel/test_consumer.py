@@ -155,3 +155,37 @@ def test_a_group_dropped_under_a_transaction_says_so(open_channel: Open) -> None
 def test_a_group_name_that_is_no_file_name_is_refused(open_channel: Open, name: str) -> None:
     with pytest.raises(OptionError, match="group must be letters"):
         open_channel().take_transaction(name)
+
+
+def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spillable_stream.channel import consumer
+
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 10))
+    real = consumer._starting_position
+
+    def slow(*arguments: object) -> int:
+        position = real(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        take(other, 6, "fast")
+        return position
+
+    peek(other, group="fast")
+    monkeypatch.setattr(consumer, "_starting_position", slow)
+    assert peek(channel, group="new") == numbered(6, 4)
+
+
+def test_a_take_of_a_group_that_was_dropped_and_made_again_does_not_commit(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 5))
+    peek(channel, group="keeper")
+    with channel.take_transaction("g") as tx:
+        tx.take_many(3)
+        channel.drop_group("g")
+        assert peek(other, group="g") == numbered(0, 5)
+        with pytest.raises(ChannelClosedError, match="'g' was given up; the events are back in the queue"):
+            tx.commit()
+        tx.rollback()
+    assert peek(other, group="g") == numbered(0, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -348,3 +349,152 @@ def test_replay_reads_headers_and_not_payloads(path: Path, open_channel: Open) -
     with Channel(path, create=False, fs=fs, checkpoint_on_close=False) as channel:
         assert channel.stats().stored == 30_000
     assert fs.read_bytes < min(size, 30 * 200_000) / 5
+
+
+# ── what a review found ─────────────────────────────────────────────────────────────────────────
+
+
+def test_a_segment_that_is_gone_is_not_adopted(path: Path, open_channel: Open) -> None:
+    channel = open_channel(max_inline_bytes=1000)
+    tx = channel.put_transaction()
+    tx.begin()
+    tx.put(Event(bytes(5000)))
+    tx._flush_events()
+    next((path / "data").glob("segment.*")).unlink()
+    with pytest.raises(StorageError, match="is gone or cut; nothing was committed"):
+        tx.commit()
+    tx.rollback()
+    assert peek(channel) == []
+    put(channel, b"x")
+    channel.close()
+    assert peek(open_channel()) == [b"x"]
+
+
+def test_a_data_file_stays_while_it_holds_the_commit_of_a_live_segment(path: Path, open_channel: Open) -> None:
+    """The log alone must do, checkpoints or not."""
+    channel = open_channel(max_file_size=1500, max_inline_bytes=3000)
+    put(channel, *[b"0"] * 5)
+    put(channel, *[bytes(1000)] * 5)  # a segment
+    take(channel, 5)
+    for i in range(10):
+        put(channel, b"%d" % i)
+        channel.checkpoint()
+    channel.close()
+    shutil.rmtree(path / "checkpoint")
+    (path / "head").unlink()
+    assert peek(open_channel()) == [bytes(1000)] * 5 + numbered(0, 10)
+
+
+def test_a_missing_checkpoint_directory_fails_no_commit(
+    path: Path, open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel(checkpoint_interval=1)
+    shutil.rmtree(path / "checkpoint")
+    time.sleep(1.1)  # the head keeps whole seconds
+    put(channel, b"x")
+    assert "no checkpoint was made" in caplog.text
+    assert peek(channel) == [b"x"]
+    with pytest.raises(StorageError, match=r"making .*checkpoint.* failed: No such file"):
+        channel.checkpoint()
+
+
+def test_a_commit_does_not_wait_for_a_checkpoint_that_another_makes(open_channel: Open) -> None:
+    channel = open_channel(checkpoint_interval=1, lock_timeout=60)
+    other = FileLock.open(FileSystem(), channel.engine().layout.checkpoint_lock)
+    assert other.try_acquire()
+    time.sleep(1.1)
+    started = time.monotonic()
+    put(channel, b"x")
+    assert time.monotonic() - started < 30
+    other.close()
+
+
+@pytest.mark.parametrize("whose", ["its own", "another's"])
+def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    from spillable_stream.channel.state import ChannelState
+
+    channel, other = open_channel(), open_channel()
+    put(channel, b"0")
+    real, applied = ChannelState.apply, [0]
+
+    def apply(state: ChannelState, *arguments: Any) -> None:
+        real(state, *arguments)
+        applied[0] += 1
+        if applied[0] == 1:
+            raise KeyboardInterrupt
+
+    if whose == "another's":
+        put(other, b"1", b"2")
+    monkeypatch.setattr(ChannelState, "apply", apply)
+    with pytest.raises(KeyboardInterrupt):
+        if whose == "another's":
+            channel.stats()
+        else:
+            put(channel, b"1", b"2")
+    monkeypatch.undo()
+    assert peek(channel) == numbered(0, 3)
+    channel.checkpoint()
+    channel.close()
+    other.close()
+    assert peek(open_channel()) == numbered(0, 3)
+
+
+def test_a_put_in_a_full_channel_wakes_when_a_take_came_right_after_the_refusal(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spillable_stream import ChannelFullError
+    from spillable_stream.channel.group_commit import GroupCommit
+
+    channel, other = open_channel(overflow_capacity=5, keep_alive=60), open_channel()
+    put(channel, *numbered(0, 5))
+    real = GroupCommit.submit
+
+    def submit(commits: GroupCommit, request: Any) -> Any:
+        try:
+            return real(commits, request)
+        except ChannelFullError:
+            monkeypatch.undo()
+            take(other, 3)
+            raise
+
+    monkeypatch.setattr(GroupCommit, "submit", submit)
+    started = time.monotonic()
+    put(channel, b"5")
+    assert time.monotonic() - started < 30
+
+
+def test_close_waits_for_the_commit_under_way(open_channel: Open) -> None:
+    """What a commit stored is not reported as failed, and what close refused says so."""
+    for _ in range(5):
+        channel = open_channel()
+        acknowledged: list[int] = []
+
+        def work(i: int, channel: Channel = channel, acknowledged: list[int] = acknowledged) -> None:
+            while True:
+                acknowledged.append(put(channel, b"%d" % i)[0])
+
+        closer = threading.Timer(0.05, channel.close)
+        closer.start()
+        raised = in_threads(4, work)
+        closer.join()
+        assert [type(e) for e in raised] == [ChannelClosedError] * 4
+        again = open_channel()
+        assert again.stats().last_id == max(acknowledged)
+        again.close()
+
+
+def test_recovery_holds_one_append_in_memory_and_not_the_log(path: Path, open_channel: Open) -> None:
+    import tracemalloc
+
+    with open_channel() as channel:
+        for _ in range(3000):
+            put(channel, b"x")
+    (path / "head").unlink()
+    tracemalloc.start()
+    with open_channel() as channel:
+        assert channel.stats().stored == 3000
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20  # a mebibyte or two of buffers; every frame at once takes more than ten

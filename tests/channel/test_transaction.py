@@ -380,3 +380,39 @@ def test_compressed_channels_read_back(open_channel: Open, compression: str) -> 
 def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
     with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
         tx.take_many(0)
+
+
+# ── what a review found ─────────────────────────────────────────────────────────────────────────
+
+
+def test_after_a_put_that_failed_while_it_was_written_only_a_rollback_is_left(open_channel: Open) -> None:
+    """Events of the same buffer are gone with it: nothing may be committed without them."""
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, max_inline_bytes=0)
+    tx = transaction(channel, "put_transaction", State.OPEN)
+    batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b"1"}, {"headers": [], "body": b"2"}], EVENT_SCHEMA)
+    tx.put_batch(batch)
+    with fs.failing(nth("write", 1, "segment")), pytest.raises(StorageError):
+        tx.put_batch(batch)
+    for call in (lambda: tx.put_batch(batch), lambda: tx.put(Event(b"x")), tx.commit):
+        with pytest.raises(TransactionStateError, match=r"after a put that failed .* roll the transaction back"):
+            call()
+    tx.rollback()
+    put(channel, b"x")
+    assert peek(channel) == [b"x"]
+
+
+def test_a_segment_write_that_failed_gives_its_ids_again(open_channel: Open) -> None:
+    from spillable_stream.format.batch import encode_batch
+    from spillable_stream.log.segment import SegmentWriter
+
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    writer = SegmentWriter(fs, channel.engine().layout)
+    batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b"1"}], EVENT_SCHEMA)
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+        writer.write(encode_batch(batch))
+    assert (writer.count, writer.payload_bytes) == (0, 0)
+    writer.write(encode_batch(batch))
+    assert writer.finish().count == 1
+    writer.discard()

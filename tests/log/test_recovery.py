@@ -294,3 +294,37 @@ def test_a_crash_during_recovery_is_recovered(path: Path, tmp_path: Path, open_c
         if completed:
             return
     raise AssertionError("recovery makes more calls than expected")
+
+
+def test_a_stale_file_that_came_back_is_refused(path: Path, open_channel: Open) -> None:
+    """Its header says that the file before it ends earlier than the head had published."""
+    with open_channel(max_file_size=2000) as channel:
+        for i in range(2):
+            put(channel, *[b"%d" % i * 100] * 10)
+        stale = log_file(path, 2).read_bytes()
+        assert not log_file(path, 3).exists()
+    head = _of_another_boot(bytearray((path / "head").read_bytes()))
+    size = frames(path, 2)[-1].end
+    log_file(path, 2).write_bytes(stale[:size])
+    import struct
+
+    import google_crc32c
+
+    renamed = bytearray(head)  # the head of file 1, published beyond what file 2 says of it
+    for slot in (0, 128):
+        renamed[slot + 24 : slot + 40] = struct.pack("<QQ", 1, 10**6)
+        renamed[slot + 64 : slot + 68] = struct.pack("<I", google_crc32c.value(bytes(renamed[slot : slot + 64])))
+    (path / "head").write_bytes(renamed)
+    with pytest.raises(CorruptionError, match="was committed up to 1000000, but the file after it says"):
+        reopened(path)
+
+
+def test_a_damaged_header_of_a_file_that_a_checkpoint_names_is_not_removed(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        channel.checkpoint()
+    trim(path)
+    flip(log_file(path), 20)
+    reboot(path)
+    with pytest.raises(CorruptionError, match="header of log-000001 is damaged"):
+        reopened(path)
+    assert log_file(path).exists()

@@ -247,3 +247,17 @@ def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: Fa
         wal.append(at, entries, 500, lambda: STATE)
     assert (fs.count("write"), fs.count("sync")) == (1, 1)
     assert len(contents(wal)) == 500
+
+
+def test_a_removed_file_is_removed_for_good_before_the_log_goes_on(
+    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout, fs: FaultyFileSystem
+) -> None:
+    """Else a power cut brings it back, and its header ends the file before it too early."""
+    append(wal, b"kept")
+    with wal.locked(1):
+        wal.publish(wal.published()._replace(state=HeadState.APPENDING))
+    layout.log_file(2).write_bytes(b"not published")
+    fs.calls.clear()
+    append(open_log(), b"next one")
+    names = [c.name for c in fs.calls if c.name in ("remove", "sync_directory", "write")]
+    assert names == ["remove", "sync_directory", "write"]
