@@ -31,6 +31,12 @@ def register(spark: Any) -> None:
     Args:
         spark: the ``SparkSession``, classic or Connect.
     """
+    from pyspark.errors import PySparkException
+
     from spillable_stream.spark.datasource import SpillableDataSource
 
-    spark.dataSource.register(SpillableDataSource)
+    try:
+        spark.dataSource.register(SpillableDataSource)
+    except PySparkException as e:  # Spark 4.0 refuses what it has found by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(e.getErrorClass() if hasattr(e, "getErrorClass") else e):
+            raise

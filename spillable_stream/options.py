@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.errors import OptionError
 
 __all__ = [
+    "BATCH",
     "CHANNEL",
     "CREATION",
     "OPTIONS",
@@ -30,6 +31,7 @@ CHANNEL = "channel"  # stored in the channel; a later open may change it
 CREATION = "creation"  # fixed when the channel is created
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
+BATCH = "batch"  # of one Spark batch read
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class Option:
         parse: turns a string or value into the option's type, or raises ValueError.
         range: what is allowed, for people.
         doc: what it does.
+        scope_defaults: other defaults in some scopes.
     """
 
     name: str
@@ -51,6 +54,11 @@ class Option:
     parse: Callable[[Any], Any]
     range: str
     doc: str
+    scope_defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def default_in(self, scope: str) -> Any:
+        """Return the default in a scope."""
+        return self.scope_defaults.get(scope, self.default)
 
     @property
     def keyword(self) -> str:
@@ -118,7 +126,7 @@ def _group(value: Any) -> str:
 
 def _starting(value: Any) -> str:
     text = str(value).lower()
-    if text not in ("earliest", "latest") and not text.isdigit():
+    if text not in ("earliest", "latest") and not (text.isascii() and text.isdecimal()):
         raise ValueError
     return text
 
@@ -136,7 +144,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("overflowTimeout", (CHANNEL,), 3.0, _seconds, _SECONDS,
            "How long `take()` waits for an event."),
     Option("keepAlive", (CHANNEL, SINK), 3.0, _seconds, _SECONDS,
-           "How long a commit waits for room in a full channel; for a Spark sink the default is 300."),
+           "How long a commit waits for room in a full channel.", {SINK: 300.0}),
     Option("minimumRequiredSpace", (CHANNEL,), 524_288_000, _integer(0), "a number of bytes, 0 or more",
            "Puts are refused when the file system has less free space; takes go on."),
     Option("checkpointInterval", (CHANNEL,), 30_000, _integer(1), "a number of milliseconds, 1 or more",
@@ -146,7 +154,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
     Option("maxInlineBytes", (CHANNEL,), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
-           "A put transaction, or a Spark task's output, that is larger is staged in a file of its own."),
+           "A larger put transaction is staged in a file of its own; of a Spark task, what is over 256 KiB."),
     Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed on disk."),
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
@@ -159,7 +167,7 @@ OPTIONS: tuple[Option, ...] = (
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
-    Option("group", (SOURCE,), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128",
+    Option("group", (SOURCE, BATCH), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128",
            "The named consumer whose position the read moves."),
     Option("startingOffsets", (SOURCE,), "earliest", _starting, "earliest, latest or a write-order ID",
            "Where a new group starts; a group that exists goes on at its position."),
@@ -167,7 +175,7 @@ OPTIONS: tuple[Option, ...] = (
            "The most events of one micro-batch."),
     Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",
            "A soft limit of one micro-batch's size: at least one event is read."),
-    Option("minPartitions", (SOURCE,), None, _integer(1, 100_000), "an integer, 1 to 100,000",
+    Option("minPartitions", (SOURCE, BATCH), None, _integer(1, 100_000), "an integer, 1 to 100,000",
            "Into how many tasks, at least, a micro-batch is split. Default: one per core, of 4 to 128 MiB."),
     Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
            "Whether a stream that reads a missing channel creates it (an event channel)."),
@@ -217,7 +225,7 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
 
 def defaults(scope: str) -> dict[str, Any]:
     """Return the default of every option of a scope, by keyword name."""
-    return {o.keyword: o.default for o in OPTIONS if scope in o.scopes}
+    return {o.keyword: o.default_in(scope) for o in OPTIONS if scope in o.scopes}
 
 
 def markdown_table(scope: str) -> str:
@@ -225,13 +233,18 @@ def markdown_table(scope: str) -> str:
     rows = ["| option | default | value | meaning |", "|---|---|---|---|"]
     for o in OPTIONS:
         if scope in o.scopes:
-            default = "" if o.default is None else str(o.default).lower() if isinstance(o.default, bool) else o.default
-            shown = (
-                f"{default:,}"
-                if isinstance(default, int)
-                else f"{default:g}"
-                if isinstance(default, float)
-                else default
-            )
-            rows.append(f"| `{o.name}` | {shown} | {o.range} | {o.doc} |")
+            rows.append(f"| `{o.name}` | {_shown(o.default_in(scope))} | {o.range} | {o.doc} |")
     return "\n".join(rows)
+
+
+def _shown(default: Any) -> str:
+    match default:
+        case None:
+            return ""
+        case bool():
+            return str(default).lower()
+        case int():
+            return f"{default:,}"
+        case float():
+            return f"{default:g}"
+    return str(default)

@@ -5,9 +5,19 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import OptionError
-from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, SOURCE, defaults, markdown_table, parse_options
+from spillable_stream.options import (
+    BATCH,
+    CHANNEL,
+    CREATION,
+    OPTIONS,
+    SINK,
+    SOURCE,
+    defaults,
+    markdown_table,
+    parse_options,
+)
 
-EVERY = (CHANNEL, CREATION, SOURCE, SINK)
+EVERY = (BATCH, CHANNEL, CREATION, SOURCE, SINK)
 
 
 def parse(**given: Any) -> dict[str, Any]:
@@ -79,6 +89,7 @@ def test_values_are_parsed(name: str, value: Any, expected: Any) -> None:
         ("group", "a/b"),
         ("startingOffsets", "-1"),
         ("startingOffsets", "first"),
+        ("startingOffsets", "²"),
         ("maxFileSize", 2**40 + 1),
     ],
 )
@@ -95,7 +106,7 @@ def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
 
 
 def test_a_misplaced_name_is_told_where_it_belongs() -> None:
-    with pytest.raises(OptionError, match="group is not an option of a channel but of a source"):
+    with pytest.raises(OptionError, match="group is not an option of a channel but of a source or batch"):
         parse_options({"group": "g"}, [CHANNEL], where="a channel")
 
 

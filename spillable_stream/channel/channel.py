@@ -187,8 +187,16 @@ class Channel:
         parse_options({"group": group}, ("source",), where="a take transaction")
         return TakeTransaction(self.engine(), lambda: self.consumer(group), self.typed)
 
-    def consumer(self, group: str, owner_timeout_seconds: float = 10.0, starting: str = "earliest") -> Consumer:
+    def consumer(
+        self,
+        group: str,
+        owner_timeout_seconds: float = 10.0,
+        starting: str = "earliest",
+        resume: bool = False,
+    ) -> Consumer:
         """Return this handle's consumer of a group, becoming the group's owner if it is not yet.
+
+        The arguments are `Consumer`'s.
 
         Raises:
             GroupOwnedError: another live consumer owns the group.
@@ -197,7 +205,7 @@ class Channel:
         with self._mutex:
             found = self._consumers.get(group)
             if found is None:
-                found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting)
+                found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting, resume)
             return found
 
     def drop_group(self, group: str) -> None:
@@ -308,7 +316,10 @@ def as_arrow_schema(schema: Any) -> pa.Schema:
             raise SchemaError(f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}")
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        schema = to_arrow_schema(schema, timezone="UTC")
+        try:
+            schema = to_arrow_schema(schema, timezone="UTC")
+        except TypeError:  # before Spark 4.3 the zone was always UTC
+            schema = to_arrow_schema(schema)
     if len(schema) == 0 or len(set(schema.names)) != len(schema):
         raise SchemaError(f"a schema must have columns with different names, not {schema.names}")
     if ID_COLUMN in schema.names:

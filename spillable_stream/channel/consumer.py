@@ -9,7 +9,7 @@ from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
-from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError
+from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.storage.lock import FileLock, process_note
@@ -25,13 +25,20 @@ class Consumer:
         group: the group's name; it is created if it is new.
         owner_timeout_seconds: how long to wait for a former owner to go.
         starting: where a new group starts: "earliest", "latest", or the ID of its first event.
+        resume: keep the takes that a former owner prepared (`prepared`), for a reader that repeats its
+            micro-batches; else they are rolled back.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
     """
 
     def __init__(
-        self, engine: Engine, group: str, owner_timeout_seconds: float = 10.0, starting: str = "earliest"
+        self,
+        engine: Engine,
+        group: str,
+        owner_timeout_seconds: float = 10.0,
+        starting: str = "earliest",
+        resume: bool = False,
     ) -> None:
         self.group = group
         self._engine = engine
@@ -49,19 +56,19 @@ class Consumer:
             )
         try:
             self._lock.write_holder(process_note())
-            self._take_over(starting)
+            self._take_over(starting, resume)
         except BaseException:
             self.close()
             raise
 
-    def _take_over(self, starting: str) -> None:
+    def _take_over(self, starting: str, resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight."""
         with self._engine.looking() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
             position = _starting_position(starting, state)
         if not known:
             self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
-        elif orphans:
+        elif orphans and not resume:
             self._engine.commit(Abandon(orphans))
 
     def _state(self, state: ChannelState) -> GroupState:
@@ -74,6 +81,19 @@ class Consumer:
         """Return the ID up to which the group has taken every event."""
         with self._engine.looking() as state:
             return self._state(state).position
+
+    def prepared(self) -> dict[int, list[Range]]:
+        """Return what take transactions are prepared and not committed: transaction ID to ranges, oldest first."""
+        with self._engine.looking() as state:
+            return {
+                tx: [r for take in state.pending[tx].takes for r in take.ranges]
+                for tx in sorted(state.open_takes(self.group))
+            }
+
+    def untaken(self, first_id: int, last_id: int) -> list[Range]:
+        """Return the ranges between two IDs that the group has not taken ahead of its position."""
+        with self._engine.looking() as state:
+            return list(self._state(state).ahead.gaps(first_id, last_id))
 
     def available(self) -> bool:
         """Tell whether there is an event to claim."""
@@ -171,9 +191,11 @@ def _starting_position(starting: str, state: ChannelState) -> int:
     if starting == "latest":
         return state.last_id
     wanted = int(starting)
-    if wanted < state.floor:
+    if 0 < wanted < state.floor:
         raise DataLossError(f"the first event in the channel is {state.floor}; {wanted} has left it")
-    return min(wanted - 1, state.last_id)
+    if wanted > state.last_id + 1:
+        raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
+    return max(wanted - 1, state.floor - 1)
 
 
 def drop_group(engine: Engine, group: str) -> None:

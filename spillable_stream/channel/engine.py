@@ -424,6 +424,7 @@ class Engine:
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
         with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
+            self.wal.heal(state.small)
             for name in set(segments) - state.blocks.segments():
                 self.fs.remove(self.layout.segment_file(name))
 
@@ -446,6 +447,8 @@ class Engine:
         """
         if self._closed:
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+        if not self.wal.head.is_linked():
+            raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
         if self.wal.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.wal.failed}")
 

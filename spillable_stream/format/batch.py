@@ -102,6 +102,8 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
         if index < 0:
             if not field.nullable:
                 raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
+            if field.name.lower() in (name.lower() for name in current.names):
+                raise _mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
             merged = merged.append(field)
         elif not _same_type(current.field(index).type, field.type):
             raise _mismatch(f"the column {field.name!r} has another type", current, incoming)

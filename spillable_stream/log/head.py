@@ -146,6 +146,10 @@ class Head:
         name = os.uname().nodename.encode()[:_HOST_SIZE]
         self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE] = name.ljust(_HOST_SIZE, b"\0")
 
+    def is_linked(self) -> bool:
+        """Tell whether this is still the channel's head, and not that of one that was removed."""
+        return self._file.is_linked()
+
     def close(self) -> None:
         """Unmap and close."""
         self._map.close()

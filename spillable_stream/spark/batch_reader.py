@@ -10,6 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import OptionError
 from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema
 
@@ -37,12 +38,14 @@ class SpillableBatchReader(DataSourceReader):
         try:
             engine = channel.engine()
             with engine.looking() as state:
-                first = state.floor
-                if (group := self._options.get("group")) in state.groups:
-                    first = state.groups[group].position + 1
-                return list(
-                    plan_partitions(engine.layout, state, first, state.last_id, self._options.get("min_partitions"))
-                )
+                ranges = [(state.floor, state.last_id)]
+                if name := self._options.get("group"):
+                    group = state.groups.get(name)
+                    if group is None:
+                        known = ", ".join(map(repr, state.groups)) or "none"
+                        raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
+                    ranges = list(group.ahead.gaps(group.position + 1, state.last_id))
+                return list(plan_partitions(engine.layout, state, ranges, self._options.get("min_partitions")))
         finally:
             channel.close(checkpoint=False)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+from urllib.parse import unquote
 
+import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
-from spillable_stream.options import CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
+from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.schema import stored_schema, struct_type, wanted_schema
 from spillable_stream.spark.stream_reader import SpillableStreamReader
@@ -18,8 +21,9 @@ from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamW
 
 __all__ = ["SpillableDataSource"]
 
-_SPARKS_OWN = {"path", "checkpointlocation", "queryname"}
-_SINK_KEEP_ALIVE_SECONDS = 300.0
+# What Spark passes on its own, the properties of tables among it.
+_SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "provider", "comment", "external"}
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 class SpillableDataSource(DataSource):
@@ -50,7 +54,7 @@ class SpillableDataSource(DataSource):
 
     def reader(self, schema: StructType) -> SpillableBatchReader:
         """Return a reader for ``spark.read``."""
-        given = parse_options(self._given(), (SOURCE,), where="a Spark source")
+        given = parse_options(self._given(), (BATCH,), where="a Spark batch read")
         self._check_schema(schema, self._source_options())
         return SpillableBatchReader(self._path(), given, schema)
 
@@ -74,8 +78,8 @@ class SpillableDataSource(DataSource):
     def _path(self) -> str:
         path: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
         if path.startswith("file:"):
-            path = "/" + path.removeprefix("file:").lstrip("/")
-        if not path or "://" in path:
+            path = "/" + unquote(path.removeprefix("file:").lstrip("/"))
+        if not path or _SCHEME.match(path):
             raise OptionError(
                 f'a channel needs the path of a local directory, as in load("/data/orders"), not {path!r}'
             )
@@ -85,9 +89,11 @@ class SpillableDataSource(DataSource):
         return {**defaults(SOURCE), **parse_options(self._given(), (SOURCE,), where="a Spark source")}
 
     def _check_schema(self, schema: StructType, options: dict[str, Any]) -> None:
-        channel = Channel(self._path(), create=options["create_if_missing"])
+        create = options["create_if_missing"]
+        channel = Channel(self._path(), create=create, schema=_creation_schema(schema) if create else None)
         try:
-            merge_schemas(channel.schema, wanted_schema(schema, channel.schema))
+            wanted = wanted_schema(schema, channel.schema)
+            merge_schemas(pa.schema([channel.schema.field(name) for name in wanted.names]), wanted)
         finally:
             channel.close(checkpoint=False)
 
@@ -96,17 +102,22 @@ class SpillableDataSource(DataSource):
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
         options = parse_options(self._given(), (SINK, CHANNEL, CREATION), where="a Spark sink")
-        keep_alive = options.pop("keep_alive", _SINK_KEEP_ALIVE_SECONDS)
-        stored = stored_schema(schema)
-        is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
-            f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored
-        )
+        keep_alive = options.pop("keep_alive", defaults(SINK)["keep_alive"])
         path = self._path()
-        channel = Channel(path, schema=None if is_event else stored, **options)
+        channel = Channel(path, schema=_creation_schema(schema), **options)
         try:
-            schema_id = channel.evolve(stored)
+            schema_id = channel.evolve(stored_schema(schema))
             arrow = channel.engine().schemas()[schema_id]
             merged = {**channel.options, "keep_alive": keep_alive}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
         finally:
             channel.close(checkpoint=False)
+
+
+def _creation_schema(schema: StructType) -> pa.Schema | None:
+    """Return what `Channel` needs to make a channel of these rows: None for an event channel."""
+    stored = stored_schema(schema)
+    is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
+        f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored
+    )
+    return None if is_event else stored

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.format.batch import decode_schema, fit_batch
@@ -41,27 +42,39 @@ class EventPartition(InputPartition):
 
 
 def plan_partitions(
-    layout: Layout, state: ChannelState, first_id: int, last_id: int, min_partitions: int | None
+    layout: Layout, state: ChannelState, ranges: list[Range], min_partitions: int | None
 ) -> list[EventPartition]:
     """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
 
     Args:
         layout: where the channel's files are.
         state: the channel's state.
-        first_id: the first event.
-        last_id: the last event.
+        ranges: the events, in order.
         min_partitions: how many partitions at least, if there are so many events; None leaves it to the size.
     """
-    count = last_id - first_id + 1
-    if count <= 0:
+    count = sum(last - first + 1 for first, last in ranges)
+    if count == 0:
         return []
-    size_bytes = state.blocks.payload_bytes(first_id, last_id)
+    size_bytes = sum(state.blocks.payload_bytes(first, last) for first, last in ranges)
     each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, size_bytes // (os.cpu_count() or 1)))
     wanted = max(min_partitions or 1, -(-size_bytes // each))
     parts = min(wanted, count)
-    bounds = [first_id + count * i // parts for i in range(parts + 1)]
+    bounds = [count * i // parts for i in range(parts + 1)]
     schemas = list(state.schemas)
-    return [EventPartition(layout, schemas, state.blocks.extents(a, b - 1)) for a, b in pairwise(bounds)]
+    return [
+        EventPartition(layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)])
+        for a, b in pairwise(bounds)
+    ]
+
+
+def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
+    """Yield the events of ``ranges`` from the ``start``-th to before the ``end``-th."""
+    before = 0
+    for first, last in ranges:
+        a, b = max(first, first + start - before), min(last, first + end - before - 1)
+        if a <= b:
+            yield a, b
+        before += last - first + 1
 
 
 def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -102,4 +115,7 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+    if len(batches) == 1:
+        return batches[0]
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined

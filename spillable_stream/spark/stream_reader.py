@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import DataLossError
 from spillable_stream.spark.offset import event_id, offset
 from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
@@ -57,7 +58,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._schema = schema
         self._channel: Channel | None = None
-        self._taking: dict[tuple[int, int], int] = {}  # range of a micro-batch → its take transaction
+        self._taking: dict[tuple[int, int], tuple[int, list[Range]]] = {}  # micro-batch → take transaction, events
+        self._owned: Consumer | None = None
         self._target: int | None = None
         self._seen = 0
 
@@ -89,6 +91,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         consumer = self._consumer()
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
+        for first, end in reversed(self._taking):
+            if first == begin + 1:  # Spark's checkpoint lost a batch that was under way: the sink may have it
+                return self._offset(end)
         with self._open().engine().looking() as state:
             last = state.last_id if self._target is None else min(state.last_id, self._target)
             if not isinstance(limit, ReadAllAvailable):
@@ -121,17 +126,19 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                     f"{state.last_id}. Every group took the missing ones: delete the checkpoint to go on from the "
                     "group's position"
                 )
-            parts = plan_partitions(engine.layout, state, first, last, self._options["min_partitions"])
         if (first, last) not in self._taking:
-            self._taking[first, last] = consumer.prepare([(first, last)])
-        return list(parts)
+            ranges = consumer.untaken(first, last)
+            self._taking[first, last] = (consumer.prepare(ranges), ranges)
+        ranges = self._taking[first, last][1]
+        with engine.looking() as state:
+            return list(plan_partitions(engine.layout, state, ranges, self._options["min_partitions"]))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
         consumer, last = self._consumer(), self._event_id(end)
         first = consumer.position() + 1
-        prepared = self._taking.pop((first, last), 0)
-        for (begun, done), tx in list(self._taking.items()):
+        prepared, _ = self._taking.pop((first, last), (0, []))
+        for (begun, done), (tx, _) in list(self._taking.items()):
             if done <= last:
                 del self._taking[begun, done]
                 consumer.release([], tx)
@@ -143,7 +150,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Close the channel, if Spark gets round to it."""
         if self._channel is not None:
             self._channel.close()
-            self._channel = None
+            self._channel = self._owned = None
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
@@ -161,8 +168,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._channel
 
     def _consumer(self) -> Consumer:
-        group, timeout = self._options["group"], self._options["owner_timeout"]
-        return self._open().consumer(group, timeout, self._options["starting_offsets"])
+        if self._owned is None:
+            group, timeout = self._options["group"], self._options["owner_timeout"]
+            starting = self._options["starting_offsets"]
+            self._owned = self._open().consumer(group, timeout, starting, resume=True)
+            for tx, ranges in self._owned.prepared().items():  # of a query that was killed
+                self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
+        return self._owned
 
     def _offset(self, last_id: int) -> dict[str, Any]:
         return offset(self._open().uuid, last_id)

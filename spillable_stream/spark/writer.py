@@ -37,6 +37,8 @@ __all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 _log = logging.getLogger(__name__)
 
 _WARN_AFTER_SECONDS = 10.0
+# Small outputs travel through the driver, those of all tasks together (spark.driver.maxResultSize).
+_TASK_INLINE_BYTES = 256 << 10
 
 
 class Staged(WriterCommitMessage):
@@ -87,13 +89,14 @@ class _Stager:
         schema = decode_schema(self._channel_schema)
         frames: list[Frame] = []
         size = 0
+        limit = min(self._options["max_inline_bytes"], _TASK_INLINE_BYTES)
         segment: SegmentWriter | None = None
         try:
             for batch in batches:
                 added = list(encode_batch(fit_batch(batch, schema), self._schema_id, self._options["compression"]))
                 frames += added
                 size += total_size(added)
-                if size > self._options["max_inline_bytes"]:
+                if size > limit:
                     segment = segment or SegmentWriter(FileSystem(), self._layout, owner, batch_id)
                     segment.write(frames)
                     frames, size = [], 0
@@ -112,12 +115,11 @@ class _Stager:
     def _publish(self, messages: list[Any], batch_id: int | None) -> None:
         """Commit what the tasks staged as one put transaction."""
         staged = [m for m in messages if isinstance(m, Staged)]
-        frames = [Frame(FrameType.PUT, *f) for m in staged for f in m.frames]
-        segments = [m.segment for m in staged if m.segment is not None and m.segment.count]
-        if not frames and not segments:
+        if not any(m.frames or (m.segment and m.segment.count) for m in staged):
             return
         owner = staged[0].owner
         sink = (owner, batch_id) if batch_id is not None else None
+        frames, segments = self._in_order(staged, batch_id or 0)
         channel = Channel(self._path, create=False)
         try:
             request = Put(frames, segments, sink)
@@ -133,6 +135,21 @@ class _Stager:
             channel.engine().checkpoint_if_due()
         finally:
             channel.close(checkpoint=False)
+
+    def _in_order(self, staged: list[Staged], batch_id: int) -> tuple[list[Frame], list[SegmentRef]]:
+        """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order."""
+        if not any(m.segment for m in staged):
+            return [Frame(FrameType.PUT, *f) for m in staged for f in m.frames], []
+        segments = []
+        for m in staged:
+            if m.segment is not None and m.segment.count:
+                segments.append(m.segment)
+            elif m.frames:
+                writer = SegmentWriter(FileSystem(), self._layout, m.owner, batch_id)
+                writer.write(Frame(FrameType.PUT, *f) for f in m.frames)
+                segments.append(writer.finish())
+                writer.close()
+        return [], segments
 
     def _discard(self, messages: list[Any]) -> None:
         """Remove the segments that tasks of a failed write staged."""

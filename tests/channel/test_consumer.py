@@ -35,13 +35,20 @@ def test_a_new_group_starts_at_the_oldest_event_that_is_left(open_channel: Open)
     assert peek(channel, group="b") == numbered(2, 3)
 
 
-@pytest.mark.parametrize(("starting", "expected"), [("earliest", 0), ("latest", 5), ("1", 0), ("4", 3), ("99", 5)])
+@pytest.mark.parametrize(("starting", "expected"), [("earliest", 0), ("latest", 5), ("0", 0), ("1", 0), ("4", 3), ("6", 5)])
 def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, expected: int) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
     channel.consumer("g", starting=starting)
     put(channel, *numbered(5, 1))
     assert peek(channel, group="g") == numbered(expected, 6 - expected)
+
+
+def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    with pytest.raises(OptionError, match="startingOffsets 7 is beyond the next event's ID, 6"):
+        channel.consumer("g", starting="7")
 
 
 def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> None:
