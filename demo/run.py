@@ -63,9 +63,11 @@ def by_carrier_and_month(events: DataFrame) -> DataFrame:
 def show_progress(query: Any, channel: ss.Channel, producer: subprocess.Popen[bytes], expected: int) -> float:
     """Print once a second what was put and taken until all of it is through; return how long it took."""
     started = time.monotonic()
+    rows: dict[int, int] = {}  # of each micro-batch
     while True:
         stats = channel.stats()
-        done = sum(report.numInputRows for report in query.recentProgress)
+        rows.update((report.batchId, report.numInputRows) for report in query.recentProgress)  # the last hundred
+        done = sum(rows.values())
         print(
             f"  {time.monotonic() - started:5.1f} s   put {stats.last_id:>7,}   taken by Spark {done:>7,}", flush=True
         )

@@ -35,7 +35,9 @@ def test_a_new_group_starts_at_the_oldest_event_that_is_left(open_channel: Open)
     assert peek(channel, group="b") == numbered(2, 3)
 
 
-@pytest.mark.parametrize(("starting", "expected"), [("earliest", 0), ("latest", 5), ("0", 0), ("1", 0), ("4", 3), ("6", 5)])
+@pytest.mark.parametrize(
+    ("starting", "expected"), [("earliest", 0), ("latest", 5), ("0", 0), ("1", 0), ("4", 3), ("6", 5)]
+)
 def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, expected: int) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
