@@ -445,9 +445,10 @@ class Engine:
         Raises:
             ChannelClosedError: the channel was closed, or the log failed.
         """
-        if self._closed:
+        linked = not self._closed and self.wal.head.is_linked()
+        if self._closed:  # asked last: another thread may close it meanwhile
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-        if not self.wal.head.is_linked():
+        if not linked:
             raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
         if self.wal.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.wal.failed}")

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Head", "HeadState", "Published", "boot_id"]
@@ -147,8 +147,11 @@ class Head:
         self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE] = name.ljust(_HOST_SIZE, b"\0")
 
     def is_linked(self) -> bool:
-        """Tell whether this is still the channel's head, and not that of one that was removed."""
-        return self._file.is_linked()
+        """Tell whether this is still the channel's head, and not that of one that was removed or closed."""
+        try:
+            return self._file.is_linked()
+        except StorageError:
+            return False
 
     def close(self) -> None:
         """Unmap and close."""

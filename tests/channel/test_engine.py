@@ -465,9 +465,23 @@ def test_a_put_in_a_full_channel_wakes_when_a_take_came_right_after_the_refusal(
     assert time.monotonic() - started < 30
 
 
+def test_a_channel_that_was_removed_and_made_again_is_not_the_old_one(path: Path, open_channel: Open) -> None:
+    """A handle of the old one would publish what no process sees."""
+    old = open_channel()
+    put(old, b"x")
+    shutil.rmtree(path)
+    new = open_channel()
+    for use in (lambda: put(old, b"y"), lambda: peek(old), old.stats):
+        with pytest.raises(ChannelClosedError, match="was removed, or its head was; open it again"):
+            use()
+    put(new, b"z")
+    assert peek(new) == [b"z"]
+    old.engine().close()
+
+
 def test_close_waits_for_the_commit_under_way(open_channel: Open) -> None:
     """What a commit stored is not reported as failed, and what close refused says so."""
-    for _ in range(5):
+    for _ in range(10):
         channel = open_channel()
         acknowledged: list[int] = []
 
