@@ -23,7 +23,7 @@ def spark() -> Iterator[Any]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.sql.streaming.checkpointFileManagerClass", _LOCAL_FILES)
+        .config("spark.sql.streaming.checkpointFileManagerClass", _local_files())
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -31,7 +31,12 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-_LOCAL_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+def _local_files() -> str:
+    """Return the class of Spark's checkpoint files that is quick on a local disk."""
+    import pyspark
+
+    room = "" if pyspark.__version__.startswith("4.0") else "checkpointing."
+    return f"org.apache.spark.sql.execution.streaming.{room}FileSystemBasedCheckpointFileManager"
 
 
 @pytest.fixture
