@@ -28,6 +28,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.head import Published
 from spillable_stream.log.layout import Layout, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
@@ -176,12 +177,17 @@ class Engine:
         """Apply what other processes and threads committed, and return the state."""
         self.require_open()
         head = self.wal.published()
-        end = Position(head.file_id, head.end)
-        if end == self.position and not self._half_applied:
-            return self.state
+        if Position(head.file_id, head.end) != self.position or self._half_applied:
+            self._catch_up(self.wal.published)
+        return self.state
+
+    def _catch_up(self, published: Callable[[], Published]) -> None:
+        """Apply everything up to the published end."""
         with self._mutex:
-            head = self.wal.published()
+            head = published()
             end = Position(head.file_id, head.end)
+            if end == self.position and not self._half_applied:
+                return
             if end > self.position and not self._half_applied:
                 with contextlib.suppress(FileNotFoundError, DataLossError):  # so far behind that files are gone
                     self._apply_until(end)
@@ -189,7 +195,6 @@ class Engine:
                 self.state, self.position = self._load()
                 self._half_applied = False
             self.wal.max_file_size_bytes = self.state.options["max_file_size"]
-            return self.state
 
     def _apply_until(self, end: Position) -> None:
         with self._applying():
@@ -275,11 +280,12 @@ class Engine:
             self._append(group)
 
     def _append(self, group: list[Ticket]) -> None:
-        self.follow()
+        self.require_open()
+        self._catch_up(self.wal.current)
         self.wal.heal(self.state.small)
-        self.follow()
+        self._catch_up(self.wal.current)
         start = self.wal.reserve(sum(t.request.size_bytes() for t in group), self.state.small)
-        self.follow()
+        self._catch_up(self.wal.current)
         plan = Plan(self.state, start.offset, max(time.time_ns() // 1000, self.state.time_us))
         planned = []
         for ticket in group:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.errors import ChannelClosedError
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Head", "HeadState", "Published", "boot_id"]
@@ -148,10 +148,7 @@ class Head:
 
     def is_linked(self) -> bool:
         """Tell whether this is still the channel's head, and not that of one that was removed or closed."""
-        try:
-            return self._file.is_linked()
-        except StorageError:
-            return False
+        return self._file.is_linked()
 
     def close(self) -> None:
         """Unmap and close."""

@@ -190,7 +190,8 @@ class WriteAheadLog:
 
     # ── writing; the lock is held ───────────────────────────────────────────────────────────
 
-    def _current(self) -> Published:
+    def current(self) -> Published:
+        """Return what the head says; while the lock is held, without a look at it."""
         return self._held or self.published()
 
     def publish(self, published: Published) -> None:
@@ -204,7 +205,7 @@ class WriteAheadLog:
         Args:
             snapshot: the channel's small state at the published end, for a new file's header.
         """
-        head = self._current()
+        head = self.current()
         if head.state == HeadState.CLEAN:
             return
         self._close_writing()
@@ -215,8 +216,8 @@ class WriteAheadLog:
             file = self._open_for_writing(head.file_id)
             file.truncate(head.end)
             self._sync_cut(file, head)
-        if self._current().state == HeadState.SYNC_FAILED:
-            self._roll(self._current(), snapshot)
+        if self.current().state == HeadState.SYNC_FAILED:
+            self._roll(self.current(), snapshot)
 
     def reserve(self, size_bytes: int, snapshot: Snapshot) -> Position:
         """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
@@ -225,7 +226,7 @@ class WriteAheadLog:
             size_bytes: the size of the append.
             snapshot: the channel's small state now, for a new file's header.
         """
-        head = self._current()
+        head = self.current()
         if head.end + size_bytes > self.max_file_size_bytes and head.end > self._first_frame_end(head.file_id):
             head = self._roll(head, snapshot)
         return Position(head.file_id, head.end)
@@ -248,7 +249,7 @@ class WriteAheadLog:
             StorageError: a call failed; nothing of the entries counts.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
-        head = self._current()
+        head = self.current()
         file = self._open_for_writing(head.file_id)
         self.publish(head._replace(state=HeadState.APPENDING))
         seed = self.seed(at.file_id)
@@ -270,7 +271,7 @@ class WriteAheadLog:
 
     def note_checkpoint(self) -> None:
         """Remember in the head that a checkpoint was made now."""
-        self.publish(self._current()._replace(checkpoint_time=int(time.time())))
+        self.publish(self.current()._replace(checkpoint_time=int(time.time())))
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""

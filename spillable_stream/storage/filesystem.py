@@ -55,9 +55,11 @@ class File:
             return os.fstat(self._fd).st_size
 
     def is_linked(self) -> bool:
-        """Tell whether the file still has a name."""
-        with _named("looking at", self.path):
+        """Tell whether the file is open and still has a name."""
+        try:
             return os.fstat(self._fd).st_nlink > 0
+        except OSError:  # closed
+            return False
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
