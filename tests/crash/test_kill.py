@@ -42,14 +42,14 @@ def test_a_thousand_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> Non
         ("acknowledges too early", "was acknowledged and is lost"),
         ("commits in two halves", "is not whole"),
         ("forgets its takes", "times|came back"),
-        ("publishes before it writes", "can't be read"),
+        ("publishes before it writes", "is damaged"),
     ],
 )
 def test_the_harness_notices_broken_code(tmp_path: Path, broken: str, noticed: str) -> None:
     harness, rng = Harness(tmp_path, broken), random.Random(1)
     for _ in range(20):
         harness.cycle(rng)
-        wrong = harness.verdict()
+        wrong = harness.verdict() + harness.errors().splitlines()
         if wrong:
             break
     assert any(re.search(noticed, w) for w in wrong), wrong
