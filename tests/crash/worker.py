@@ -75,7 +75,7 @@ def publish_before_writing() -> None:
     def append(self: WriteAheadLog, at: Any, entries: Any, last_id: int, snapshot: Any) -> Any:
         from spillable_stream.format.frame import total_size
 
-        head = self._current()
+        head = self.current()
         size = total_size(e.frame for e in entries)
         self.publish(head._replace(end=at.offset + size, last_id=last_id, state=HeadState.CLEAN))
         time.sleep(0.01)
