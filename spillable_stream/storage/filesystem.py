@@ -19,16 +19,18 @@ from spillable_stream.format.frame import Payload
 __all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
-_MAY_BE_MISSING = {"opening", "looking at"}  # callers tell a missing file from a failing disk
 
 
 @contextlib.contextmanager
-def _named(what: str, path: str | Path) -> Iterator[None]:
-    """Turn an OSError into a `StorageError` that says what failed and where."""
+def _named(what: str, path: str | Path, *, may_be_missing: bool = False) -> Iterator[None]:
+    """Turn an OSError into a `StorageError` that says what failed and where.
+
+    With ``may_be_missing`` a FileNotFoundError stays one: the caller tells it from a failing disk.
+    """
     try:
         yield
     except OSError as e:
-        if isinstance(e, FileNotFoundError) and what in _MAY_BE_MISSING:
+        if may_be_missing and isinstance(e, FileNotFoundError):
             raise
         raise StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})") from e
 
@@ -143,7 +145,7 @@ class FileSystem:
         """
         flags = os.O_RDONLY if readonly else os.O_RDWR
         flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
-        with _named("making" if create else "opening", path):
+        with _named("making" if create else "opening", path, may_be_missing=not create):
             return File(path, os.open(path, flags, 0o600))
 
     def list(self, directory: Path) -> list[str]:
@@ -168,7 +170,7 @@ class FileSystem:
 
     def modified_seconds(self, path: Path) -> float:
         """Return when a file was last written, in seconds since 1970."""
-        with _named("looking at", path):
+        with _named("looking at", path, may_be_missing=True):
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
