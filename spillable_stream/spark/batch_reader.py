@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.visit import visit
 
 __all__ = ["SpillableBatchReader"]
 
@@ -34,8 +34,7 @@ class SpillableBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Return the events now in the channel, split for the tasks."""
-        channel = Channel(self._path, create=False)
-        try:
+        with visit(self._path, create=False) as channel:
             engine = channel.engine()
             with engine.looking() as state:
                 ranges = [(state.floor, state.last_id)]
@@ -46,8 +45,6 @@ class SpillableBatchReader(DataSourceReader):
                         raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
                     ranges = list(group.ahead.gaps(group.position + 1, state.last_id))
                 return list(plan_partitions(engine.layout, state, ranges, self._options.get("min_partitions")))
-        finally:
-            channel.close(checkpoint=False)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

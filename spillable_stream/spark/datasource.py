@@ -10,13 +10,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.schema import stored_schema, struct_type, wanted_schema
 from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.visit import visit
 from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
@@ -46,11 +46,8 @@ class SpillableDataSource(DataSource):
             OptionError: an unknown option, or a value out of range.
         """
         options = self._source_options()
-        channel = Channel(self._path(), create=options["create_if_missing"])
-        try:
+        with visit(self._path(), create=options["create_if_missing"]) as channel:
             return struct_type(channel.schema)
-        finally:
-            channel.close(checkpoint=False)
 
     def reader(self, schema: StructType) -> SpillableBatchReader:
         """Return a reader for ``spark.read``."""
@@ -90,12 +87,9 @@ class SpillableDataSource(DataSource):
 
     def _check_schema(self, schema: StructType, options: dict[str, Any]) -> None:
         create = options["create_if_missing"]
-        channel = Channel(self._path(), create=create, schema=_creation_schema(schema) if create else None)
-        try:
+        with visit(self._path(), create=create, schema=_creation_schema(schema) if create else None) as channel:
             wanted = wanted_schema(schema, channel.schema)
             merge_schemas(pa.schema([channel.schema.field(name) for name in wanted.names]), wanted)
-        finally:
-            channel.close(checkpoint=False)
 
     def _sink(self, schema: StructType, overwrite: bool, mode: str) -> tuple[Any, ...]:
         """Create or widen the channel for rows of ``schema`` and return what the writers are made of."""
@@ -104,14 +98,11 @@ class SpillableDataSource(DataSource):
         options = parse_options(self._given(), (SINK, CHANNEL, CREATION), where="a Spark sink")
         keep_alive = options.pop("keep_alive", defaults(SINK)["keep_alive"])
         path = self._path()
-        channel = Channel(path, schema=_creation_schema(schema), **options)
-        try:
+        with visit(path, schema=_creation_schema(schema), **options) as channel:
             schema_id = channel.evolve(stored_schema(schema))
             arrow = channel.engine().schemas()[schema_id]
             merged = {**channel.options, "keep_alive": keep_alive}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
-        finally:
-            channel.close(checkpoint=False)
 
 
 def _creation_schema(schema: StructType) -> pa.Schema | None:

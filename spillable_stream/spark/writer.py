@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.requests import Put
 from spillable_stream.errors import ChannelFullError, SpillableError
 from spillable_stream.format.batch import decode_schema, encode_batch, fit_batch
@@ -25,6 +24,7 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
 
 try:
@@ -120,8 +120,7 @@ class _Stager:
         owner = staged[0].owner
         sink = (owner, batch_id) if batch_id is not None else None
         frames, segments = self._in_order(staged, batch_id or 0)
-        channel = Channel(self._path, create=False)
-        try:
+        with visit(self._path, create=False) as channel:
             request = Put(frames, segments, sink)
             try:
                 channel.engine().commit(request, min(self._options["keep_alive"], _WARN_AFTER_SECONDS))
@@ -133,8 +132,6 @@ class _Stager:
                 channel.engine().commit(request, left)
             channel.engine().remove_staging(owner)
             channel.engine().checkpoint_if_due()
-        finally:
-            channel.close(checkpoint=False)
 
     def _in_order(self, staged: list[Staged], batch_id: int) -> tuple[list[Frame], list[SegmentRef]]:
         """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order."""
@@ -155,17 +152,12 @@ class _Stager:
         """Remove the segments that tasks of a failed write staged."""
         names = [m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None]
         if names:
-            channel = Channel(self._path, create=False)
-            try:
+            with visit(self._path, create=False) as channel:
                 channel.engine().discard(names)
-            finally:
-                channel.close(checkpoint=False)
 
 
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
     """Appends a DataFrame to a channel as one put transaction."""
-
-    _job = ""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
