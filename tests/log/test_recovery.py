@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError, TornTailWarning
@@ -24,6 +26,28 @@ def reopened(path: Path) -> Channel:
 def contents(path: Path) -> list[bytes]:
     with reopened(path) as channel:
         return peek(channel)
+
+
+def tear_second_commit(path: Path, open_channel: Open, kept_bytes: int) -> None:
+    """Put b"first" and b"second", and lose all but ``kept_bytes`` of the second one's COMMIT in a power cut."""
+    with open_channel() as channel:
+        put(channel, b"first")
+        put(channel, b"second")
+    trim(path)
+    with log_file(path).open("r+b") as file:
+        file.truncate(offsets(path, FrameType.COMMIT)[-1] + kept_bytes)
+    reboot(path)
+
+
+def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
+    """Make the head one of another boot; with ``published``, one that says this file number and end."""
+    head = bytearray((path / "head").read_bytes())
+    for slot in (0, 128):
+        head[slot + 8 : slot + 24] = bytes(16)
+        if published is not None:
+            head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
+        head[slot + 64 : slot + 68] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 64])))
+    (path / "head").write_bytes(head)
 
 
 def test_a_cleanly_closed_channel_recovers_without_a_warning(path: Path, open_channel: Open) -> None:
@@ -109,30 +133,17 @@ def test_damage_below_what_the_old_head_published_is_refused(path: Path, open_ch
     """The head of an earlier boot is a lower bound of what had been synced."""
     with open_channel() as channel:
         put(channel, b"only")
-    head = bytearray((path / "head").read_bytes())
+    age_head(path)
     trim(path)
     flip(log_file(path), offsets(path, FrameType.COMMIT)[0] + 3)
-    with open(path / "head", "r+b") as file:  # another boot's head: valid, but of other 16 bytes
-        file.write(_of_another_boot(head))
     with pytest.raises(CorruptionError, match="a committed frame is damaged: everything up to offset"):
         reopened(path)
-
-
-def _of_another_boot(head: bytearray) -> bytes:
-    import struct
-
-    import google_crc32c
-
-    for slot in (0, 128):
-        head[slot + 8 : slot + 24] = bytes(16)
-        head[slot + 64 : slot + 68] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 64])))
-    return bytes(head)
 
 
 def test_a_log_shorter_than_the_old_head_published_is_refused(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         put(channel, b"only")
-    (path / "head").write_bytes(_of_another_boot(bytearray((path / "head").read_bytes())))
+    age_head(path)
     with log_file(path).open("r+b") as file:
         file.truncate(offsets(path, FrameType.PUT)[0])
     with pytest.raises(CorruptionError, match="the file was cut to"):
@@ -172,25 +183,13 @@ def test_damaged_events_of_earlier_appends_are_found_when_they_are_read(path: Pa
 
 
 def test_a_put_without_its_commit_is_not_visible(path: Path, open_channel: Open) -> None:
-    with open_channel() as channel:
-        put(channel, b"first")
-        put(channel, b"second")
-    trim(path)
-    with log_file(path).open("r+b") as file:
-        file.truncate(offsets(path, FrameType.COMMIT)[-1])
-    reboot(path)
+    tear_second_commit(path, open_channel, kept_bytes=0)
     with pytest.warns(TornTailWarning):
         assert contents(path) == [b"first"]
 
 
 def test_the_second_open_changes_nothing(path: Path, open_channel: Open) -> None:
-    with open_channel() as channel:
-        put(channel, b"first")
-        put(channel, b"second")
-    trim(path)
-    with log_file(path).open("r+b") as file:
-        file.truncate(offsets(path, FrameType.COMMIT)[-1] + 5)
-    reboot(path)
+    tear_second_commit(path, open_channel, kept_bytes=5)
     with pytest.warns(TornTailWarning):
         reopened(path).close()
     once = log_file(path).read_bytes()
@@ -242,7 +241,7 @@ def test_a_missing_last_file_is_noticed(path: Path, open_channel: Open, rebooted
             put(channel, *[b"%d" % i * 100] * 10)
     log_file(path, 4).unlink()
     if rebooted:
-        (path / "head").write_bytes(_of_another_boot(bytearray((path / "head").read_bytes())))
+        age_head(path)
     with pytest.raises(CorruptionError if not rebooted else DataLossError, match="missing"):
         reopened(path)
 
@@ -263,13 +262,7 @@ def test_a_crash_during_recovery_is_recovered(path: Path, tmp_path: Path, open_c
     from spillable_stream import StorageError
     from tests.fakes import FaultyFileSystem
 
-    with open_channel() as channel:
-        put(channel, b"first")
-        put(channel, b"second")
-    trim(path)
-    with log_file(path).open("r+b") as file:
-        file.truncate(offsets(path, FrameType.COMMIT)[-1] + 5)
-    reboot(path)
+    tear_second_commit(path, open_channel, kept_bytes=5)
     for number in range(1, 200):
         copy = tmp_path / "copy"
         shutil.copytree(path, copy)
@@ -301,20 +294,8 @@ def test_a_stale_file_that_came_back_is_refused(path: Path, open_channel: Open) 
     with open_channel(max_file_size=2000) as channel:
         for i in range(2):
             put(channel, *[b"%d" % i * 100] * 10)
-        stale = log_file(path, 2).read_bytes()
         assert not log_file(path, 3).exists()
-    head = _of_another_boot(bytearray((path / "head").read_bytes()))
-    size = frames(path, 2)[-1].end
-    log_file(path, 2).write_bytes(stale[:size])
-    import struct
-
-    import google_crc32c
-
-    renamed = bytearray(head)  # the head of file 1, published beyond what file 2 says of it
-    for slot in (0, 128):
-        renamed[slot + 24 : slot + 40] = struct.pack("<QQ", 1, 10**6)
-        renamed[slot + 64 : slot + 68] = struct.pack("<I", google_crc32c.value(bytes(renamed[slot : slot + 64])))
-    (path / "head").write_bytes(renamed)
+    age_head(path, published=(1, 10**6))  # beyond what the header of file 2 says of file 1
     with pytest.raises(CorruptionError, match="was committed up to 1000000, but the file after it says"):
         reopened(path)
 
