@@ -40,7 +40,7 @@ class Option:
 
     Args:
         name: its name, in Flume's camelCase.
-        scopes: where it may be given: some of "channel", "creation", "source", "sink".
+        scopes: where it may be given: some of "channel", "creation", "source", "sink", "batch".
         default: the value when it is not given.
         parse: turns a string or value into the option's type, or raises ValueError.
         range: what is allowed, for people.
@@ -178,7 +178,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minPartitions", (SOURCE, BATCH), None, _integer(1, 100_000), "an integer, 1 to 100,000",
            "Into how many tasks, at least, a micro-batch is split. Default: one per core, of 4 to 128 MiB."),
     Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
-           "Whether a stream that reads a missing channel creates it (an event channel)."),
+           "Whether a stream that reads a missing channel creates it: of the schema it is given, or for events."),
     Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
            "How long to wait for the group's former owner to go."),
 )  # fmt: skip

@@ -314,14 +314,19 @@ def as_arrow_schema(schema: Any) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
         if not hasattr(schema, "fieldNames"):
             raise SchemaError(f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}")
-        from pyspark.sql.pandas.types import to_arrow_schema
-
-        try:
-            schema = to_arrow_schema(schema, timezone="UTC")
-        except TypeError:  # before Spark 4.3 the zone was always UTC
-            schema = to_arrow_schema(schema)
+        schema = spark_arrow_schema(schema)
     if len(schema) == 0 or len(set(schema.names)) != len(schema):
         raise SchemaError(f"a schema must have columns with different names, not {schema.names}")
     if ID_COLUMN in schema.names:
         raise SchemaError(f"the column name {ID_COLUMN!r} is taken by the channel itself; rename it")
     return schema
+
+
+def spark_arrow_schema(schema: Any) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.3 the zone was always UTC
+        return to_arrow_schema(schema)

@@ -107,10 +107,9 @@ class Engine:
         self.layout.make_small_directories(self.fs)
         discard_unfinished_file(self.fs, self.wal, self._checkpoints.newest_file_id())
         state, start = self._base(None)
-        holder = [state]
 
         def apply(file_id: int, found: Scanned) -> None:
-            holder[0].apply(file_id, found.offset, found.header, found.payload)
+            state.apply(file_id, found.offset, found.header, found.payload)
 
         found = recover(self.fs, self.wal, start, lambda: state.last_id, apply)
         self.torn_bytes = found.torn_bytes

@@ -120,7 +120,8 @@ def recover(
         CorruptionError: bytes that had been synced are damaged.
         DataLossError: the newest data file is missing.
     """
-    last = wal.layout.log_files(fs)[-1]
+    files = wal.layout.log_files(fs)
+    last = files[-1]
     if start.file_id > last:
         raise CorruptionError(f"{log_name(start.file_id)} is missing, which a checkpoint needs", str(wal.layout.path))
     offset = start.offset
@@ -133,10 +134,10 @@ def recover(
     known = wal.head.read_any_boot()
     if known and known.file_id > last:
         raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
-    if known and known.file_id in wal.layout.log_files(fs)[:-1] and wal.end_of(known.file_id) < known.end:
+    if known and known.file_id in files[:-1] and (trusted := wal.end_of(known.file_id)) < known.end:
         raise CorruptionError(
             f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "
-            f"{wal.end_of(known.file_id)}: that one is stale",
+            f"{trusted}: that one is stale",
             str(wal.layout.log_file(last)),
             0,
         )

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from spillable_stream.channel.channel import spark_arrow_schema as arrow_schema
 from spillable_stream.errors import SchemaError
 
 __all__ = ["arrow_schema", "stored_schema", "struct_type", "wanted_schema"]
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of batches with this schema, bit for bit."""
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # before Spark 4.3 the zone was always UTC
-        return to_arrow_schema(schema)
 
 
 def struct_type(schema: pa.Schema) -> StructType:
