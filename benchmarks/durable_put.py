@@ -68,7 +68,7 @@ def _bytes_of_a_transaction(directory: Path) -> int:
         for _ in range(2):
             with channel.put_transaction() as tx:
                 tx.put_batch(batch)
-            ends.append(channel.engine().position.offset)
+            ends.append(channel.engine().positions.disk.offset)
     return ends[1] - ends[0]
 
 

@@ -64,7 +64,7 @@ def contestants(path: Path) -> dict[str, Callable[[Path], float]]:
             started = time.perf_counter()
             channel = ss.Channel(path, create=False)
             took = time.perf_counter() - started
-            assert channel.stats().stored == TRANSACTIONS * EVENTS
+            assert channel.stats().channel_size == TRANSACTIONS * EVENTS
             channel.close(checkpoint=False)
             return TRANSACTIONS * EVENTS / took
 

@@ -25,6 +25,11 @@
     ├── OptionError                       an unknown option, or a value out of range
     └── CheckpointMismatchError           a Spark checkpoint of another channel
 
+    UserWarning
+    ├── TornTailWarning                   bytes that no commit counted were cut at open
+    ├── MemoryTierWarning                 there is no memory tier though one was asked for
+    └── MemoryLossWarning                 a memory tier is gone, and events with it
+
 Every message says what happened, to what, and what to do.
 """
 
@@ -44,6 +49,8 @@ __all__ = [
     "GroupOwnedError",
     "LockTimeoutError",
     "LockUnsupportedError",
+    "MemoryLossWarning",
+    "MemoryTierWarning",
     "NotAChannelError",
     "OptionError",
     "SchemaError",
@@ -164,3 +171,26 @@ class CheckpointMismatchError(SpillableError):
 
 class TornTailWarning(UserWarning):
     """Bytes after the last whole transaction were cut at open; none was acknowledged."""
+
+
+class MemoryTierWarning(UserWarning):
+    """A memory tier was asked for, but there is no memory for it: events go to disk."""
+
+
+class MemoryLossWarning(UserWarning):
+    """The memory tier is gone, with its host or its directory, and with it events that were not taken.
+
+    Attributes:
+        lost: the IDs of the events, as ranges of first and last.
+        doubtful: IDs that may have been in use in the last moments before the host stopped; nobody can tell.
+    """
+
+    def __init__(
+        self, message: str, lost: tuple[tuple[int, int], ...] = (), doubtful: tuple[tuple[int, int], ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.lost = lost
+        self.doubtful = doubtful
+
+    def __reduce__(self) -> tuple[type[MemoryLossWarning], tuple[object, ...]]:
+        return type(self), (self.args[0], self.lost, self.doubtful)

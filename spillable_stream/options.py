@@ -132,6 +132,7 @@ def _starting(value: Any) -> str:
 
 
 _EVENTS = "an integer of at least 1"
+_EVENTS_OR_NONE = "an integer of at least 0"
 _BOOLEAN = "true or false"
 _SECONDS = "a number of seconds, 0 or more"
 _DIRECTORY = "a directory"
@@ -139,10 +140,24 @@ _DIRECTORY = "a directory"
 OPTIONS: tuple[Option, ...] = (
     Option("transactionCapacity", (CHANNEL,), 10_000, _integer(1), _EVENTS,
            "The most events of one put or take transaction. A Spark micro-batch is bounded by Spark instead."),
-    Option("overflowCapacity", (CHANNEL,), 100_000_000, _integer(1), _EVENTS,
-           "The most events that the disk tier holds."),
+    Option("memoryCapacity", (CHANNEL,), 0, _integer(0), _EVENTS_OR_NONE,
+           "The most events that the memory tier holds; 0 for a channel that is on disk only."),
+    Option("byteCapacity", (CHANNEL,), None, _integer(1 << 20), "a number of bytes, 2^20 or more",
+           "The most memory that the memory tier takes. Default: a part of what is free, at most 1 GiB."),
+    Option("byteCapacityBufferPercentage", (CHANNEL,), 20, _integer(0, 99), "a percentage, 0 to 99",
+           "What part of `byteCapacity` is kept for all but the events' own bytes."),
+    Option("avgEventSize", (CHANNEL,), 500, _integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
+           "A guess, from which the size of the memory tier's files is chosen; the limits count real bytes."),
+    Option("memoryDir", (CHANNEL,), None, _text, _DIRECTORY,
+           "Where the memory tier goes, when it is made. Default: `/dev/shm`."),
+    Option("overflowCapacity", (CHANNEL,), 100_000_000, _integer(0), _EVENTS_OR_NONE,
+           "The most events that the disk tier holds; 0 for a channel that is in memory only."),
     Option("overflowTimeout", (CHANNEL,), 3.0, _seconds, _SECONDS,
-           "How long `take()` waits for an event."),
+           "How long a put waits for room in memory before it goes to disk, and `take()` for an event."),
+    Option("overflowDeactivationThreshold", (CHANNEL,), 5, _integer(0, 100), "a percentage, 0 to 100",
+           "Once puts go to disk without waiting: how much memory a take must find free to end that."),
+    Option("flushOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,
+           "Whether the last handle's clean close moves to disk what is in memory."),
     Option("keepAlive", (CHANNEL, SINK), 3.0, _seconds, _SECONDS,
            "How long a commit waits for room in a full channel.", {SINK: 300.0}),
     Option("minimumRequiredSpace", (CHANNEL,), 524_288_000, _integer(0), "a number of bytes, 0 or more",
@@ -171,6 +186,8 @@ OPTIONS: tuple[Option, ...] = (
            "The named consumer whose position the read moves."),
     Option("startingOffsets", (SOURCE,), "earliest", _starting, "earliest, latest or a write-order ID",
            "Where a new group starts; a group that exists goes on at its position."),
+    Option("failOnDataLoss", (SOURCE, BATCH), True, _boolean, _BOOLEAN,
+           "Whether a read fails that finds events lost with the memory tier; else it warns and goes on."),
     Option("maxEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
            "The most events of one micro-batch."),
     Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",

@@ -74,7 +74,8 @@ def test_values_are_parsed(name: str, value: Any, expected: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("overflowCapacity", 0),
+        ("transactionCapacity", 0),
+        ("overflowCapacity", -1),
         ("overflowCapacity", 2**63),
         ("overflowCapacity", 1.5),
         ("overflowCapacity", True),

@@ -10,12 +10,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass
+from heapq import merge
 
+from spillable_stream.channel.ranges import Range
+from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent
 
-__all__ = ["Block", "BlockIndex"]
+__all__ = ["Block", "BlockIndex", "Blocks"]
 
 _BLOCK_BYTES = 256 << 10
+_NO_END = 1 << 63
 
 
 @dataclass(slots=True)
@@ -25,7 +29,7 @@ class Block:
     Args:
         first_id: its first event.
         count: how many events it holds.
-        file: a data file's number, or a segment's name.
+        file: a log file's number, or a segment's name.
         offset: where its first PUT frame starts.
         payload_bytes: the size of the events' payloads.
         time_us: when its first event was committed.
@@ -49,16 +53,28 @@ class Block:
         """Its last event."""
         return self.first_id + self.count - 1
 
+    def extent(self, first_id: int = 0, last_id: int = _NO_END) -> Extent:
+        """Return where its events from ``first_id`` to ``last_id`` are, all of them by default."""
+        first, last = max(first_id, self.first_id), min(last_id, self.last_id)
+        time_us = self.time_us if self.transaction_id else 0
+        return Extent(self.file, self.offset, first, last, self.base_id, self.transaction_id, time_us)
+
 
 class BlockIndex:
-    """The blocks of all events that are in the channel, in order.
+    """The blocks of one tier, in order.
 
     Args:
         blocks: what a checkpoint's image held.
+
+    Attributes:
+        events: how many events they hold.
+        payload_bytes: the size of the events' payloads.
     """
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = list(blocks)
+        self.events = sum(b.count for b in self._blocks)
+        self.payload_bytes = sum(b.payload_bytes for b in self._blocks)
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -66,62 +82,117 @@ class BlockIndex:
     def __iter__(self) -> Iterator[Block]:
         return iter(self._blocks)
 
-    def image(self) -> list[tuple[object, ...]]:
-        """Return the blocks as plain values."""
-        return [astuple(b) for b in self._blocks]
-
     def add(self, block: Block) -> None:
-        """Append the next events; a block that goes on where the last one ends extends it."""
-        last = self._blocks[-1] if self._blocks else None
+        """Add events; a block that goes on where the one before it ends extends that one."""
+        at = len(self._blocks)
+        if at and self._blocks[-1].first_id > block.first_id:  # moved here from the memory tier
+            at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
+        before = self._blocks[at - 1] if at else None
+        self.events += block.count
+        self.payload_bytes += block.payload_bytes
         if (
-            last is not None
-            and last.file == block.file
+            before is not None
+            and before.file == block.file
             and isinstance(block.file, int)
-            and last.last_id + 1 == block.first_id
-            and block.offset - last.offset < _BLOCK_BYTES
+            and before.last_id + 1 == block.first_id
+            and 0 < block.offset - before.offset < _BLOCK_BYTES
         ):
-            last.count += block.count
-            last.payload_bytes += block.payload_bytes
+            before.count += block.count
+            before.payload_bytes += block.payload_bytes
         else:
-            self._blocks.append(block)
+            self._blocks.insert(at, block)
 
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""
         dropped = 0
         while dropped < len(self._blocks) and self._blocks[dropped].last_id <= last_id:
+            self.events -= self._blocks[dropped].count
+            self.payload_bytes -= self._blocks[dropped].payload_bytes
             dropped += 1
         del self._blocks[:dropped]
 
-    def first_id(self) -> int | None:
-        """Return the ID of the first event that has a place, or None."""
-        return self._blocks[0].first_id if self._blocks else None
+    def remove(self, first_id: int) -> None:
+        """Forget the block that begins with an event, if there is one."""
+        at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
+        if at >= 0 and self._blocks[at].first_id == first_id:
+            gone = self._blocks.pop(at)
+            self.events -= gone.count
+            self.payload_bytes -= gone.payload_bytes
 
-    def _index_of(self, event_id: int) -> int:
-        return max(0, bisect_right(self._blocks, event_id, key=lambda b: b.first_id) - 1)
+    def clear(self) -> None:
+        """Forget every block."""
+        self._blocks, self.events, self.payload_bytes = [], 0, 0
+
+    def first(self) -> Block | None:
+        """Return the first block, or None."""
+        return self._blocks[0] if self._blocks else None
+
+    def between(self, first_id: int, last_id: int) -> Iterator[Block]:
+        """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
+        at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
+        if at < 0 or self._blocks[at].last_id < first_id:
+            at += 1
+        for i in range(at, len(self._blocks)):
+            if self._blocks[i].first_id > last_id:
+                return
+            yield self._blocks[i]
+
+
+class Blocks:
+    """Where the events of a channel are, in both tiers.
+
+    Args:
+        blocks: what a checkpoint's image held.
+
+    Attributes:
+        disk: the blocks on disk.
+        memory: the blocks in memory.
+    """
+
+    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+        kept = list(blocks)
+        self.disk = BlockIndex(b for b in kept if not in_memory(b.file))
+        self.memory = BlockIndex(b for b in kept if in_memory(b.file))
+
+    def __len__(self) -> int:
+        return len(self.disk) + len(self.memory)
+
+    def __iter__(self) -> Iterator[Block]:
+        """Yield every block of both tiers, in order."""
+        if not len(self.memory):
+            return iter(self.disk)
+        return merge(self.disk, self.memory, key=lambda b: b.first_id)
+
+    def image(self) -> list[tuple[object, ...]]:
+        """Return the blocks as plain values."""
+        return [astuple(b) for b in self]
+
+    def add(self, block: Block) -> None:
+        """Add events to the tier that their file belongs to."""
+        (self.memory if in_memory(block.file) else self.disk).add(block)
+
+    def drop_through(self, last_id: int) -> None:
+        """Forget the blocks whose events all have IDs up to ``last_id``."""
+        self.disk.drop_through(last_id)
+        self.memory.drop_through(last_id)
+
+    def between(self, first_id: int, last_id: int) -> Iterator[Block]:
+        """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
+        if not len(self.memory):
+            return self.disk.between(first_id, last_id)
+        tiers = self.disk.between(first_id, last_id), self.memory.between(first_id, last_id)
+        return merge(*tiers, key=lambda b: b.first_id)
 
     def extents(self, first_id: int, last_id: int) -> list[Extent]:
         """Return where the events from ``first_id`` to ``last_id`` are, in order."""
-        found = []
-        for i in range(self._index_of(first_id), len(self._blocks)):
-            b = self._blocks[i]
-            if b.first_id > last_id:
-                break
-            first, last = max(first_id, b.first_id), min(last_id, b.last_id)
-            if first <= last:
-                adopted = b.transaction_id != 0
-                time_us = b.time_us if adopted else 0
-                found.append(Extent(b.file, b.offset, first, last, b.base_id, b.transaction_id, time_us))
-        return found
+        return [b.extent(first_id, last_id) for b in self.between(first_id, last_id)]
 
     def payload_bytes(self, first_id: int, last_id: int) -> int:
         """Return about how many bytes the events of a range have: exact for whole blocks."""
         total = 0
-        for i in range(self._index_of(first_id), len(self._blocks)):
-            b = self._blocks[i]
-            if b.first_id > last_id:
-                break
+        for b in self.between(first_id, last_id):
             inside = min(last_id, b.last_id) - max(first_id, b.first_id) + 1
-            total += b.payload_bytes * max(inside, 0) // b.count
+            total += b.payload_bytes * inside // b.count
         return total
 
     def last_id_within(self, first_id: int, last_id: int, size_bytes: int) -> int:
@@ -130,11 +201,8 @@ class BlockIndex:
         At least one event, and never past ``last_id``.
         """
         left = size_bytes
-        for i in range(self._index_of(first_id), len(self._blocks)):
-            b = self._blocks[i]
+        for b in self.between(first_id, last_id):
             first, last = max(first_id, b.first_id), min(last_id, b.last_id)
-            if first > last:
-                continue
             each = max(1, b.payload_bytes // b.count)
             if (last - first + 1) * each > left:
                 return max(first_id, min(last, first + left // each - 1))
@@ -142,13 +210,24 @@ class BlockIndex:
         return last_id
 
     def time_of(self, event_id: int) -> int | None:
-        """Return about when an event was committed, in microseconds since 1970, or None."""
-        return self._blocks[self._index_of(event_id)].time_us if self._blocks else None
+        """Return about when the first event from an ID on was committed, in microseconds since 1970, or None."""
+        for b in self.between(event_id, _NO_END):
+            return b.time_us
+        return None
+
+    def gaps(self, first_id: int, last_id: int) -> Iterator[Range]:
+        """Yield the ranges from ``first_id`` to ``last_id`` of which no block holds an event."""
+        for b in self.between(first_id, last_id):
+            if b.first_id > first_id:
+                yield first_id, b.first_id - 1
+            first_id = b.last_id + 1
+        if first_id <= last_id:
+            yield first_id, last_id
 
     def segments(self) -> set[str]:
         """Return the names of the segments that still hold events."""
-        return {b.file for b in self._blocks if isinstance(b.file, str)}
+        return {b.file for b in self if isinstance(b.file, str)}
 
     def oldest_data_file(self) -> int | None:
         """Return the number of the oldest data file that still holds events, or the COMMIT of a segment; or None."""
-        return min((b.file if isinstance(b.file, int) else b.commit_file for b in self._blocks), default=None)
+        return min((b.file if isinstance(b.file, int) else b.commit_file for b in self.disk), default=None)

@@ -16,6 +16,7 @@ from spillable_stream.channel.consumer import Consumer, drop_group
 from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.flush import flush_memory
 from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
@@ -29,6 +30,7 @@ from spillable_stream.storage.filesystem import FileSystem
 __all__ = ["Channel"]
 
 _SECTION = "channel"
+_FLUMES_MEMORY_CAPACITY = 10_000
 
 
 class Channel:
@@ -76,6 +78,7 @@ class Channel:
                 Layout.read(self._fs, self.path)
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
+            _check_capacities(merged)
             first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
         self._closed = False
@@ -94,7 +97,9 @@ class Channel:
         """Open the channel that a configuration file describes (``conf/channel.ini`` is an example).
 
         Args:
-            path: an INI file with a section ``[channel]``: ``path`` and any channel options.
+            path: an INI file with a section ``[channel]``: ``path``, any channel options, and, as in Flume's
+                configurations, a ``type``: FILE, or SPILLABLEMEMORY, with which ``memoryCapacity`` is 10,000
+                unless it is given.
 
         Raises:
             OptionError: the file has no such section or no path, and what the constructor raises.
@@ -104,6 +109,11 @@ class Channel:
         if not parser.read(path) or _SECTION not in parser or "path" not in parser[_SECTION]:
             raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
         values: dict[str, Any] = dict(parser[_SECTION])
+        kind = values.pop("type", "file").lower()
+        if kind not in ("file", "spillablememory"):
+            raise OptionError(f"the type of a channel must be FILE or SPILLABLEMEMORY, not {kind.upper()}")
+        if kind == "spillablememory":
+            values = {"memoryCapacity": _FLUMES_MEMORY_CAPACITY, **values}
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
@@ -130,6 +140,7 @@ class Channel:
         stored = self._engine.state.options
         changed = {k: v for k, v in given.items() if stored.get(k) != v}
         if changed:
+            _check_capacities({**stored, **changed})
             self._engine.commit(Control(FrameType.OPTIONS, changed))
         if schema is not None:
             self.evolve(schema)
@@ -246,13 +257,28 @@ class Channel:
         Raises:
             StorageError: it could not be written; the channel goes on without it.
         """
-        self.engine().checkpoint()
+        self.engine().checkpointing.make()
 
-    def close(self, *, checkpoint: bool | None = None) -> None:
+    def flush(self) -> int:
+        """Move what is in memory to disk, in order, and return how many events that were.
+
+        Raises:
+            StorageError: the disk refused; what was not moved is still in memory.
+        """
+        return flush_memory(self.engine())
+
+    def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle; its groups are free, open takes are back in the queue.
+
+        The last handle to be closed, among all processes, moves what is in memory to disk and
+        removes the memory tier.
 
         Args:
             checkpoint: whether to make a checkpoint; ``checkpointOnClose`` decides by default.
+            flush: whether to do that if this is the last handle; ``flushOnClose`` decides by default.
+
+        Raises:
+            StorageError: the disk refused; the handle is closed, and what was in memory still is.
         """
         with self._mutex:
             if self._closed:
@@ -264,12 +290,22 @@ class Channel:
             for consumer in self._consumers.values():
                 consumer.close()
             try:
-                if (self._engine.state.options["checkpoint_on_close"] if checkpoint is None else checkpoint) and (
-                    not self._engine.wal.failed
-                ):
-                    self._engine.checkpoint()
+                self._leave(checkpoint, flush)
             finally:
                 self._engine.close()
+
+    def _leave(self, checkpoint: bool | None, flush: bool | None) -> None:
+        """Do what a clean close does while the files are still open."""
+        engine, options = self._engine, self._engine.state.options
+        if engine.closed or engine.lock.failed:
+            return
+        if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
+            engine.checkpointing.make()
+        if not (options["flush_on_close"] if flush is None else flush) or not engine.lock.published().memory.file_id:
+            return
+        if engine.become_last():
+            flush_memory(engine)
+            engine.close_memory()
 
     def __enter__(self) -> Self:
         return self
@@ -289,6 +325,11 @@ class Channel:
             consumer.close()
         self._consumers = {}
         self._engine.close(forked=True)
+
+
+def _check_capacities(options: dict[str, Any]) -> None:
+    if not options["memory_capacity"] and not options["overflow_capacity"]:
+        raise OptionError("memoryCapacity and overflowCapacity are both 0: the channel could hold nothing; raise one")
 
 
 _handles: weakref.WeakSet[Channel] = weakref.WeakSet()

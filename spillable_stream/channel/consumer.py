@@ -6,12 +6,14 @@ import threading
 from collections.abc import Iterable, Iterator
 
 from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
 from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.log.reader import ReadBatch
+from spillable_stream.log.layout import in_memory
+from spillable_stream.log.reader import Extent, ReadBatch
 from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["Consumer", "drop_group"]
@@ -46,6 +48,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._reader = engine.reader()
+        self._kept_position = GroupPosition(engine.fs, engine.layout, group)
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire(owner_timeout_seconds):
             owner = self._lock.read_holder()
@@ -67,6 +70,7 @@ class Consumer:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
             position = _starting_position(starting, state)
         if not known:
+            self._kept_position.forget()  # of a group of that name that was dropped
             self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
         elif orphans and not resume:
             self._engine.commit(Abandon(orphans))
@@ -131,20 +135,39 @@ class Consumer:
             CorruptionError: an event can't be read.
         """
         for first, last in ranges:
-            with self._mutex:
-                with self._engine.looking() as state:
-                    extents = state.blocks.extents(first, last)
-                expected = first
-                for extent in extents:
-                    if extent.first_id != expected:
-                        break
-                    yield from self._reader.read(extent)
-                    expected = extent.last_id + 1
-                if expected <= last:
-                    raise DataLossError(
-                        f"the events {expected} to {last} have left the channel",
-                        str(self._engine.layout.path),
-                    )
+            while first <= last:
+                with self._mutex:
+                    for read in self._read(first, last):
+                        yield read
+                        first = read.last_id + 1
+
+    def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
+        """Yield events from ``first`` on, at least one; fewer than all where a flush moves them meanwhile."""
+        began = first
+        with self._engine.looking() as state:
+            extents = state.blocks.extents(first, last)
+        for extent in extents:
+            if extent.first_id != first:
+                break
+            try:
+                for read in self._reader.read(extent):
+                    yield read
+                    first = read.last_id + 1
+            except DataLossError:
+                if not in_memory(extent.file) or (first == began and not self._has_moved(extent)):
+                    raise
+                return
+        if first <= last:
+            raise DataLossError(
+                f"the events {first} to {last} have left the channel",
+                str(self._engine.layout.path),
+            )
+
+    def _has_moved(self, extent: Extent) -> bool:
+        """Tell whether events are elsewhere by now: a flush moves them from memory to disk."""
+        with self._engine.looking() as state:
+            now = state.blocks.extents(extent.first_id, extent.first_id)
+        return bool(now) and now[0].file != extent.file
 
     def prepare(self, ranges: list[Range]) -> int:
         """Write that the ranges are being taken and return the transaction's ID."""
@@ -162,6 +185,9 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
+            with self._engine.looking() as state:
+                if state.memory.open and self.group in state.groups:
+                    self._kept_position.write(state.groups[self.group].position)
         return done.transaction_id
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
@@ -181,6 +207,7 @@ class Consumer:
         """Give the group up; what was claimed is back in the queue."""
         self._closed = True
         self._reader.close()
+        self._kept_position.close()
         self._lock.close()
 
 

@@ -8,14 +8,16 @@ from typing import Any
 
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, NotAChannelError
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.options import CREATION, defaults
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["create_channel"]
 
-_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint"}
+_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory"}
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
@@ -64,11 +66,13 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
         if layout.data_dirs != (layout.path / "data",):
             raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
         fs.remove(layout.log_file(file_id))
-    wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
+    lock = CommitLock(fs, layout)
+    wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
-        stored = {k: v for k, v in options.items() if not k.endswith(("_dir", "_dirs"))}
+        stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
         wal.create_first_file(ChannelState(stored, schemas).small)
-        wal.head.write_host()
+        lock.head.write_host()
     finally:
         wal.close()
+        lock.close()
     layout.write(fs)

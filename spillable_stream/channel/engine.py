@@ -1,4 +1,4 @@
-"""One process's view of a channel: open, follow, commit, checkpoint."""
+"""One process's view of a channel: open, follow, commit."""
 
 from __future__ import annotations
 
@@ -6,35 +6,37 @@ import contextlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from spillable_stream.channel.checkpointing import Checkpointing
+from spillable_stream.channel.counters import Counters
 from spillable_stream.channel.group_commit import GroupCommit, Ticket
-from spillable_stream.channel.requests import Committed, Plan, Put, Request
+from spillable_stream.channel.memory_tier import MemoryDirectory, file_size_bytes
+from spillable_stream.channel.opening import Opening
+from spillable_stream.channel.requests import Committed, Control, MemoryFullError, Plan, Put, Request
+from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ChannelFullError,
-    CorruptionError,
     DataLossError,
     DiskSpaceError,
-    LockTimeoutError,
     SpillableError,
     StorageError,
 )
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
-from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.layout import Layout, Tier, memory_file_id
 from spillable_stream.log.reader import EventReader
-from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
-from spillable_stream.log.scan import Scanned
-from spillable_stream.log.segment import remove_abandoned_segments
-from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.wal import Entry, Position
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -43,8 +45,9 @@ __all__ = ["Engine"]
 _log = logging.getLogger(__name__)
 
 _SPACE_CHECK_SECONDS = 1.0
+_MEMORY_RETRY_SECONDS = 60.0
 _FULL_POLL_SECONDS = 0.01
-_OPEN_ATTEMPTS = 5
+_RESERVED_IDS = 1 << 20  # one sync for so many events that stay in memory
 
 
 class Engine:
@@ -53,6 +56,7 @@ class Engine:
     Args:
         fs: the file system.
         layout: the channel's files.
+        lock_timeout_seconds: how long to wait for other processes.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
@@ -60,146 +64,86 @@ class Engine:
         self.layout = layout
         self.lock_timeout_seconds = lock_timeout_seconds
         self.torn_bytes = 0
+        self.counters = Counters()
+        self.samples = Samples()
         self._closed = False
         self._half_applied = False
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._commit_group)
-        self._checkpoints = Checkpoints(fs, layout)
-        self._checkpointing = threading.Lock()
-        self._checkpoint_failed = float("-inf")
-        self._checkpoint_lock = FileLock.open(fs, layout.checkpoint_lock)
-        self._space_checked = float("-inf")
+        self._space_checked = self._memory_refused = float("-inf")
         self._schemas: list[pa.Schema] = []
+        self._first_in_memory: int | str = 0
+        self._memory_segments: set[str] = set()
         self._open_lock = FileLock.open(fs, layout.open_lock)
-        self.wal = WriteAheadLog(fs, layout, max_file_size_bytes=1 << 62)
+        self.lock = CommitLock(fs, layout)
+        self.tiers = Tiers(self.lock)
+        self.memory_directory = MemoryDirectory(fs, layout)
+        checkpoints = Checkpoints(fs, layout)
+        self._opening = Opening(self.lock, self.tiers, checkpoints, self.memory_directory)
+        self.checkpointing = Checkpointing(self, checkpoints)
         try:
             self._enter()
-            self.state, self.position = self._load()
+            self.state, self.positions = self._opening.load()
         except BaseException:
             self.close()
             raise
-        self.wal.max_file_size_bytes = self.state.options["max_file_size"]
-        self._opened_at, self._opened_id = time.monotonic(), self.state.next_id
-
-    # ── opening ─────────────────────────────────────────────────────────────────────────────────
+        self._obey_options()
+        self.samples.note(self.state)
 
     def _enter(self) -> None:
-        """Share the open lock with this host's other handles; rebuild the head if it is of no use."""
+        """Share the open lock with this host's other handles; recover what is of no use as it is."""
         deadline = time.monotonic() + self.lock_timeout_seconds
         while True:
-            if self._open_lock.try_acquire(shared=True) and self.wal.head.read() is not None:
+            if self._open_lock.try_acquire(shared=True) and self._opening.is_current():
                 return
             self._open_lock.release()
             if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
-                if self.wal.head.read() is None:
-                    with self.wal.locked(self.lock_timeout_seconds):
-                        self._recover()
+                if not self._opening.is_current():
+                    with self.lock.locked(self.lock_timeout_seconds):
+                        self.torn_bytes = self._opening.recover()
                 self._open_lock.release()
             elif time.monotonic() > deadline:
                 raise ChannelBusyError(
-                    f"{self.layout.path} is open on the host {self.wal.head.host() or '?'}; "
+                    f"{self.layout.path} is open on the host {self.lock.head.host() or '?'}; "
                     "one host at a time can have it open, and one process recovers it"
                 )
             else:
                 time.sleep(0.01)
 
-    def _recover(self) -> None:
-        self.layout.make_small_directories(self.fs)
-        discard_unfinished_file(self.fs, self.wal, self._checkpoints.newest_file_id())
-        state, start = self._base(None)
-
-        def apply(file_id: int, found: Scanned) -> None:
-            state.apply(file_id, found.offset, found.header, found.payload)
-
-        found = recover(self.fs, self.wal, start, lambda: state.last_id, apply)
-        self.torn_bytes = found.torn_bytes
-        _log.info("recovered %s: the log ends at %s, event %d", self.layout.path, found.end, state.last_id)
-
-    def _base(self, end: Position | None) -> tuple[ChannelState, Position]:
-        """Return the state to replay from: the newest good checkpoint's, else the oldest file's.
-
-        Args:
-            end: what was published; None while nothing is, after a reboot.
-        """
-        for position, image in self._checkpoints.load():
-            if end is not None and position > end:
-                continue  # made by another process since
-            if position.file_id not in self.layout.log_files(self.fs):
-                raise DataLossError(
-                    f"{log_name(position.file_id)} is missing: a checkpoint was made of it", str(self.layout.path)
-                )
-            return ChannelState.from_image(image), position
-        file_id, header = oldest_file(self.fs, self.wal)
-        return ChannelState.from_image(header.state), Position(file_id, 0)
-
-    def _load(self) -> tuple[ChannelState, Position]:
-        """Return the state at the published end.
-
-        Raises:
-            CorruptionError: the log is damaged.
-            DataLossError: events are missing.
-        """
-        for attempt in range(_OPEN_ATTEMPTS):
-            head = self.wal.published()
-            end = Position(head.file_id, head.end)
-            try:
-                state, start = self._base(end)
-                for file_id, found in self.wal.records(start, end):
-                    state.apply(file_id, found.offset, found.header, found.payload)
-                self._check_complete(state)
-            except (FileNotFoundError, DataLossError, CorruptionError):
-                # Another process may have made a checkpoint and deleted files meanwhile.
-                if attempt == _OPEN_ATTEMPTS - 1 or (attempt and self.wal.published() == head):
-                    raise
-                continue
-            return state, end
-        raise ChannelBusyError(f"{self.layout.path} changes faster than it can be read; try again")
-
-    def _check_complete(self, state: ChannelState) -> None:
-        """Prove that every event that is still needed has a file."""
-        if (lost := state.missing()) is not None:
-            raise DataLossError(
-                f"the events {lost[0]} to {lost[1]} are missing: data files were removed",
-                str(self.layout.path),
-            )
-        present = set(self.layout.log_files(self.fs)) | set(self.layout.segments(self.fs))
-        for block in state.blocks:
-            if block.file not in present:
-                raise DataLossError(
-                    f"the events {block.first_id} to {block.last_id} are missing: the file {block.file} was removed",
-                    str(self.layout.path),
-                )
+    def _obey_options(self) -> None:
+        options = self.state.options
+        self.tiers.disk.max_file_size_bytes = options["max_file_size"]
+        byte_capacity = self.state.memory_byte_capacity()
+        self.tiers.memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 
     def follow(self) -> ChannelState:
         """Apply what other processes and threads committed, and return the state."""
         self.require_open()
-        head = self.wal.published()
-        if Position(head.file_id, head.end) != self.position or self._half_applied:
-            self._catch_up(self.wal.published)
+        if Positions.of(self.lock.published()) != self.positions or self._half_applied:
+            self._catch_up(self.lock.published)
         return self.state
 
     def _catch_up(self, published: Callable[[], Published]) -> None:
-        """Apply everything up to the published end."""
+        """Apply everything up to the published ends."""
         with self._mutex:
-            head = published()
-            end = Position(head.file_id, head.end)
-            if end == self.position and not self._half_applied:
+            end = Positions.of(published())
+            if end == self.positions and not self._half_applied:
                 return
-            if end > self.position and not self._half_applied:
+            if not self._half_applied:
                 with contextlib.suppress(FileNotFoundError, DataLossError):  # so far behind that files are gone
                     self._apply_until(end)
             if self._half_applied:
-                self.state, self.position = self._load()
+                self.state, self.positions = self._opening.load()
                 self._half_applied = False
-            self.wal.max_file_size_bytes = self.state.options["max_file_size"]
+            self._obey_options()
 
-    def _apply_until(self, end: Position) -> None:
+    def _apply_until(self, end: Positions) -> None:
         with self._applying():
-            for file_id, found in self.wal.records(self.position, end):
+            for file_id, found in self.tiers.records(self.positions, end):
                 self.state.apply(file_id, found.offset, found.header, found.payload)
-            self.position = end
+            self.positions = end
 
     @contextlib.contextmanager
     def looking(self) -> Iterator[ChannelState]:
@@ -221,7 +165,7 @@ class Engine:
     # ── committing ──────────────────────────────────────────────────────────────────────────
 
     def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
-        """Commit a request durably and return what it got.
+        """Commit a request, in the tier that it belongs to, and return what it got.
 
         Args:
             request: what to do.
@@ -232,32 +176,39 @@ class Engine:
             DiskSpaceError: ``minimumRequiredSpace`` is reached.
             StorageError: the disk refused; nothing was committed.
         """
-        deadline = time.monotonic() + keep_alive_seconds
+        began = time.monotonic()
         while True:
-            if isinstance(request, Put):
-                self._check_space()
             self.require_open()
-            seen = self.wal.published()
+            seen = self.lock.published()
             try:
                 return self._group_commit.submit(request)
+            except MemoryFullError:
+                assert isinstance(request, Put)
+                deadline = began + self.state.options["overflow_timeout"]
+                request.may_spill = time.monotonic() >= deadline
             except ChannelFullError as e:
-                fits = request.count() <= self.state.options["overflow_capacity"] if isinstance(request, Put) else False
+                deadline = began + keep_alive_seconds
+                fits = isinstance(request, Put) and request.fits_empty(self.state)
                 if not fits or time.monotonic() >= deadline:
-                    raise self._full(e, keep_alive_seconds, fits) from None
-            while time.monotonic() < deadline and self.wal.published() == seen:
+                    raise self._full(e, time.monotonic() - began, fits) from None
+            while time.monotonic() < deadline and self.lock.published() == seen:
                 time.sleep(_FULL_POLL_SECONDS)
 
     def _full(self, error: ChannelFullError, waited_seconds: float, fits: bool) -> ChannelFullError:
-        elapsed = max(time.monotonic() - self._opened_at, 1e-3)
-        with self._mutex:
-            rate = (self.state.next_id - self._opened_id) / elapsed
-            put_at = self.state.blocks.time_of(self.state.floor)
-            groups = ", ".join(f"{n} at {g.position}" for n, g in self.state.groups.items()) or "none"
+        with self.looking() as state:
+            rates = self.samples.rates(state)
+            put_at = state.blocks.time_of(state.floor)
+            memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
+            lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
+            capacity = state.options["overflow_capacity"]
+        option = "overflowCapacity" if capacity else "memoryCapacity or byteCapacity"
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
-        todo = "take events, or raise overflowCapacity" if fits else "raise overflowCapacity, or put fewer at once"
         return ChannelFullError(
-            f"{self.layout.path}: {error}. Waited {waited_seconds:g} s; {rate:,.0f} events/s were put since this "
-            f"handle was opened, the oldest event's age is {age}, groups: {groups}. To go on, {todo}"
+            f"{self.layout.path}: {error}. Memory holds {memory.events:,} of {limits.events:,} events and "
+            f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes, disk {disk.events:,} of overflowCapacity "
+            f"{capacity:,} events. Waited {waited_seconds:.2f} s; in the last minute {rates.put:,.0f} events/s were "
+            f"put and {rates.taken:,.0f} taken; the oldest event's age is {age}; {lags}. To go on, "
+            + (f"take events, or raise {option}" if fits else f"raise {option}, or put fewer at once")
         )
 
     def _check_space(self) -> None:
@@ -275,43 +226,110 @@ class Engine:
         self._space_checked = now
 
     def _commit_group(self, group: list[Ticket]) -> None:
-        with self.wal.locked(self.lock_timeout_seconds):
-            self._append(group)
+        with self.committing():
+            waiting = deque(group)
+            while waiting:
+                self._append_run(waiting)
 
-    def _append(self, group: list[Ticket]) -> None:
-        self.require_open()
-        self._catch_up(self.wal.current)
-        self.wal.heal(self.state.small)
-        self._catch_up(self.wal.current)
-        start = self.wal.reserve(sum(t.request.size_bytes() for t in group), self.state.small)
-        self._catch_up(self.wal.current)
-        plan = Plan(self.state, start.offset, max(time.time_ns() // 1000, self.state.time_us))
-        planned = []
-        for ticket in group:
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Hold the channel's lock, with the logs healed and the state up to date."""
+        with self.lock.locked(self.lock_timeout_seconds):
+            self.require_open()
+            self._catch_up(self.lock.current)
+            self.tiers.disk.heal(self.state.small)
+            if self.lock.current().memory.file_id:
+                self.tiers.memory.heal(self._memory_image)
+            self._catch_up(self.lock.current)
+            yield
+
+    def _append_run(self, waiting: deque[Ticket]) -> None:
+        """Append the requests at the head of a group that go to the same tier, as far as there is room for them."""
+        try:
+            tier = self._tier_of_next(waiting)
+        except SpillableError as e:
+            waiting.popleft().fail(e)
+            return
+        log = self.tiers.of(tier)
+        start = log.reserve(sum(t.request.size_bytes() for t in waiting), self._snapshot(tier))
+        self._catch_up(self.lock.current)
+        plan = Plan(self.state, tier, self._memory_is_ready(), start.offset)
+        planned: list[Ticket] = []
+        while waiting:
+            ticket = waiting[0]
             try:
-                if isinstance(ticket.request, Put):
-                    self._check_staged(ticket.request.segments)
+                if ticket.request.tier(plan) is not tier:
+                    break
+                self._check(ticket.request, tier)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
             except SpillableError as e:
                 ticket.fail(e)
-        if plan.entries:
-            end = self.wal.append(start, plan.entries, plan.next_id - 1, self.state.small)
-            self._apply_own(start, end, plan.entries)
+            waiting.popleft()
+        try:
+            self._append(plan, start)
+        except StorageError as e:
+            if tier is Tier.DISK:
+                raise
+            self._refuse_memory(e)
+            waiting.extendleft(reversed(planned))
+            return
+        self.counters.group_commits += 1
+        self.counters.grouped_commits += len(planned)
         for ticket in planned:
             ticket.done = True
 
-    def _check_staged(self, segments: list[SegmentRef]) -> None:
-        """Refuse to adopt a segment that is not there: every event that is acknowledged can be read."""
-        for segment in segments:
+    def _tier_of_next(self, waiting: deque[Ticket]) -> Tier:
+        """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
+        puts = [t.request for t in waiting if isinstance(t.request, Put)]
+        if puts and self._memory_is_wanted() and not self._memory_is_ready():
+            self._open_memory()
+        tier = waiting[0].request.tier(Plan(self.state, Tier.DISK, self._memory_is_ready()))
+        if tier is Tier.MEMORY:
+            last_id = self.state.last_id + sum(put.use().events for put in puts)
+            if last_id > self.state.memory.reserved_id:
+                memory = self.state.memory
+                self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS)
+        return tier
+
+    def _check(self, request: Request, tier: Tier) -> None:
+        """Refuse a put for which there is no disk space, or whose staged files are not there."""
+        if not isinstance(request, Put):
+            return
+        if tier is Tier.DISK:
+            self._check_space()
+        for segment in request.segments:  # every event that is acknowledged can be read
             path = self.layout.segment_file(segment.name)
             if self.fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
 
-    def _apply_own(self, start: Position, end: Position, entries: list[Entry]) -> None:
+    def _append(self, plan: Plan, start: Position) -> None:
+        if not plan.entries:
+            return
+        log = self.tiers.of(plan.tier)
+        end = log.append(start, plan.entries, plan.next_id - 1, self._snapshot(plan.tier))
+        self._apply_own(plan.tier, start, end, plan.entries)
+        if plan.tier is Tier.DISK:
+            self.counters.disk_syncs += 1
+            self.counters.disk_bytes += end.offset - start.offset
+        with self._mutex:
+            self.samples.note(self.state)
+            self._remove_taken_memory()
+
+    def append_alone(self, request: Request) -> Committed:
+        """Append a request to the disk tier at once, inside `committing`; for what no user asked for."""
+        start = self.tiers.disk.reserve(request.size_bytes(), self.state.small)
+        self._catch_up(self.lock.current)
+        plan = Plan(self.state, Tier.DISK, start=start.offset)
+        result = request.plan(plan)
+        self._append(plan, start)
+        return result
+
+    def _apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            if self.position != start or self._half_applied:
+            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
+            if before != start or self._half_applied:
                 return
             offset = start.offset
             with self._applying():
@@ -329,7 +347,7 @@ class Engine:
                     payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
                     self.state.apply(start.file_id, offset, header, payload)
                     offset += frame_size(header.length)
-                self.position = end
+                self.positions = self.positions._replace(**{tier.value: end})
 
     @contextlib.contextmanager
     def _applying(self) -> Iterator[None]:
@@ -338,100 +356,85 @@ class Engine:
         yield
         self._half_applied = False
 
-    # ── checkpoints and cleaning ────────────────────────────────────────────────────────────
+    # ── the memory tier; the channel's lock is held ─────────────────────────────────────────
 
-    def checkpoint_if_due(self) -> None:
-        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
-        try:
-            if self._checkpoint_is_due():
-                with self._alone_at_checkpoint(timeout_seconds=0):
-                    if self._checkpoint_is_due():  # nobody made one meanwhile
-                        self._checkpoint()
-        except (LockTimeoutError, ChannelClosedError):
+    def _snapshot(self, tier: Tier) -> Callable[[], dict[str, object]]:
+        return self._memory_image if tier is Tier.MEMORY else self.state.small
+
+    def _memory_image(self) -> dict[str, object]:
+        """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
+        return {**self.state.image(), "disk": self.positions.disk}
+
+    def _memory_is_wanted(self) -> bool:
+        return bool(
+            self.state.options["memory_capacity"] and time.monotonic() - self._memory_refused > _MEMORY_RETRY_SECONDS
+        )
+
+    def _memory_is_ready(self) -> bool:
+        return self._memory_is_wanted() and self.lock.current().memory.file_id != 0
+
+    def _refuse_memory(self, cause: StorageError) -> None:
+        self._memory_refused = time.monotonic()
+        self.memory_directory.give_up(cause)
+
+    def _open_memory(self) -> None:
+        """Make the memory tier, or go on without it for a while."""
+        byte_capacity = self.memory_directory.choose(self.state.options)
+        if not byte_capacity:
+            self._memory_refused = time.monotonic()
             return
-        except Exception as e:  # what was committed is committed
-            self._checkpoint_failed = time.monotonic()
-            _log.warning("no checkpoint was made; the next open takes longer: %s", e)
-
-    def _checkpoint_is_due(self) -> bool:
-        interval_seconds: float = self.state.options["checkpoint_interval"] / 1000
-        if time.monotonic() - self._checkpoint_failed < interval_seconds:
-            return False
-        age_seconds = time.time() - self.wal.published().checkpoint_time
-        return not 0 <= age_seconds < interval_seconds  # before 0 a clock was set back
-
-    def checkpoint(self) -> None:
-        """Make the state durable and remove the files that nothing needs any more.
-
-        Commits of other threads and processes go on meanwhile.
-
-        Raises:
-            StorageError: the checkpoint could not be written; nothing was removed.
-            LockTimeoutError: another process makes one for too long.
-        """
-        self.require_open()
-        with self._alone_at_checkpoint(self.lock_timeout_seconds):
-            self._checkpoint()
-
-    @contextlib.contextmanager
-    def _alone_at_checkpoint(self, timeout_seconds: float) -> Iterator[None]:
-        if not self._checkpointing.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"another thread makes a checkpoint for more than {timeout_seconds:g} s")
+        generation = self.state.memory.generation + 1
+        self._reserve(generation, byte_capacity, self.state.last_id + _RESERVED_IDS)
         try:
-            if not self._checkpoint_lock.acquire(timeout_seconds):
-                raise LockTimeoutError(
-                    f"another process holds {self.layout.checkpoint_lock} for more than {timeout_seconds:g} s; "
-                    "see whether it hangs"
-                )
-            try:
-                yield
-            finally:
-                self._checkpoint_lock.release()
-        finally:
-            self._checkpointing.release()
+            self.memory_directory.make(self.state.options)
+            self.tiers.memory.create_first_file(self._memory_image, memory_file_id(generation, 1))
+        except StorageError as e:
+            self._refuse_memory(e)
+        self._catch_up(self.lock.current)
 
-    def _checkpoint(self) -> None:
-        with self._mutex:
-            self.follow()
-            image, position = self.state.image(), self.position
-        self._checkpoints.write(position, image)
-        with self.wal.locked(self.lock_timeout_seconds):
-            self.follow()
-            self.wal.heal(self.state.small)
-            self.wal.note_checkpoint()
-            self._clean()
+    def _reserve(self, generation: int, byte_capacity: int, through_id: int, *, open: bool = True) -> None:
+        value = {"through": through_id, "generation": generation, "bytes": byte_capacity, "open": open}
+        self.append_alone(Control(FrameType.RESERVE, value))
 
-    def _clean(self) -> None:
-        """Remove data files and segments that hold nothing which is needed; the lock is held."""
-        with self._mutex:
-            oldest_block = self.state.blocks.oldest_data_file()
-            live, sinks = self.state.blocks.segments(), dict(self.state.sinks)
-            current, ttl_seconds = self.position.file_id, self.state.options["staging_ttl"]
-        remove_abandoned_segments(self.fs, self.layout, live, sinks, ttl_seconds)
-        kept = self._checkpoints.oldest_kept()
-        if kept is None:
+    def renew_memory_file(self) -> None:
+        """Begin a new file of the memory tier, so that no older data file is needed to read it."""
+        if self.lock.current().memory.file_id:
+            self.tiers.memory.roll(self._memory_image)
+            self._catch_up(self.lock.current)
+            self._remove_taken_memory()
+
+    def _remove_taken_memory(self) -> None:
+        """Free the memory of events that every group has taken."""
+        first = self.state.blocks.memory.first()
+        begin = first.file if first else self.positions.memory.file_id
+        if begin == self._first_in_memory or not self.positions.memory.file_id:
             return
-        # Replay from the older checkpoint must stay possible.
-        first_needed = min(current, kept.file_id, current if oldest_block is None else oldest_block)
-        unneeded = [self.layout.log_file(i) for i in self.layout.log_files(self.fs) if i < first_needed]
-        for path in unneeded:
-            self.fs.remove(path)
-        for directory in {path.parent for path in unneeded}:
-            self.fs.sync_directory(directory)
+        self._first_in_memory = begin
+        self.checkpointing.remove_taken_memory()
+        live = {b.file for b in self.state.blocks.memory if isinstance(b.file, str)}
+        for name in self._memory_segments - live:
+            self.fs.remove(self.layout.segment_file(name))
+        self._memory_segments = live
 
-    def remove_staging(self, query: str) -> None:
-        """Remove what a Spark query staged for batches that are over and did not adopt it."""
-        if any(name.startswith(f"segment.{query}.") for name in self.layout.segments(self.fs)):
-            with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
-                live, sinks = state.blocks.segments(), dict(state.sinks)
-                remove_abandoned_segments(self.fs, self.layout, live, sinks, float("inf"), query)
+    def close_memory(self) -> None:
+        """Let go of a memory tier that holds nothing; nobody else has the channel open."""
+        memory = self.state.memory
+        self._reserve(memory.generation, memory.byte_capacity, self.state.last_id, open=False)
+        self.lock.publish(self.lock.current()._replace(memory=Published(self.lock.current().disk).memory))
+        self.tiers.memory.close()
+        self._catch_up(self.lock.current)
+        self.memory_directory.remove()
 
-    def discard(self, segments: list[str]) -> None:
-        """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
-        with self.wal.locked(self.lock_timeout_seconds), self.looking() as state:
-            self.wal.heal(state.small)
-            for name in set(segments) - state.blocks.segments():
-                self.fs.remove(self.layout.segment_file(name))
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def become_last(self) -> bool:
+        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
+        return self._open_lock.try_acquire()
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.
@@ -440,8 +443,9 @@ class Engine:
             forked: in a forked child, where the lock's holder may not exist: wait for nobody.
         """
         self._closed = True
-        self.wal.close(forked=forked)
-        self._checkpoint_lock.close()
+        self.lock.close(forked=forked)
+        self.tiers.close()
+        self.checkpointing.close()
         self._open_lock.close()
 
     def require_open(self) -> None:
@@ -450,13 +454,13 @@ class Engine:
         Raises:
             ChannelClosedError: the channel was closed, or the log failed.
         """
-        linked = not self._closed and self.wal.head.is_linked()
+        linked = not self._closed and self.lock.head.is_linked()
         if self._closed:  # asked last: another thread may close it meanwhile
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
         if not linked:
             raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
-        if self.wal.failed:
-            raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.wal.failed}")
+        if self.lock.failed:
+            raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.lock.failed}")
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""

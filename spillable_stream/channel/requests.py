@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.channel.ranges import Range
-from spillable_stream.channel.state import ChannelState
+from spillable_stream.channel.state import ChannelState, Use
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack
+from spillable_stream.log.layout import Tier, in_memory
 from spillable_stream.log.wal import Entry
 
-__all__ = ["Abandon", "Committed", "Control", "Plan", "Prepare", "Put", "Request", "Take"]
+__all__ = ["Abandon", "Committed", "Control", "MemoryFullError", "Move", "Plan", "Prepare", "Put", "Request", "Take"]
 
 # A bound of what a COMMIT frame takes, beside its segments.
 _COMMIT_BYTES = 512
@@ -40,22 +42,29 @@ class Plan:
 
     Args:
         state: the channel's state, up to date.
+        tier: the tier whose log they go to.
+        memory_ready: whether there is a memory tier to put to.
         start: the offset at which the append begins.
-        time_us: the time of its commits.
     """
 
     state: ChannelState
-    start: int
-    time_us: int
+    tier: Tier
+    memory_ready: bool = False
+    start: int = 0
+    time_us: int = 0
     entries: list[Entry] = field(default_factory=list)
     next_id: int = 0
     next_transaction: int = 0
-    put: int = 0
+    put: Use = field(default_factory=lambda: Use(0, 0))
+    overflow: bool = False
     sinks: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        # No two appends have the same time: it is what orders those of the two tiers.
+        self.time_us = max(time.time_ns() // 1000, self.state.time_us + 1)
         self.next_id = self.state.next_id
         self.next_transaction = self.state.next_transaction
+        self.overflow = self.state.overflow
 
     def new_transaction(self) -> int:
         """Return a new transaction's ID."""
@@ -66,9 +75,40 @@ class Plan:
         """Append a frame."""
         self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us))
 
+    def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
+        """Append the COMMIT of a transaction."""
+        seen = None
+        if self.tier is Tier.DISK and self.state.memory.open:
+            groups = {name: [g.position, list(g.ahead)] for name, g in self.state.groups.items()}
+            seen = {"next": self.state.next_id, "groups": groups}
+        record = CommitRecord(kind, self.start, seen=seen, **more)
+        self.add(record.frame(count), transaction_id, write_order_id)
+
+    def held(self, tier: Tier) -> Use:
+        """Return what a tier holds after the requests planned so far."""
+        held = self.state.use(tier is Tier.MEMORY)
+        if tier is not self.tier:
+            return held
+        return Use(held.events + self.put.events, held.payload_bytes + self.put.payload_bytes)
+
+    def all_in_memory(self, ranges: list[Range]) -> bool:
+        """Tell whether nothing of some events is on disk."""
+        if not self.state.memory.open:
+            return False
+        disk = self.state.blocks.disk
+        return not any(True for first, last in ranges for _ in disk.between(first, last))
+
+
+class MemoryFullError(ChannelFullError):
+    """The memory tier has no room now; after a while the disk tier takes the put."""
+
 
 class Request:
     """Something that one transaction does to the channel."""
+
+    def tier(self, plan: Plan) -> Tier:
+        """Return the tier whose log the request belongs to, or raise if there is no room in it."""
+        return Tier.DISK
 
     def size_bytes(self) -> int:
         """Return at most how many bytes it takes in the log."""
@@ -81,45 +121,85 @@ class Request:
 
 @dataclass(slots=True)
 class Put(Request):
-    """A put transaction.
+    """A put transaction: it goes whole to one tier.
 
     Args:
         frames: PUT frames that go into the log.
         segments: staged files that are adopted; their events come first.
         sink: query ID and batch ID; a batch that was committed before is not again.
+        may_spill: whether it has waited long enough for room in memory.
     """
 
     frames: list[Frame]
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
+    may_spill: bool = False
+    _spilled: str = ""
 
     def size_bytes(self) -> int:
         return total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
 
-    def count(self) -> int:
-        """Return how many events there are."""
-        return sum(f.count for f in self.frames) + sum(s.count for s in self.segments)
+    def use(self) -> Use:
+        """Return how many events there are, and the size of their payloads."""
+        events = sum(f.count for f in self.frames) + sum(s.count for s in self.segments)
+        return Use(events, sum(len(f.payload) for f in self.frames) + sum(s.payload_bytes for s in self.segments))
+
+    def fits_empty(self, state: ChannelState) -> bool:
+        """Tell whether an empty channel would have room."""
+        wanted, limits, disk = self.use(), state.memory_limits(), state.options["overflow_capacity"]
+        return wanted.events <= disk or (
+            wanted.events <= limits.events and wanted.payload_bytes <= limits.payload_bytes
+        )
+
+    def _is_done(self, plan: Plan) -> bool:
+        if not self.sink:
+            return False
+        query, batch = self.sink
+        return batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1))
+
+    def tier(self, plan: Plan) -> Tier:
+        """Choose by Flume's rules (``SpillableMemoryChannel``): memory while it has room, else disk.
+
+        Raises:
+            MemoryFullError: memory has no room, and the put has not waited for it yet.
+            ChannelFullError: neither tier has room.
+        """
+        self._spilled = ""
+        if self._is_done(plan):
+            return plan.tier
+        wanted, limits = self.use(), plan.state.memory_limits()
+        options = plan.state.options
+        if plan.memory_ready and all(in_memory(s.name) for s in self.segments):
+            large = wanted.events > limits.events or wanted.payload_bytes > limits.payload_bytes
+            if not large:
+                held = plan.held(Tier.MEMORY)
+                if (
+                    held.events + wanted.events <= limits.events
+                    and held.payload_bytes + wanted.payload_bytes <= limits.payload_bytes
+                ):
+                    return Tier.MEMORY
+                if options["overflow_capacity"] and not (plan.overflow or self.may_spill):
+                    raise MemoryFullError("the memory tier is full")
+            self._spilled = "large" if large else "full"
+        held = plan.held(Tier.DISK)
+        if held.events + wanted.events > options["overflow_capacity"]:
+            raise ChannelFullError(f"{wanted.events:,} events do not fit")
+        return Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
-        if self.sink:
-            query, batch = self.sink
-            if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)):
-                return Committed()
-        count = self.count()
-        capacity = plan.state.options["overflow_capacity"]
-        stored = plan.state.stored() + plan.put
-        if stored + count > capacity:
-            raise ChannelFullError(
-                f"{count:,} events do not fit: the channel holds {stored:,} of overflowCapacity {capacity:,}"
-            )
+        if self._is_done(plan):
+            return Committed()
+        wanted = self.use()
         tx = plan.new_transaction()
         first = plan.next_id
         plan.next_id += sum(s.count for s in self.segments)
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
-        plan.put += count
-        plan.add(CommitRecord("put", plan.start, self.segments, self.sink).frame(count), tx, first)
+        plan.put = Use(plan.put.events + wanted.events, plan.put.payload_bytes + wanted.payload_bytes)
+        plan.overflow = plan.overflow or self._spilled == "full"
+        more = {"segments": self.segments, "sink": self.sink, "spilled": self._spilled}
+        plan.commit("put", wanted.events, tx, first, **more)
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
         return Committed(tx, first, plan.next_id - 1)
@@ -134,6 +214,9 @@ class Prepare(Request):
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * len(self.ranges)
+
+    def tier(self, plan: Plan) -> Tier:
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
         tx = plan.new_transaction()
@@ -158,13 +241,21 @@ class Take(Request):
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
 
+    def tier(self, plan: Plan) -> Tier:
+        prepared = plan.state.pending.get(self.prepared)
+        if prepared is not None and not prepared.in_memory:
+            return Tier.DISK
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+
     def plan(self, plan: Plan) -> Committed:
         count = sum(b - a + 1 for a, b in self.ranges)
         tx = self.prepared
-        if tx not in plan.state.pending:
+        prepared = plan.state.pending.get(tx)
+        if prepared is None:
             tx = plan.new_transaction()
+        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
             plan.add(TakeRecord(self.group, self.ranges).frame(count), tx)
-        plan.add(CommitRecord("take", plan.start).frame(count), tx)
+        plan.commit("take", count, tx)
         return Committed(tx)
 
 
@@ -177,6 +268,10 @@ class Abandon(Request):
     def size_bytes(self) -> int:
         return _COMMIT_BYTES * len(self.transactions)
 
+    def tier(self, plan: Plan) -> Tier:
+        pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
+        return Tier.MEMORY if pending and all(p.in_memory for p in pending) else Tier.DISK
+
     def plan(self, plan: Plan) -> Committed:
         for tx in self.transactions:
             if tx in plan.state.pending:
@@ -186,10 +281,10 @@ class Abandon(Request):
 
 @dataclass(slots=True)
 class Control(Request):
-    """A change of options, schemas or groups.
+    """A change of options, schemas, groups, or of what the memory tier may use.
 
     Args:
-        type: OPTIONS, SCHEMA or GROUP.
+        type: OPTIONS, SCHEMA, GROUP, RESERVE or LOST.
         value: the record's map (`spillable_stream.format.record`).
     """
 
@@ -201,6 +296,32 @@ class Control(Request):
 
     def plan(self, plan: Plan) -> Committed:
         tx = plan.new_transaction()
-        plan.add(Frame.of(self.type, pack(self.value)), tx)
-        plan.add(CommitRecord("control", plan.start).frame(0), tx)
+        value = self.value
+        if self.type == FrameType.GROUP and not value.get("drop"):
+            value = {**value, "position": max(value["position"], plan.state.floor - 1)}
+        plan.add(Frame.of(self.type, pack(value)), tx)
+        plan.commit("control", 0, tx)
+        return Committed(tx)
+
+
+@dataclass(slots=True)
+class Move(Request):
+    """Let the disk tier have events of the memory tier: their IDs, times and transactions stay.
+
+    Args:
+        entries: the PUT frames, as they were.
+        segments: segments that are on disk by now, with the IDs of their events.
+    """
+
+    entries: list[Entry]
+    segments: list[SegmentRef]
+
+    def size_bytes(self) -> int:
+        return total_size(e.frame for e in self.entries) + 2 * _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+
+    def plan(self, plan: Plan) -> Committed:
+        tx = plan.new_transaction()
+        plan.entries += self.entries
+        count = sum(e.frame.count for e in self.entries) + sum(s.count for s in self.segments)
+        plan.commit("move", count, tx, segments=self.segments)
         return Committed(tx)

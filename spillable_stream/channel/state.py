@@ -6,15 +6,17 @@ commits and replaying after a crash are this one function, fed from different pl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field
+from typing import Any, NamedTuple
 
-from spillable_stream.channel.blocks import Block, BlockIndex
-from spillable_stream.channel.ranges import RangeSet
+from spillable_stream.channel.blocks import Block, Blocks
+from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, unpack
+from spillable_stream.log.layout import in_memory
 
-__all__ = ["ChannelState", "GroupState"]
+__all__ = ["ChannelState", "GroupState", "MemoryTier", "Use"]
 
 _MAX_SINKS = 10_000
 
@@ -48,22 +50,57 @@ class _Pending:
     frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
     takes: list[TakeRecord] = field(default_factory=list)
     controls: list[tuple[FrameType, Any]] = field(default_factory=list)
+    in_memory: bool = False
+
+
+class Use(NamedTuple):
+    """What a tier holds.
+
+    Args:
+        events: how many events.
+        payload_bytes: the size of their payloads.
+    """
+
+    events: int
+    payload_bytes: int
+
+
+@dataclass(slots=True)
+class MemoryTier:
+    """The memory tier as the disk log knows it.
+
+    Args:
+        generation: how many memory tiers the channel has had.
+        byte_capacity: how many bytes of memory it was given.
+        open: whether it may hold anything.
+        reserved_id: the last write-order ID that it may use.
+    """
+
+    generation: int = 0
+    byte_capacity: int = 0
+    open: bool = False
+    reserved_id: int = 0
 
 
 class ChannelState:
-    """The queue of one channel at one position of its log.
+    """The queue of one channel at one position of its logs.
 
     Attributes:
         next_id: the next write-order ID.
         next_transaction: the next transaction ID.
         floor: the first event that some group still has to take.
-        time_us: the time of the last commit.
+        time_us: the time of the last append; no two have the same, so that it orders the tiers' logs.
         options: the stored channel options.
         schemas: the channel's schemas, as Arrow IPC messages, oldest first.
         groups: the consumers.
         sinks: the last batch ID of every Spark query that wrote here.
         blocks: where the events are.
         pending: transactions in flight.
+        memory: the memory tier.
+        overflow: whether puts go to disk, when memory has no room, without waiting for it.
+        spilled: how many put transactions went to disk for want of memory.
+        lost: events that went with a memory tier before every group had taken them.
+        doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
 
     def __init__(self, options: dict[str, Any], schemas: list[bytes]) -> None:
@@ -75,8 +112,13 @@ class ChannelState:
         self.schemas = list(schemas)
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
-        self.blocks = BlockIndex()
+        self.blocks = Blocks()
         self.pending: dict[int, _Pending] = {}
+        self.memory = MemoryTier()
+        self.overflow = False
+        self.spilled = 0
+        self.lost = RangeSet()
+        self.doubtful = RangeSet()
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
@@ -96,6 +138,17 @@ class ChannelState:
                 for tx, pending in self.pending.items()
                 if pending.takes
             },
+            **self._memory_image(),
+        }
+
+    def _memory_image(self) -> dict[str, Any]:
+        """Return what there is to say of the memory tier; nothing of a channel that never had one."""
+        if not self.memory.generation:
+            return {}
+        in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
+        return {
+            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory],
+            "lost": [list(self.lost), list(self.doubtful)],
         }
 
     def image(self) -> dict[str, Any]:
@@ -114,10 +167,16 @@ class ChannelState:
             n: GroupState(p, RangeSet((a, b) for a, b in ahead)) for n, (p, ahead) in image["groups"].items()
         }
         state.sinks = dict(image["sinks"])
-        state.blocks = BlockIndex(Block(*b) for b in image.get("blocks", ()))
+        state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
         for tx, takes in image["taking"].items():
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = _Pending(takes=records)
+        if "memory" in image:
+            *tier, state.overflow, state.spilled, in_memory = image["memory"]
+            state.memory = MemoryTier(*tier)
+            for tx in in_memory:
+                state.pending[tx].in_memory = True
+            state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
         return state
 
     # ── derived ─────────────────────────────────────────────────────────────────────────────
@@ -127,14 +186,76 @@ class ChannelState:
         """The last write-order ID in use."""
         return self.next_id - 1
 
+    def gone(self) -> RangeSet:
+        """Return the IDs that no event has or that no event has any more, though nobody took it."""
+        return self.lost.union(self.doubtful)
+
     def stored(self) -> int:
         """Return how many events are in the channel: those that some group has yet to take."""
-        return self.next_id - self.floor - self._taken_by_all().size()
+        return self.next_id - self.floor - self._not_needed().size()
 
-    def _taken_by_all(self) -> RangeSet:
-        """Return the events above the floor that no group needs any more."""
+    def use(self, in_memory: bool) -> Use:
+        """Return what a tier holds: the events that some group has yet to take."""
+        index = self.blocks.memory if in_memory else self.blocks.disk
+        events, size_bytes = index.events, index.payload_bytes
+        taken: Iterable[Range] = self._not_needed()
+        first = index.first()
+        if first is not None and first.first_id < self.floor:
+            taken = [(first.first_id, self.floor - 1), *taken]
+        for a, b in taken:
+            for block in index.between(a, b):
+                inside = min(b, block.last_id) - max(a, block.first_id) + 1
+                events -= inside
+                size_bytes -= block.payload_bytes * inside // block.count
+        return Use(events, size_bytes)
+
+    def memory_byte_capacity(self) -> int:
+        """Return how much memory the memory tier may take, in bytes; 0 if there never was one."""
+        if not self.memory.generation:
+            return 0
+        return self.options["byte_capacity"] or self.memory.byte_capacity
+
+    def memory_limits(self) -> Use:
+        """Return what the memory tier may hold; the buffer percentage of its bytes is for all but payloads."""
+        o = self.options
+        return Use(
+            o["memory_capacity"], self.memory_byte_capacity() * (100 - o["byte_capacity_buffer_percentage"]) // 100
+        )
+
+    def lag(self, group: str) -> int:
+        """Return how many events a group has yet to take."""
+        g = self.groups[group]
+        return self.last_id - g.position - g.ahead.size()
+
+    def memory_free_percent(self) -> float:
+        """Return how much of the memory tier is free, in events or bytes, whichever is less."""
+        held, limits = self.use(in_memory=True), self.memory_limits()
+        return min(100.0 * (1 - h / most) if most else 0.0 for h, most in zip(held, limits, strict=True))
+
+    def drain_order(self) -> list[int]:
+        """Return in which tiers the events are, in the order of takes: runs of events, those on disk negative."""
+        runs: list[int] = []
+        not_needed = self._not_needed()
+        for block in self.blocks:
+            first = max(block.first_id, self.floor)
+            count = sum(b - a + 1 for a, b in not_needed.gaps(first, block.last_id)) if not_needed else 0
+            if not not_needed:
+                count = block.last_id - first + 1
+            if count <= 0:
+                continue
+            signed = count if in_memory(block.file) else -count
+            if runs and (runs[-1] > 0) == (signed > 0):
+                runs[-1] += signed
+            else:
+                runs.append(signed)
+        return runs
+
+    def _not_needed(self) -> RangeSet:
+        """Return the IDs above the floor that no group needs any more."""
         groups = list(self.groups.values())
-        if not groups or any(not g.ahead and g.position < self.floor for g in groups):
+        if not groups:
+            return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
+        if any(not g.ahead and g.position < self.floor for g in groups):
             return RangeSet()
         needed = RangeSet()
         for g in groups:
@@ -142,12 +263,17 @@ class ChannelState:
                 needed.add(first, last)
         return RangeSet(needed.gaps(self.floor, self.last_id))
 
-    def missing(self) -> tuple[int, int] | None:
-        """Return the range of events that should be here but have no place, or None."""
-        if self.floor > self.last_id:
-            return None
-        first = self.blocks.first_id() or self.next_id
-        return (self.floor, first - 1) if first > self.floor else None
+    def _above_floor(self, ranges: Iterable[Range]) -> Iterator[Range]:
+        return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
+
+    def missing(self) -> list[Range]:
+        """Return the events that some group has yet to take and that no file holds, in order."""
+        not_needed: RangeSet | None = None
+        found: list[Range] = []
+        for first, last in self.blocks.gaps(self.floor, self.last_id):
+            not_needed = self._not_needed() if not_needed is None else not_needed
+            found += not_needed.gaps(first, last)
+        return found
 
     def open_takes(self, group: str) -> list[int]:
         """Return the IDs of the take transactions of a group that are written but not committed."""
@@ -166,12 +292,16 @@ class ChannelState:
         """
         tx = header.transaction_id
         self.next_transaction = max(self.next_transaction, tx + 1)
+        if header.type != FrameType.FILE_HEADER:
+            self.time_us = max(self.time_us, header.time_us)
         match header.type:
             case FrameType.PUT:
                 self.pending.setdefault(tx, _Pending()).frames.append((file_id, offset, header))
             case FrameType.TAKE:
-                self.pending.setdefault(tx, _Pending()).takes.append(TakeRecord.parse(payload or b""))
-            case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP:
+                pending = self.pending.setdefault(tx, _Pending())
+                pending.in_memory = in_memory(file_id)
+                pending.takes.append(TakeRecord.parse(payload or b""))
+            case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
                 controls = self.pending.setdefault(tx, _Pending()).controls
                 controls.append((header.type, unpack(payload or b"")))
             case FrameType.ROLLBACK:
@@ -181,10 +311,14 @@ class ChannelState:
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         pending = self.pending.pop(tx, _Pending())
-        self.time_us = max(self.time_us, header.time_us)
+        if record.seen:
+            self._see(record.seen)
         for type_, value in pending.controls:
             self._control(type_, value)
-        self._put(tx, file_id, header, record, pending)
+        if record.kind == "move":
+            self._move(file_id, record)
+        else:
+            self._put(tx, file_id, header, record, pending)
         for take in pending.takes:
             group = self.groups.get(take.group)
             if group is not None:
@@ -197,6 +331,7 @@ class ChannelState:
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
         self._raise_floor()
+        self._settle_overflow(record)
 
     def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
         first = header.write_order_id
@@ -204,9 +339,42 @@ class ChannelState:
             self.blocks.add(Block(first, s.count, s.name, 0, s.payload_bytes, header.time_us, first, tx, commit_file))
             first += s.count
         for file_id, offset, put in pending.frames:
-            self.blocks.add(Block(put.write_order_id, put.count, file_id, offset, put.length, put.time_us))
+            self.blocks.add(_block(file_id, offset, put))
         if record.kind == "put":
             self.next_id = max(self.next_id, header.write_order_id + header.count)
+
+    def _move(self, commit_file: int, record: CommitRecord) -> None:
+        """Let the disk tier have what the frames and segments of this append bring from the memory tier."""
+        moved = [
+            Block(s.first_id, s.count, s.name, 0, s.payload_bytes, s.time_us, s.first_id, s.transaction_id, commit_file)
+            for s in record.segments
+        ]
+        for tx, pending in list(self.pending.items()):
+            moved += [_block(*frame) for frame in pending.frames]
+            pending.frames = []
+            if not pending.takes and not pending.controls:
+                del self.pending[tx]
+        for block in sorted(moved, key=lambda b: b.first_id):
+            self.blocks.memory.remove(block.first_id)
+            if block.last_id >= self.floor:
+                self.blocks.add(block)
+
+    def _see(self, seen: dict[str, Any]) -> None:
+        """Learn what the memory tier's log said, where that log is gone."""
+        self.next_id = max(self.next_id, seen["next"])
+        for name, (position, ahead) in seen["groups"].items():
+            if name in self.groups:
+                self.groups[name].take(1, position)
+                for first, last in ahead:
+                    self.groups[name].take(first, last)
+
+    def _settle_overflow(self, record: CommitRecord) -> None:
+        """Begin the overflow with a put for which memory was full; end it when a take has freed enough."""
+        if record.spilled:
+            self.spilled += 1
+            self.overflow = self.overflow or record.spilled == "full"
+        elif self.overflow and record.kind == "take":
+            self.overflow = self.memory_free_percent() < self.options["overflow_deactivation_threshold"]
 
     def _control(self, type_: FrameType, value: Any) -> None:
         if type_ == FrameType.OPTIONS:
@@ -214,16 +382,53 @@ class ChannelState:
         elif type_ == FrameType.SCHEMA:
             if value["id"] == len(self.schemas):
                 self.schemas.append(value["schema"])
+        elif type_ == FrameType.RESERVE:
+            self.memory = MemoryTier(value["generation"], value["bytes"], value["open"], value["through"])
+            self.overflow = self.overflow and value["open"]
+        elif type_ == FrameType.LOST:
+            self._lose(value)
         elif value.get("drop"):
             self.groups.pop(value["group"], None)
-        else:
+        elif value["group"] not in self.groups:
             # Events may have left between the choice of the position and its commit.
-            self.groups.setdefault(value["group"], GroupState(max(value["position"], self.floor - 1)))
+            group = self.groups[value["group"]] = GroupState(max(value["position"], self.floor - 1))
+            for first, last in self.gone():
+                group.take(first, last)
+
+    def do_without_memory(self, next_id: int, groups: dict[str, Any]) -> None:
+        """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""
+        self._see({"next": next_id, "groups": groups})
+        self.blocks.memory.clear()
+        self._raise_floor()
+
+    def _lose(self, value: dict[str, Any]) -> None:
+        """Do without a memory tier that is gone."""
+        self._see(value)
+        for first, last in value["lost"]:
+            self.lost.add(first, last)
+        for first, last in value["doubtful"]:
+            self.doubtful.add(first, last)
+        gone = self.gone()
+        for group in self.groups.values():
+            for first, last in gone:
+                group.take(first, last)
+        for tx, pending in list(self.pending.items()):
+            if any(list(gone.gaps(a, b)) != [(a, b)] for take in pending.takes for a, b in take.ranges):
+                del self.pending[tx]
+        self.blocks.memory.clear()
+        self.memory.open = self.overflow = False
 
     def _raise_floor(self) -> None:
         """Let go of the events that every group has taken."""
+        floor = self.floor
         if self.groups:
             floor = min(g.position for g in self.groups.values()) + 1
-            if floor > self.floor:
-                self.floor = floor
-                self.blocks.drop_through(floor - 1)
+        elif self.lost or self.doubtful:
+            floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
+        if floor > self.floor:
+            self.floor = floor
+            self.blocks.drop_through(floor - 1)
+
+
+def _block(file_id: int, offset: int, put: FrameHeader) -> Block:
+    return Block(put.write_order_id, put.count, file_id, offset, put.length, put.time_us)

@@ -1,14 +1,18 @@
-"""What a channel says about itself."""
+"""What a channel says about itself, under Flume's names where Flume has them (``ChannelCounter``)."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
+from spillable_stream.channel.counters import Counters
 from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.log.layout import Tier
 
-__all__ = ["ChannelStats", "GroupStats", "channel_stats"]
+__all__ = ["ChannelStats", "GroupStats", "TierStats", "channel_stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,62 +31,144 @@ class GroupStats:
 
 
 @dataclass(frozen=True, slots=True)
+class TierStats:
+    """One tier.
+
+    Args:
+        events: how many events it holds that some group has yet to take.
+        payload_bytes: the size of their payloads.
+        event_capacity: the most events that it holds: ``memoryCapacity`` or ``overflowCapacity``.
+        byte_capacity: the most bytes of payloads that it holds; None on disk, where free space decides. For
+            memory: ``byteCapacity``, or what a memory tier made now would get, less the buffer percentage.
+    """
+
+    events: int
+    payload_bytes: int
+    event_capacity: int
+    byte_capacity: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStats:
     """A channel at one moment.
 
     Args:
         channel: its UUID.
-        stored: events that some group has yet to take.
-        capacity: ``overflowCapacity``.
-        fill_percentage: stored in percent of the capacity.
-        first_id: the oldest of them; ``last_id + 1`` if there are none.
-        last_id: the last write-order ID in use; so many events were ever put.
+        channel_size: events that some group has yet to take.
+        channel_capacity: the most events that both tiers hold.
+        channel_fill_percentage: the size in percent of the capacity.
+        memory: the memory tier.
+        disk: the disk tier.
+        drain_order: in which tiers the events are, in the order of takes: runs of events, those on disk negative.
+        overflow_active: whether puts for which memory has no room go to disk without waiting.
+        spilled_transactions: how many put transactions ever went to disk for want of memory.
+        first_id: the oldest event; ``last_id + 1`` if there are none.
+        last_id: the last write-order ID in use.
         oldest_age_seconds: the age of the oldest event, or None.
-        payload_bytes: the size of the stored events' payloads on disk.
+        put_rate: events per second put in the last minute, by everybody, as this handle saw it.
+        take_rate: events per second that the fastest group took in it.
+        lost: the IDs of events that went with a memory tier, as ranges of first and last.
+        doubtful: IDs of which nobody knows whether a lost memory tier had used them.
         data_files: how many data files there are.
-        segments: how many segments there are, staged ones included.
+        memory_files: how many log files the memory tier has.
+        segments: how many segments there are in both tiers, staged ones included.
         torn_bytes: what this handle's open cut from the log's tail.
+        unhealthy: whether a failure closed this handle's log.
         groups: the groups by name.
         sinks: the last committed batch of every Spark query.
+        counters: what this handle counted since it was opened.
     """
 
     channel: str
-    stored: int
-    capacity: int
-    fill_percentage: float
+    channel_size: int
+    channel_capacity: int
+    channel_fill_percentage: float
+    memory: TierStats
+    disk: TierStats
+    drain_order: list[int]
+    overflow_active: bool
+    spilled_transactions: int
     first_id: int
     last_id: int
     oldest_age_seconds: float | None
-    payload_bytes: int
+    put_rate: float
+    take_rate: float
+    lost: tuple[Range, ...]
+    doubtful: tuple[Range, ...]
     data_files: int
+    memory_files: int
     segments: int
     torn_bytes: int
+    unhealthy: bool
     groups: Mapping[str, GroupStats]
     sinks: Mapping[str, int]
+    counters: Counters
+
+    def flume_counters(self) -> dict[str, float]:
+        """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""
+        values: dict[str, float] = {
+            "channel_size": self.channel_size,
+            "channel_capacity": self.channel_capacity,
+            "channel_fill_percentage": self.channel_fill_percentage,
+            "unhealthy": int(self.unhealthy),
+            "memory_events": self.memory.events,
+            "memory_payload_bytes": self.memory.payload_bytes,
+            "disk_events": self.disk.events,
+            "disk_payload_bytes": self.disk.payload_bytes,
+            "overflow_active": int(self.overflow_active),
+            "spilled_transactions": self.spilled_transactions,
+            "oldest_age_seconds": self.oldest_age_seconds or 0.0,
+            **asdict(self.counters),
+        }
+        return {"".join(word.capitalize() for word in name.split("_")): value for name, value in values.items()}
 
 
 def channel_stats(engine: Engine) -> ChannelStats:
     """Return the channel's statistics, up to date with every process's commits."""
+    layout = engine.layout
     with engine.looking() as state:
-        stored, capacity = state.stored(), state.options["overflow_capacity"]
-        groups = {}
-        for name, group in state.groups.items():
-            flying = [r for tx in state.open_takes(name) for t in state.pending[tx].takes for r in t.ranges]
-            lag = state.last_id - group.position - group.ahead.size()
-            groups[name] = GroupStats(group.position, lag, sum(b - a + 1 for a, b in flying))
-        put_at = state.blocks.time_of(state.floor) if stored else None
+        engine.samples.note(state)
+        options, rates = state.options, engine.samples.rates(state)
+        size, capacity = state.stored(), options["memory_capacity"] + options["overflow_capacity"]
+        put_at = state.blocks.time_of(state.floor) if size else None
         return ChannelStats(
-            channel=engine.layout.channel,
-            stored=stored,
-            capacity=capacity,
-            fill_percentage=100.0 * stored / capacity,
+            channel=layout.channel,
+            channel_size=size,
+            channel_capacity=capacity,
+            channel_fill_percentage=100.0 * size / capacity,
+            memory=TierStats(*state.use(in_memory=True), options["memory_capacity"], _memory_bytes(engine, state)),
+            disk=TierStats(*state.use(in_memory=False), options["overflow_capacity"], None),
+            drain_order=state.drain_order(),
+            overflow_active=state.overflow,
+            spilled_transactions=state.spilled,
             first_id=state.floor,
             last_id=state.last_id,
             oldest_age_seconds=max(0.0, time.time() - put_at / 1e6) if put_at else None,
-            payload_bytes=state.blocks.payload_bytes(state.floor, state.last_id),
-            data_files=len(engine.layout.log_files(engine.fs)),
-            segments=len(engine.layout.segments(engine.fs)),
+            put_rate=rates.put,
+            take_rate=rates.taken,
+            lost=tuple(state.lost),
+            doubtful=tuple(state.doubtful),
+            data_files=len(layout.log_files(engine.fs)),
+            memory_files=len(layout.log_files(engine.fs, Tier.MEMORY)),
+            segments=len(layout.segments(engine.fs)),
             torn_bytes=engine.torn_bytes,
-            groups=groups,
+            unhealthy=engine.lock.failed is not None,
+            groups={name: _group(state, name) for name in state.groups},
             sinks=dict(state.sinks),
+            counters=replace(engine.counters),
         )
+
+
+def _group(state: ChannelState, name: str) -> GroupStats:
+    flying = [r for tx in state.open_takes(name) for t in state.pending[tx].takes for r in t.ranges]
+    return GroupStats(state.groups[name].position, state.lag(name), sum(b - a + 1 for a, b in flying))
+
+
+def _memory_bytes(engine: Engine, state: ChannelState) -> int:
+    """Return the bytes that memory may hold: of the tier there is, else of one that would be made now."""
+    if not state.options["memory_capacity"]:
+        return 0
+    if state.memory.open:
+        return state.memory_limits().payload_bytes
+    whole = engine.memory_directory.byte_capacity(state.options)
+    return whole * (100 - int(state.options["byte_capacity_buffer_percentage"])) // 100

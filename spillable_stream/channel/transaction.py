@@ -96,7 +96,7 @@ class Transaction:
         self._require(State.OPEN, "commit")
         self._commit()
         self.state = State.COMPLETED
-        self._engine.checkpoint_if_due()
+        self._engine.checkpointing.make_if_due()
 
     def rollback(self) -> None:
         """Undo all of it.
@@ -267,6 +267,16 @@ class PutTransaction(Transaction):
 
     def _commit(self) -> None:
         self._require_sound("commit")
+        counters = self._engine.counters
+        counters.event_put_attempt_count += self.count
+        try:
+            self._put_all()
+        except BaseException:
+            counters.event_put_error_count += 1
+            raise
+        counters.event_put_success_count += self.count
+
+    def _put_all(self) -> None:
         self._flush_events()
         if self.count == 0:
             return
@@ -373,9 +383,11 @@ class TakeTransaction(Transaction):
         while not ranges and (left := deadline - time.monotonic()) > 0:
             self._engine.wait_for(lambda _: consumer.available(), left)
             ranges = consumer.claim(min(limit, capacity))
+        self._engine.counters.event_take_attempt_count += sum(b - a + 1 for a, b in ranges) or 1
         try:
             found = list(consumer.read(ranges))
         except BaseException:
+            self._engine.counters.event_take_error_count += 1
             consumer.release(ranges)
             raise
         self._ranges += ranges
@@ -390,7 +402,12 @@ class TakeTransaction(Transaction):
 
     def _commit(self) -> None:
         if self._ranges and self._consumer:
-            tx = self._consumer.commit(self._ranges)
+            try:
+                tx = self._consumer.commit(self._ranges)
+            except BaseException:
+                self._engine.counters.event_take_error_count += 1
+                raise
+            self._engine.counters.event_take_success_count += self.count
             self.committed = Committed(tx, self._ranges[0][0], self._ranges[-1][1])
 
     def _rollback(self) -> None:

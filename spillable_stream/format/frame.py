@@ -66,6 +66,8 @@ class FrameType(IntEnum):
     GROUP = 8
     CHECKPOINT = 9
     SEGMENT_HEADER = 10
+    RESERVE = 11
+    LOST = 12
 
 
 _TYPES = {int(t): t for t in FrameType}

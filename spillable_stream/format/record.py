@@ -5,11 +5,14 @@ FILE_HEADER     ``{format, channel, file, previous: [file, end] | nil, state}``
 SEGMENT_HEADER  ``{format, channel, segment}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
-COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch]}``
+COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],
+                spilled, seen: {next, groups: {name: [position, ahead]}}}``; what is empty is left out
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, the changed ones
 SCHEMA          ``{id, schema}``, the Arrow IPC message of the schema
 GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to drop it
+RESERVE         ``{through, generation, bytes, open}``: write-order IDs and the memory tier that may use them
+LOST            ``{lost, doubtful, next, groups}``: what went with a memory tier
 ==============  =========================================================================
 
 ``start`` is the offset at which the append began that
@@ -19,7 +22,7 @@ from corruption. Nothing on disk is ever unpickled.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import msgpack
@@ -121,12 +124,18 @@ class SegmentRef:
         end: how many bytes of it count.
         count: how many events it holds.
         payload_bytes: the size of its events' payloads.
+        first_id: the first event's ID, where a segment is moved; else its COMMIT says it.
+        transaction_id: where it is moved, the transaction that adopted it first.
+        time_us: where it is moved, when that was.
     """
 
     name: str
     end: int
     count: int
     payload_bytes: int
+    first_id: int = 0
+    transaction_id: int = 0
+    time_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,24 +143,35 @@ class CommitRecord:
     """The end of a transaction.
 
     Args:
-        kind: "put", "take" or "control" (options, schema, groups).
+        kind: "put", "take", "control" (options, schema, groups, reservations) or "move" (events of the
+            memory tier that are now on disk; the PUT frames of the append keep their own IDs).
         start: the offset at which the append began that this record is part of.
         segments: staged segments whose events come first, in order.
         sink: query ID and batch ID that a sink's batch is remembered by.
+        spilled: why a put went to disk though there is a memory tier: "full", "large" or "".
+        seen: on disk, while there is a memory tier: what it says of IDs and groups, so that its loss
+            never brings back what was taken.
     """
 
     kind: str
     start: int
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
+    spilled: str = ""
+    seen: dict[str, Any] | None = None
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events."""
         value: dict[str, Any] = {"kind": self.kind, "start": self.start}
         if self.segments:
-            value["segments"] = [[s.name, s.end, s.count, s.payload_bytes] for s in self.segments]
+            plain = (4 if s.first_id == 0 else 7 for s in self.segments)
+            value["segments"] = [astuple(s)[:n] for s, n in zip(self.segments, plain, strict=True)]
         if self.sink:
             value["sink"] = self.sink
+        if self.spilled:
+            value["spilled"] = self.spilled
+        if self.seen:
+            value["seen"] = self.seen
         return Frame.of(FrameType.COMMIT, pack(value), count)
 
     @classmethod
@@ -160,4 +180,5 @@ class CommitRecord:
         v = unpack(payload)
         segments = [SegmentRef(*s) for s in v.get("segments", ())]
         sink = v.get("sink")
-        return cls(v["kind"], v["start"], segments, (sink[0], sink[1]) if sink else None)
+        ids = (sink[0], sink[1]) if sink else None
+        return cls(v["kind"], v["start"], segments, ids, v.get("spilled", ""), v.get("seen"))

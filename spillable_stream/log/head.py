@@ -2,12 +2,14 @@
 
 Two slots, written in turn, so that a writer killed in the middle leaves the other one whole::
 
-     0        8                24       32       40       48       56    60    64
-    ┌────────┬────────────────┬────────┬────────┬────────┬────────┬─────┬─────┬─────┐
-    │sequence│ boot ID        │ file ID│ end    │ last ID│checkpt.│state│ pid │CRC32│   slot 0
-    └────────┴────────────────┴────────┴────────┴────────┴────────┴─────┴─────┴─────┘
-    the same again at 128                                                           slot 1
+     0        8                24                  44                  64       72       80    84
+    ┌────────┬────────────────┬───────────────────┬───────────────────┬────────┬────────┬─────┬─────┐
+    │sequence│ boot ID        │ disk tier's end   │ memory tier's end │ last ID│checkpt.│ pid │CRC32│  slot 0
+    └────────┴────────────────┴───────────────────┴───────────────────┴────────┴────────┴─────┴─────┘
+    the same again at 128                                                                            slot 1
     host name, UTF-8, 256 bytes from 256
+
+    a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
 
 Readers trust only what the head publishes, so they never see what a crash could take back. It is
 a cache: after a reboot or when damaged it is rebuilt from the log.
@@ -28,9 +30,9 @@ import google_crc32c
 from spillable_stream.errors import ChannelClosedError
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Head", "HeadState", "Published", "boot_id"]
+__all__ = ["NO_TIER", "Head", "HeadState", "Published", "TierEnd", "boot_id"]
 
-_SLOT = struct.Struct("<Q16sQQQQII")
+_SLOT = struct.Struct("<Q16sQQIQQIQQI")
 _CRC = struct.Struct("<I")
 _SLOT_OFFSETS = (0, 128)
 _HOST_OFFSET = 256
@@ -46,23 +48,38 @@ class HeadState(IntEnum):
     SYNC_FAILED = 2  # never append to this file again
 
 
-class Published(NamedTuple):
-    """What the head says.
+class TierEnd(NamedTuple):
+    """How far the log of one tier may be trusted.
 
     Args:
-        file_id: the data file that is written now.
-        end: the offset up to which it is committed and synced.
-        last_id: the last write-order ID.
-        checkpoint_time: when the last checkpoint was made, in seconds since 1970.
+        file_id: the file that is written now; 0 where there is no such tier.
+        end: the offset up to which it is committed.
         state: whether anything may lie behind the end.
-        pid: who wrote this.
     """
 
     file_id: int
     end: int
-    last_id: int
-    checkpoint_time: int = 0
     state: int = HeadState.CLEAN
+
+
+NO_TIER = TierEnd(0, 0)
+
+
+class Published(NamedTuple):
+    """What the head says.
+
+    Args:
+        disk: the end of the disk tier's log; it is synced up to there.
+        memory: the end of the memory tier's log.
+        last_id: the last write-order ID.
+        checkpoint_time: when the last checkpoint was made, in seconds since 1970.
+        pid: who wrote this.
+    """
+
+    disk: TierEnd
+    memory: TierEnd = NO_TIER
+    last_id: int = 0
+    checkpoint_time: int = 0
     pid: int = 0
 
 
@@ -116,9 +133,9 @@ class Head:
                 raise ChannelClosedError("the channel was closed by another thread; open it again") from None
             if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
                 continue
-            sequence, boot, *published = _SLOT.unpack_from(raw)
+            sequence, boot, *ends = _SLOT.unpack_from(raw)
             if sequence and (best is None or sequence > best[0]):
-                best = (sequence, boot, Published(*published))
+                best = (sequence, boot, Published(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:]))
         return best
 
     def write(self, published: Published) -> None:
@@ -127,11 +144,10 @@ class Head:
         raw = _SLOT.pack(
             self._sequence,
             self._boot,
-            published.file_id,
-            published.end,
+            *published.disk,
+            *published.memory,
             published.last_id,
             published.checkpoint_time,
-            published.state,
             os.getpid(),
         )
         offset = _SLOT_OFFSETS[self._sequence % 2]

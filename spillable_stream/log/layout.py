@@ -10,6 +10,10 @@
     DIR/data/log-000001 …       data files
     DIR/data/segment.OWNER.BATCH.UUID   staged segments
     DIR/checkpoint/checkpoint-000000000001 …
+    DIR/memory                  a link to the memory tier's directory, while there is one
+    DIR/memory/memory-000001-000001 …   its log: generation and number
+    DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
+    DIR/groups/NAME.position    how far a group is, kept for the loss of the memory tier
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +31,70 @@ from spillable_stream.errors import CorruptionError, NotAChannelError, Unsupport
 from spillable_stream.format.record import FORMAT_VERSION
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Layout", "log_name"]
+__all__ = [
+    "Layout",
+    "Tier",
+    "disk_segment",
+    "generation_of",
+    "in_memory",
+    "log_name",
+    "memory_file_id",
+    "memory_segment",
+    "seed_name",
+]
 
 _LOG_NAME = re.compile(r"log-(\d{6,})\Z")
+_MEMORY_NAME = re.compile(r"memory-(\d{6,})-(\d{6,})\Z")
+_MEMORY_SEGMENT = "memory-"
 _IDENTITY = "channel.json"
 
 
+class Tier(Enum):
+    """Where a log lives: on disk, synced at every commit, or in memory, never synced."""
+
+    DISK = "disk"
+    MEMORY = "memory"
+
+
+# The files of the memory tier have numbers of their own, which say the generation: a tier that was
+# lost or removed is followed by one of the next generation, so that no number is used twice.
+_GENERATION_BITS = 32
+
+
+def memory_file_id(generation: int, number: int) -> int:
+    """Return the number of a memory tier's file: never one of a data file."""
+    return generation << _GENERATION_BITS | number
+
+
+def generation_of(file_id: int) -> int:
+    """Return the generation of the memory tier that a file belongs to, 0 for a data file."""
+    return file_id >> _GENERATION_BITS
+
+
+def in_memory(file: int | str) -> bool:
+    """Tell whether a log file's number or a segment's name is one of the memory tier."""
+    return file.startswith(_MEMORY_SEGMENT) if isinstance(file, str) else generation_of(file) > 0
+
+
+def memory_segment(name: str) -> str:
+    """Return the name of a segment while it is in the memory tier."""
+    return _MEMORY_SEGMENT + name
+
+
+def disk_segment(name: str) -> str:
+    """Return the name that a segment of the memory tier has on disk."""
+    return name.removeprefix(_MEMORY_SEGMENT)
+
+
+def seed_name(file: int | str) -> str:
+    """Return the name that a file's checksums start from: the same for a segment in either tier."""
+    return log_name(file) if isinstance(file, int) else file.removeprefix(_MEMORY_SEGMENT)
+
+
 def log_name(file_id: int) -> str:
-    """Return the name of the data file with this number."""
+    """Return the name of the log file with this number."""
+    if generation := generation_of(file_id):
+        return f"memory-{generation:06d}-{file_id & (1 << _GENERATION_BITS) - 1:06d}"
     return f"log-{file_id:06d}"
 
 
@@ -79,22 +140,43 @@ class Layout:
         """The lock file of a group's owner."""
         return self.path / "groups" / f"{group}.lock"
 
+    @property
+    def memory(self) -> Path:
+        """The link to the memory tier's directory."""
+        return self.path / "memory"
+
+    def group_position(self, group: str) -> Path:
+        """The file that keeps a group's position."""
+        return self.path / "groups" / f"{group}.position"
+
+    def file(self, file: int | str) -> Path:
+        """The path of a log file, by number, or of a segment, by name."""
+        return self.log_file(file) if isinstance(file, int) else self.segment_file(file)
+
     def log_file(self, file_id: int) -> Path:
-        """The path of a data file."""
+        """The path of a log file."""
+        if in_memory(file_id):
+            return self.memory / log_name(file_id)
         return self.data_dirs[file_id % len(self.data_dirs)] / log_name(file_id)
 
-    def log_files(self, fs: FileSystem) -> list[int]:
-        """Return the numbers of all data files, ascending."""
+    def log_files(self, fs: FileSystem, tier: Tier = Tier.DISK) -> list[int]:
+        """Return the numbers of all log files of a tier, ascending."""
+        if tier is Tier.MEMORY:
+            found = (_MEMORY_NAME.match(name) for name in fs.list(self.memory))
+            return sorted(memory_file_id(int(m[1]), int(m[2])) for m in found if m)
         found = (_LOG_NAME.match(name) for directory in self.data_dirs for name in fs.list(directory))
         return sorted(int(m[1]) for m in found if m)
 
     def segment_file(self, name: str) -> Path:
         """The path of a segment; its directory follows from its name."""
+        if in_memory(name):
+            return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
-        """Return the names of all segments, adopted or staged."""
-        return [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
+        """Return the names of all segments of both tiers, adopted or staged."""
+        found = [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
+        return found + [n for n in fs.list(self.memory) if n.startswith(f"{_MEMORY_SEGMENT}segment.")]
 
     @classmethod
     def exists(cls, fs: FileSystem, path: Path) -> bool:

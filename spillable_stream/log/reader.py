@@ -22,7 +22,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.layout import Layout, seed_name
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["EventReader", "Extent", "ReadBatch"]
@@ -125,13 +125,24 @@ class EventReader:
             if expected > extent.last_id:
                 return
         raise CorruptionError(
-            f"event {expected} is not where the channel's state says", str(self._path(extent.file)), offset
+            f"event {expected} is not where the channel's state says", str(self._layout.file(extent.file)), offset
         )
+
+    def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield header and payload of the frames that an extent lies in, as they are.
+
+        Raises what `read` raises.
+        """
+        seed = file_seed(self._layout.channel, seed_name(extent.file))
+        for header, payload, _ in self._frames(extent, extent.offset, extent.first_id, seed):
+            yield header, payload
+            if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                return
 
     def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
         """Yield the events of whole frames from the one that holds ``first_id`` on."""
-        name = log_name(extent.file) if isinstance(extent.file, int) else extent.file
-        for header, payload, end in self._frames(extent, offset, first_id, file_seed(self._layout.channel, name)):
+        seed = file_seed(self._layout.channel, seed_name(extent.file))
+        for header, payload, end in self._frames(extent, offset, first_id, seed):
             batch = decode_batch(payload, self._schema_of(header.schema_id))
             if batch.num_rows != header.count:
                 raise self._damaged(extent, end)
@@ -172,20 +183,13 @@ class EventReader:
     def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
         return CorruptionError(
             f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
-            str(self._path(extent.file)),
+            str(self._layout.file(extent.file)),
             offset,
         )
 
-    def _path(self, file: int | str) -> object:
-        return self._layout.log_file(file) if isinstance(file, int) else self._layout.segment_file(file)
-
     def _file(self, extent: Extent) -> File:
         if self._open is None or self._open[0] != extent.file:
-            path = (
-                self._layout.log_file(extent.file)
-                if isinstance(extent.file, int)
-                else self._layout.segment_file(extent.file)
-            )
+            path = self._layout.file(extent.file)
             try:
                 self._open = (extent.file, self._fs.open(path, readonly=True))
             except FileNotFoundError as e:

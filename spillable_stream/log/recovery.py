@@ -16,8 +16,8 @@ from typing import NamedTuple
 from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import CommitRecord, FileHeader
-from spillable_stream.log.head import Published
-from spillable_stream.log.layout import log_name
+from spillable_stream.log.head import NO_TIER, TierEnd
+from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner, find_frame
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -82,8 +82,8 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: 
     if not files or wal.read_file_header(files[-1]) is not None:
         return
     path = wal.layout.log_file(files[-1])
-    known = wal.head.read_any_boot()
-    if files[-1] <= max(proven_file_id, known.file_id if known else 0):
+    known = _known_end(wal)
+    if files[-1] <= max(proven_file_id, known.file_id):
         raise CorruptionError(f"the header of {path.name} is damaged", str(path), 0)
     file = fs.open(path, readonly=True)
     try:
@@ -100,27 +100,33 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: 
     fs.sync_directory(path.parent)
 
 
+def _known_end(wal: WriteAheadLog) -> TierEnd:
+    """Return what the head published of this tier, even before a reboot: a lower bound of what was synced."""
+    known = wal.lock.head.read_any_boot()
+    if known is None:
+        return NO_TIER
+    return known.memory if wal.tier is Tier.MEMORY else known.disk
+
+
 def recover(
     fs: FileSystem,
     wal: WriteAheadLog,
     start: Position,
-    last_id: Callable[[], int],
     apply: Callable[[int, Scanned], None],
 ) -> Recovered:
-    """Replay from ``start`` to the end of the last whole transaction, cut the rest, publish the end.
+    """Replay from ``start`` to the end of the last whole transaction and cut the rest.
 
     Args:
         fs: the file system.
         wal: the log, whose lock is held.
-        start: the end of a checkpoint, or the start of the oldest file.
-        last_id: the state's last write-order ID, asked when all is applied.
+        start: the end of a checkpoint, or the start of a file whose header holds the state.
         apply: called with (file number, frame) in order.
 
     Raises:
         CorruptionError: bytes that had been synced are damaged.
         DataLossError: the newest data file is missing.
     """
-    files = wal.layout.log_files(fs)
+    files = wal.layout.log_files(fs, wal.tier)
     last = files[-1]
     if start.file_id > last:
         raise CorruptionError(f"{log_name(start.file_id)} is missing, which a checkpoint needs", str(wal.layout.path))
@@ -131,17 +137,17 @@ def recover(
             apply(file_id, found)
         offset = 0
     path = wal.layout.log_file(last)
-    known = wal.head.read_any_boot()
-    if known and known.file_id > last:
+    known = _known_end(wal)
+    if known.file_id > last:
         raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
-    if known and known.file_id in files[:-1] and (trusted := wal.end_of(known.file_id)) < known.end:
+    if known.file_id in files[:-1] and (trusted := wal.end_of(known.file_id)) < known.end:
         raise CorruptionError(
             f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "
             f"{trusted}: that one is stale",
             str(wal.layout.log_file(last)),
             0,
         )
-    floor = max(offset, known.end if known and known.file_id == last else 0)
+    floor = max(offset, known.end if known.file_id == last else 0)
     file = fs.open(path)
     try:
         end, torn = _recover_last(file, wal.seed(last), offset, floor, lambda found: apply(last, found))
@@ -150,11 +156,10 @@ def recover(
             _log.warning(message)
             warnings.warn(TornTailWarning(message), stacklevel=2)
         file.truncate(end)
-        file.sync()
+        if wal.tier is Tier.DISK:
+            file.sync()
     finally:
         file.close()
-    wal.head.write_host()
-    wal.publish(Published(last, end, last_id()))
     return Recovered(Position(last, end), torn)
 
 

@@ -10,28 +10,24 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from spillable_stream.errors import (
-    ChannelClosedError,
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
-    LockTimeoutError,
     StorageError,
 )
 from spillable_stream.format.frame import Frame, Payload, encode, file_seed, frame_size
 from spillable_stream.format.record import FileHeader
-from spillable_stream.log.head import Head, HeadState, Published
-from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
+from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner
-from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.filesystem import File
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
 
@@ -42,7 +38,7 @@ _SLOW_SYNC_SECONDS = 1.0
 
 
 class Position(NamedTuple):
-    """A place in the log: a data file's number and an offset in it."""
+    """A place in the log of a tier: a file's number and an offset in it."""
 
     file_id: int
     offset: int
@@ -61,70 +57,36 @@ Snapshot = Callable[[], dict[str, Any]]
 
 
 class WriteAheadLog:
-    """The data files of one channel.
+    """The log files of one tier of a channel.
 
     Args:
-        fs: the file system.
-        layout: where the files are.
+        lock: the channel's lock and head.
+        tier: whether these are the data files, synced at every commit, or the memory tier's, never synced.
         max_file_size_bytes: when to roll.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, max_file_size_bytes: int) -> None:
-        self.layout = layout
+    def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
+        self.lock = lock
+        self.tier = tier
+        self.layout = lock.layout
         self.max_file_size_bytes = max_file_size_bytes
-        self.head = Head(fs, layout.head)
-        self._fs = fs
-        self._lock = FileLock.open(fs, layout.lock)
-        self._thread_lock = threading.Lock()
+        self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
-        self._held: Published | None = None  # what the head says while this process holds the lock
-        self._closed = False
-        self.failed: str | None = None
-
-    # ── the lock ────────────────────────────────────────────────────────────────────────────
-
-    @contextlib.contextmanager
-    def locked(self, timeout_seconds: float) -> Iterator[None]:
-        """Hold the channel's lock, against other threads and processes.
-
-        Raises:
-            LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
-            ChannelClosedError: an earlier failure closed the log.
-        """
-        if not self._thread_lock.acquire(timeout=max(timeout_seconds, 0)):
-            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
-        try:
-            if self._closed:
-                raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-            if not self._lock.acquire(timeout_seconds):
-                held = self.head.read_any_boot()
-                raise LockTimeoutError(
-                    f"pid {held.pid if held else '?'} on {os.uname().nodename} (the last to commit) or another process "
-                    f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
-                )
-            self._held = self.head.begin_writing()
-            if self.failed:
-                raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
-            yield
-        finally:
-            if not self._closed:
-                self._lock.release()
-            self._thread_lock.release()
 
     # ── reading what others wrote ───────────────────────────────────────────────────────────
 
-    def published(self) -> Published:
-        """Return what the head publishes.
+    def published(self) -> TierEnd:
+        """Return what the head publishes of this tier.
 
         Raises:
             CorruptionError: the head is damaged; opening the channel again rebuilds it.
         """
-        head = self.head.read()
-        if head is None:
-            raise CorruptionError("the head is damaged; open the channel again to rebuild it", str(self.layout.head))
-        return head
+        return self._of(self.lock.published())
+
+    def _of(self, published: Published) -> TierEnd:
+        return published.memory if self.tier is Tier.MEMORY else published.disk
 
     def seed(self, file_id: int) -> int:
         """Return the CRC seed of a data file."""
@@ -158,8 +120,13 @@ class WriteAheadLog:
         if self._reading and self._reading[0] == file_id:
             return self._reading[1]
         file = self._fs.open(self.layout.log_file(file_id), readonly=True)
+        self._close_reading()
         self._reading = (file_id, file)
         return file
+
+    def _files(self) -> list[int]:
+        """Return the numbers of this tier's files, ascending."""
+        return self.layout.log_files(self._fs, self.tier)
 
     def read_file_header(self, file_id: int) -> FileHeader | None:
         """Return the header of a data file, or None if it is not whole."""
@@ -172,7 +139,7 @@ class WriteAheadLog:
             file.close()
 
     def _next_file(self, file_id: int) -> int:
-        later = [i for i in self.layout.log_files(self._fs) if i > file_id]
+        later = [i for i in self._files() if i > file_id]
         if not later:
             raise CorruptionError(f"the data file after {log_name(file_id)} is missing", str(self.layout.path))
         return later[0]
@@ -190,14 +157,24 @@ class WriteAheadLog:
 
     # ── writing; the lock is held ───────────────────────────────────────────────────────────
 
-    def current(self) -> Published:
-        """Return what the head says; while the lock is held, without a look at it."""
-        return self._held or self.published()
+    def current(self) -> TierEnd:
+        """Return what the head says of this tier; while the lock is held, without a look at it."""
+        return self._of(self.lock.current())
 
-    def publish(self, published: Published) -> None:
-        """Write the head; the lock is held."""
-        self._held = published
-        self.head.write(published)
+    def publish(self, end: TierEnd, last_id: int | None = None) -> None:
+        """Write the head; the lock is held.
+
+        Args:
+            end: this tier's end.
+            last_id: the last write-order ID, where it changes.
+        """
+        published = self.lock.current()
+        if last_id is not None:
+            published = published._replace(last_id=last_id)
+        if self.tier is Tier.MEMORY:
+            self.lock.publish(published._replace(memory=end))
+        else:
+            self.lock.publish(published._replace(disk=end))
 
     def heal(self, snapshot: Snapshot) -> None:
         """Cut what a holder of the lock that died or failed left behind the published end.
@@ -209,7 +186,7 @@ class WriteAheadLog:
         if head.state == HeadState.CLEAN:
             return
         self._close_writing()
-        for file_id in self.layout.log_files(self._fs):
+        for file_id in self._files():
             if file_id > head.file_id:  # made by a roll that was not published
                 self._remove(self.layout.log_file(file_id))
         if head.state != HeadState.SYNC_FAILED:
@@ -266,16 +243,12 @@ class WriteAheadLog:
             raise
         self._sync(file, head, snapshot)
         end = Position(at.file_id, at.offset + size)
-        self.publish(head._replace(end=end.offset, last_id=last_id, state=HeadState.CLEAN))
+        self.publish(TierEnd(at.file_id, end.offset), last_id)
         return end
-
-    def note_checkpoint(self) -> None:
-        """Remember in the head that a checkpoint was made now."""
-        self.publish(self.current()._replace(checkpoint_time=int(time.time())))
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""
-        if offset + size > self._allocated:
+        if self.tier is Tier.DISK and offset + size > self._allocated:
             step = min(_PREALLOCATE_BYTES, self.max_file_size_bytes)
             self._allocated = max(self._allocated, file.size())
             if offset + size > self._allocated:
@@ -284,7 +257,9 @@ class WriteAheadLog:
                     file.preallocate(self._allocated, max(step, offset + size - self._allocated))
                 self._allocated = max(file.size(), offset + size)
 
-    def _sync(self, file: File, head: Published, snapshot: Snapshot) -> None:
+    def _sync(self, file: File, head: TierEnd, snapshot: Snapshot) -> None:
+        if self.tier is Tier.MEMORY:
+            return
         started = time.monotonic()
         try:
             file.sync()
@@ -295,18 +270,18 @@ class WriteAheadLog:
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
 
-    def _settle_failed_sync(self, head: Published, snapshot: Snapshot, cause: StorageError) -> None:
+    def _settle_failed_sync(self, head: TierEnd, snapshot: Snapshot, cause: StorageError) -> None:
         try:
             distrusted = head._replace(state=HeadState.SYNC_FAILED)
             self.publish(distrusted)
             self._roll(distrusted, snapshot)
         except StorageError as e:
-            self.failed = f"{cause}; then {e}"
+            self.lock.failed = f"{cause}; then {e}"
             raise CommitOutcomeUnknownError(
-                f"{self.failed}. Whether the transaction counts shows when the channel is opened again"
+                f"{self.lock.failed}. Whether the transaction counts shows when the channel is opened again"
             ) from cause
 
-    def _cut(self, file: File, head: Published) -> None:
+    def _cut(self, file: File, head: TierEnd) -> None:
         """Take back an append that failed before its sync; if that fails too, the next holder does it."""
         try:
             file.truncate(head.end)
@@ -315,20 +290,25 @@ class WriteAheadLog:
             return
         self._sync_cut(file, head)
 
-    def _sync_cut(self, file: File, head: Published) -> None:
+    def _sync_cut(self, file: File, head: TierEnd) -> None:
         """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
         self._allocated = head.end
         try:
-            file.sync()
+            if self.tier is Tier.DISK:
+                file.sync()
         except StorageError as e:
             _log.warning("the log goes on in a new file: %s", e)
             self.publish(head._replace(state=HeadState.SYNC_FAILED))
         else:
             self.publish(head._replace(state=HeadState.CLEAN))
 
-    def _roll(self, head: Published, snapshot: Snapshot) -> Published:
-        """Begin a new data file and publish it."""
-        file_id = max([head.file_id, *self.layout.log_files(self._fs)]) + 1
+    def roll(self, snapshot: Snapshot) -> TierEnd:
+        """Begin a new file, which holds a snapshot of the state at this moment."""
+        return self._roll(self.current(), snapshot)
+
+    def _roll(self, head: TierEnd, snapshot: Snapshot, first_file_id: int = 1) -> TierEnd:
+        """Begin a new file and publish it."""
+        file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files())])
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self.publish(head._replace(state=state))
         previous = (head.file_id, head.end) if head.file_id else None
@@ -337,8 +317,9 @@ class WriteAheadLog:
         file = self._fs.open(path, create=True, exclusive=True)
         try:
             end = file.write(0, encode(frame, self.seed(file_id), time_us=time.time_ns() // 1000))
-            file.sync()
-            self._fs.sync_directory(path.parent)
+            if self.tier is Tier.DISK:
+                file.sync()
+                self._fs.sync_directory(path.parent)
         except StorageError:
             file.close()
             with contextlib.suppress(StorageError):
@@ -346,7 +327,7 @@ class WriteAheadLog:
                 if state == HeadState.APPENDING:
                     self.publish(head._replace(state=HeadState.CLEAN))
             raise
-        published = head._replace(file_id=file_id, end=end, state=HeadState.CLEAN)
+        published = TierEnd(file_id, end)
         self.publish(published)
         self._give_back_unused(head)
         self._close_writing()
@@ -357,26 +338,39 @@ class WriteAheadLog:
     def _remove(self, path: Path) -> None:
         """Remove a data file for good: after a power cut it must not come back and end the file before it."""
         self._fs.remove(path)
-        self._fs.sync_directory(path.parent)
+        if self.tier is Tier.DISK:
+            self._fs.sync_directory(path.parent)
 
-    def _give_back_unused(self, head: Published) -> None:
+    def _give_back_unused(self, head: TierEnd) -> None:
         """Cut the preallocated rest of a file that is full; only space depends on it."""
         if head.file_id:
             with contextlib.suppress(StorageError, FileNotFoundError):
                 self._open_for_writing(head.file_id).truncate(head.end)
 
-    def create_first_file(self, snapshot: Snapshot) -> None:
-        """Begin the log of a new channel."""
-        self._roll(Published(0, 0, 0, checkpoint_time=int(time.time())), snapshot)
+    def create_first_file(self, snapshot: Snapshot, file_id: int = 1) -> None:
+        """Begin the log.
+
+        Args:
+            snapshot: the channel's state.
+            file_id: the first file's number.
+        """
+        if self.tier is Tier.DISK:
+            self.lock.publish(Published(NO_TIER, checkpoint_time=int(time.time())))
+        self._roll(NO_TIER, snapshot, file_id)
 
     def _open_for_writing(self, file_id: int) -> File:
-        if self._writing is None or self._writing[0] != file_id:
+        removed = self._writing is not None and self.tier is Tier.MEMORY and not self._writing[1].is_linked()
+        if self._writing is None or self._writing[0] != file_id or removed:
             self._close_writing()
             path = self.layout.log_file(file_id)
             try:
                 self._writing = (file_id, self._fs.open(path))
             except FileNotFoundError as e:
-                raise DataLossError(f"{path.name}, the newest data file, is missing", str(path)) from e
+                raise DataLossError(
+                    f"{path.name}, the newest data file, is missing; close every handle of the channel and open "
+                    "it again",
+                    str(path),
+                ) from e
             self._allocated = 0
         return self._writing[1]
 
@@ -385,24 +379,15 @@ class WriteAheadLog:
             self._writing[1].close()
             self._writing = None
 
-    def close(self, *, forked: bool = False) -> None:
-        """Close every file, when the lock's holder among the threads is done; nothing is written.
+    def _close_reading(self) -> None:
+        if self._reading:
+            self._reading[1].close()
+            self._reading = None
 
-        Args:
-            forked: in a forked child, where that thread does not exist.
-        """
-        if not forked:
-            self._thread_lock.acquire()
-        try:
-            self._closed = True
-            self._close_writing()
-            if self._reading:
-                self._reading[1].close()
-            self._lock.close()
-            self.head.close()
-        finally:
-            if not forked:
-                self._thread_lock.release()
+    def close(self) -> None:
+        """Close every file; nothing is written."""
+        self._close_writing()
+        self._close_reading()
 
 
 def _joined(buffers: list[Payload]) -> list[Payload]:

@@ -144,7 +144,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 consumer.release([], tx)
         if first <= last:
             consumer.commit([(first, last)], prepared)
-        self._open().engine().checkpoint_if_due()
+        self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
         """Close the channel, if Spark gets round to it."""

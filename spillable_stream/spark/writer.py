@@ -130,8 +130,8 @@ class _Stager:
                     raise
                 _log.warning("the sink waits up to %g s more for room: %s", left, e)
                 channel.engine().commit(request, left)
-            channel.engine().remove_staging(owner)
-            channel.engine().checkpoint_if_due()
+            channel.engine().checkpointing.remove_staging(owner)
+            channel.engine().checkpointing.make_if_due()
 
     def _in_order(self, staged: list[Staged], batch_id: int) -> tuple[list[Frame], list[SegmentRef]]:
         """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order."""
@@ -153,7 +153,7 @@ class _Stager:
         names = [m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None]
         if names:
             with visit(self._path, create=False) as channel:
-                channel.engine().discard(names)
+                channel.engine().checkpointing.discard(names)
 
 
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):

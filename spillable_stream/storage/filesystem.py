@@ -19,6 +19,7 @@ from spillable_stream.format.frame import Payload
 __all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
+_COPY_BYTES = 4 << 20
 
 
 @contextlib.contextmanager
@@ -208,6 +209,24 @@ class FileSystem:
         self.rename(temporary, path)
         self.sync_directory(path.parent)
 
+    def copy_durably(self, source: Path, target: Path) -> int:
+        """Copy a file, sync the copy and its directory, and return its size in bytes."""
+        original = self.open(source, readonly=True)
+        try:
+            copy = self.open(target, create=True)
+            try:
+                end = 0
+                while data := original.read(end, _COPY_BYTES):
+                    end += copy.write(end, [data])
+                copy.truncate(end)
+                copy.sync()
+            finally:
+                copy.close()
+        finally:
+            original.close()
+        self.sync_directory(target.parent)
+        return end
+
     def read_file(self, path: Path) -> bytes:
         """Return a whole small file."""
         file = self.open(path, readonly=True)
@@ -225,6 +244,39 @@ class FileSystem:
         """Remove a file; a missing one is fine."""
         with _named("removing", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+    def link(self, path: Path, target: Path) -> None:
+        """Make a symbolic link at ``path``, in place of one that is there; the directory still needs a sync."""
+        temporary = path.with_name(f"{path.name}.tmp")
+        self.remove(temporary)
+        with _named("linking", path):
+            os.symlink(target, temporary)
+        self.rename(temporary, path)
+
+    def link_target(self, path: Path) -> Path | None:
+        """Return what a symbolic link points to, or None if there is no link."""
+        try:
+            return Path(os.readlink(path))
+        except OSError:
+            return None
+
+    def identity(self, path: Path) -> str:
+        """Return what tells a file or directory from its copies, as long as it lives."""
+        with _named("looking at", path):
+            found = os.stat(path)
+            return f"{found.st_dev:x}-{found.st_ino:x}"
+
+    def make_private_directory(self, path: Path) -> None:
+        """Make a directory, mode 0700, that must not be there yet; it needs no sync."""
+        with _named("making the directory", path):
+            os.mkdir(path, 0o700)
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove a directory and the files in it; a missing one is fine."""
+        for name in self.list(path):
+            self.remove(path / name)
+        with _named("removing", path), contextlib.suppress(FileNotFoundError):
+            os.rmdir(path)
 
     def free_bytes(self, path: Path) -> int:
         """Return the free space, in bytes, of the file system that holds ``path``."""

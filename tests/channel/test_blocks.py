@@ -3,12 +3,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillable_stream.channel.blocks import Block, BlockIndex
+from spillable_stream.channel.blocks import Block, Blocks
 
 
-def index_of(counts: list[int], frame_bytes: int = 1000, file: int = 1) -> BlockIndex:
+def index_of(counts: list[int], frame_bytes: int = 1000, file: int = 1) -> Blocks:
     """Return an index of PUT frames of ``counts`` events that lie one after the other in one file."""
-    index, first, offset = BlockIndex(), 1, 0
+    index, first, offset = Blocks(), 1, 0
     for count in counts:
         index.add(Block(first, count, file, offset, frame_bytes, 5))
         first, offset = first + count, offset + frame_bytes
@@ -72,9 +72,9 @@ def test_a_size_limit_gives_at_least_one_event_and_never_more_than_asked() -> No
 
 def test_an_image_reads_back() -> None:
     index = index_of([10] * 500)
-    assert list(BlockIndex(Block(*b) for b in index.image())) == list(index)  # type: ignore[arg-type]
+    assert list(Blocks(Block(*b) for b in index.image())) == list(index)  # type: ignore[arg-type]
 
 
 def test_an_empty_index_holds_nothing() -> None:
-    index = BlockIndex()
-    assert (index.first_id(), index.time_of(5), index.extents(1, 5), index.oldest_data_file()) == (None, None, [], None)
+    index = Blocks()
+    assert (list(index), index.time_of(5), index.extents(1, 5), index.oldest_data_file()) == ([], None, [], None)

@@ -188,8 +188,8 @@ def test_an_unknown_option_names_the_nearest(path: Path) -> None:
 
 
 def test_a_bad_value_names_the_range(path: Path) -> None:
-    with pytest.raises(OptionError, match="overflowCapacity must be an integer of at least 1, not 0"):
-        Channel(path, overflow_capacity=0)
+    with pytest.raises(OptionError, match="transactionCapacity must be an integer of at least 1, not 0"):
+        Channel(path, transaction_capacity=0)
     assert not path.exists()
 
 
@@ -344,7 +344,7 @@ def test_a_closed_channel_says_so(open_channel: Open) -> None:
         with pytest.raises(ChannelClosedError, match="is closed; open it again"):
             use()
     assert "closed" in repr(channel)
-    assert open_channel().stats().stored == 0
+    assert open_channel().stats().channel_size == 0
 
 
 @pytest.mark.parametrize(("stored", "given", "made"), [(True, None, True), (False, None, False), (False, True, True)])

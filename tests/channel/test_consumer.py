@@ -136,9 +136,9 @@ def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
     put(channel, *numbered(0, 5))
     peek(channel, group="slow")
     take(channel, group="fast")
-    assert channel.stats().stored == 5
+    assert channel.stats().channel_size == 5
     channel.drop_group("slow")
-    assert channel.stats().stored == 0
+    assert channel.stats().channel_size == 0
     assert list(channel.stats().groups) == ["fast"]
 
 

@@ -185,7 +185,7 @@ def test_handles_follow_each_other(open_channel: Open) -> None:
         put((one, two)[i % 2], b"%d" % i)
         assert one.stats().last_id == two.stats().last_id == i + 1
     assert take(two) == numbered(0, 20)
-    assert one.stats().stored == 0
+    assert one.stats().channel_size == 0
 
 
 def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) -> None:
@@ -198,7 +198,7 @@ def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) 
     ahead.checkpoint()
     assert not log_file(ahead.path, 1).exists()
     put(ahead, b"new")
-    assert behind.stats().stored == 1
+    assert behind.stats().channel_size == 1
     assert behind.stats().groups["default"].position == 30
 
 
@@ -347,7 +347,7 @@ def test_replay_reads_headers_and_not_payloads(path: Path, open_channel: Open) -
     size = sum(f.stat().st_size for f in (path / "data").iterdir() if f.name.startswith("log"))
     fs = FaultyFileSystem()
     with Channel(path, create=False, fs=fs, checkpoint_on_close=False) as channel:
-        assert channel.stats().stored == 30_000
+        assert channel.stats().channel_size == 30_000
     assert fs.read_bytes < min(size, 30 * 200_000) / 5
 
 
@@ -508,7 +508,7 @@ def test_recovery_holds_one_append_in_memory_and_not_the_log(path: Path, open_ch
     (path / "head").unlink()
     tracemalloc.start()
     with open_channel() as channel:
-        assert channel.stats().stored == 3000
+        assert channel.stats().channel_size == 3000
         _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 << 20  # a mebibyte or two of buffers; every frame at once takes more than ten

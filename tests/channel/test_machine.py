@@ -166,7 +166,7 @@ class ChannelMachine(RuleBasedStateMachine):
         for channel in self.handles:
             stats = channel.stats()
             assert stats.last_id == len(self.stored)
-            assert stats.stored == len(self.needed())
+            assert stats.channel_size == len(self.needed())
             for name, group in self.groups.items():
                 assert stats.groups[name].lag == len(group.queue) + len(group.held)
 

@@ -52,7 +52,7 @@ def test_a_put_counts_when_it_is_committed_and_not_before() -> None:
     log.put(1, 5, 6)
     assert (log.state.stored(), log.state.last_id, list(log.state.blocks)) == (0, 0, [])
     log.commit(1, "put", 1, 10)
-    assert (log.state.stored(), log.state.last_id, log.state.blocks.first_id()) == (10, 10, 1)
+    assert (log.state.stored(), log.state.last_id, [b.first_id for b in log.state.blocks]) == (10, 10, [1])
 
 
 def test_an_interleaved_transaction_keeps_to_itself() -> None:

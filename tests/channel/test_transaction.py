@@ -86,9 +86,9 @@ def test_puts_and_takes_never_mix(open_channel: Open) -> None:
 @BOTH
 def test_an_empty_commit_is_fine_and_writes_nothing(open_channel: Open, kind: str) -> None:
     channel = open_channel()
-    head = channel.engine().wal.published()
+    head = channel.engine().lock.published()
     transaction(channel, kind, State.COMPLETED).close()
-    assert channel.engine().wal.published() == head
+    assert channel.engine().lock.published() == head
 
 
 @BOTH
@@ -246,11 +246,11 @@ def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) ->
     with pytest.raises(ChannelFullError) as caught:
         put(channel, *numbered(8, 3))
     message = str(caught.value)
-    assert "3 events do not fit: the channel holds 8 of overflowCapacity 10" in message
+    assert "3 events do not fit" in message and "disk 8 of overflowCapacity 10 events" in message
     assert "Waited 0.05 s" in message and "take events, or raise overflowCapacity" in message
     take(channel, 1)
     put(channel, *numbered(8, 3))
-    assert channel.stats().stored == 10
+    assert channel.stats().channel_size == 10
 
 
 def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
@@ -374,7 +374,7 @@ def test_compressed_channels_read_back(open_channel: Open, compression: str) -> 
     channel = open_channel(compression=compression)
     put(channel, *[b"the same again"] * 1000)
     assert peek(channel) == [b"the same again"] * 1000
-    assert channel.stats().payload_bytes < 5000
+    assert channel.stats().disk.payload_bytes < 5000
 
 
 def test_a_limit_below_one_is_refused(open_channel: Open) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream import Channel, Event
-from spillable_stream.log.head import HeadState
+from spillable_stream.log.head import TierEnd
 from spillable_stream.log.wal import WriteAheadLog
 from tests.crash.ledger import Ledger, body
 
@@ -75,11 +75,11 @@ def publish_before_writing() -> None:
     def append(self: WriteAheadLog, at: Any, entries: Any, last_id: int, snapshot: Any) -> Any:
         from spillable_stream.format.frame import total_size
 
-        head = self.current()
+        published = self.lock.current()
         size = total_size(e.frame for e in entries)
-        self.publish(head._replace(end=at.offset + size, last_id=last_id, state=HeadState.CLEAN))
+        self.publish(TierEnd(at.file_id, at.offset + size), last_id)
         time.sleep(0.01)
-        self._held = head
+        self.lock._held = published
         return real(self, at, entries, last_id, snapshot)
 
     WriteAheadLog.append = append  # type: ignore[method-assign]

@@ -38,7 +38,7 @@ def _contents(channel: Channel) -> dict[str, Any]:
         "options": {k: v for k, v in channel.options.items() if k != "checkpoint_on_close"},
         "first": stats.first_id,
         "last": stats.last_id,
-        "stored": stats.stored,
+        "stored": stats.channel_size,
         "sinks": dict(stats.sinks),
         "groups": groups,
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.log import head as head_module
-from spillable_stream.log.head import Head, HeadState, Published
+from spillable_stream.log.head import Head, HeadState, Published, TierEnd
 from spillable_stream.storage.filesystem import FileSystem
 
 
@@ -18,7 +18,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
 
 
 def published(end: int) -> Published:
-    return Published(1, end, 7, 99, HeadState.APPENDING)
+    return Published(TierEnd(1, end, HeadState.APPENDING), TierEnd(2, 5), 7, 99)
 
 
 def test_a_new_head_publishes_nothing(head: Head) -> None:
@@ -32,7 +32,7 @@ def test_what_one_process_publishes_another_reads(head: Head, tmp_path: Path) ->
     for end in range(1, 6):
         head.write(published(end))
         found = other.read()
-        assert found is not None and found[:5] == published(end)[:5]
+        assert found is not None and found[:4] == published(end)[:4]
     other.close()
 
 
@@ -50,10 +50,10 @@ def test_a_torn_slot_leaves_the_one_before(head: Head, tmp_path: Path, end: int)
         (tmp_path / "torn").write_bytes(after[:at] + before[at:])
         torn = Head(FileSystem(), tmp_path / "torn")
         found = torn.read()
-        assert (found.end if found else 0) == end - 1, f"torn at {at}"
+        assert (found.disk.end if found else 0) == end - 1, f"torn at {at}"
         torn.begin_writing()
         torn.write(published(100))
-        assert (found := torn.read()) and found.end == 100
+        assert (found := torn.read()) and found.disk.end == 100
         torn.close()
 
 
@@ -67,10 +67,10 @@ def test_a_head_of_another_boot_is_only_a_lower_bound(tmp_path: Path, monkeypatc
 
     head = Head(FileSystem(), tmp_path / "head")
     assert head.read() is None
-    assert (known := head.read_any_boot()) and known.end == 5
+    assert (known := head.read_any_boot()) and known.disk.end == 5
     assert head.begin_writing() is None
     head.write(published(6))
-    assert (found := head.read()) and found.end == 6
+    assert (found := head.read()) and found.disk.end == 6
     head.close()
 
 

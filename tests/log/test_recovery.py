@@ -46,7 +46,7 @@ def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
         head[slot + 8 : slot + 24] = bytes(16)
         if published is not None:
             head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
-        head[slot + 64 : slot + 68] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 64])))
+        head[slot + 84 : slot + 88] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 84])))
     (path / "head").write_bytes(head)
 
 

@@ -16,8 +16,9 @@ from spillable_stream.errors import (
     StorageError,
 )
 from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import HeadState
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
 from spillable_stream.storage.lock import FileLock
 from tests.fakes import FaultyFileSystem, nth
@@ -43,13 +44,14 @@ def open_log(fs: FaultyFileSystem, layout: Layout) -> Iterator[Callable[..., Wri
     opened = []
 
     def open_log(max_file_size_bytes: int = 1 << 20) -> WriteAheadLog:
-        wal = WriteAheadLog(fs, layout, max_file_size_bytes)
+        wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, max_file_size_bytes)
         opened.append(wal)
         return wal
 
     yield open_log
     for wal in opened:
         wal.close()
+        wal.lock.close()
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
 def append(wal: WriteAheadLog, payload: bytes) -> Position:
     """Append one PUT frame as a committer does and return where it is."""
     frame = Frame.of(FrameType.PUT, payload, 1)
-    with wal.locked(1):
+    with wal.lock.locked(1):
         wal.heal(lambda: STATE)
         at = wal.reserve(total_size([frame]), lambda: STATE)
         wal.append(at, [Entry(frame, 1, 2, 3)], 2, lambda: STATE)
@@ -184,7 +186,7 @@ def test_what_a_dead_holder_left_is_cut_by_the_next_commit(
 ) -> None:
     append(wal, b"kept")
     head = wal.published()
-    with wal.locked(1):
+    with wal.lock.locked(1):
         wal.publish(head._replace(state=HeadState.APPENDING))
     with layout.log_file(1).open("r+b") as file:
         file.seek(head.end)
@@ -198,7 +200,7 @@ def test_a_file_that_a_dead_holder_did_not_publish_is_removed(
     wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout
 ) -> None:
     append(wal, b"kept")
-    with wal.locked(1):
+    with wal.lock.locked(1):
         wal.publish(wal.published()._replace(state=HeadState.APPENDING))
     layout.log_file(2).write_bytes(b"half a header")
     append(open_log(), b"next one")
@@ -210,7 +212,7 @@ def test_a_held_lock_times_out_and_names_the_holder(wal: WriteAheadLog, fs: Faul
     append(wal, b"x")
     other = FileLock.open(fs, layout.lock)
     assert other.try_acquire()
-    with pytest.raises(LockTimeoutError, match=rf"pid {os.getpid()} on .* more than 0\.01 s"), wal.locked(0.01):
+    with pytest.raises(LockTimeoutError, match=rf"pid {os.getpid()} on .* more than 0\.01 s"), wal.lock.locked(0.01):
         pass
     other.close()
     append(wal, b"y")
@@ -242,7 +244,7 @@ def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., Write
 def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
     entries = [Entry(Frame.of(FrameType.PUT, b"%d" % i, 1), i, i, 0) for i in range(500)]
     fs.calls.clear()
-    with wal.locked(1):
+    with wal.lock.locked(1):
         at = wal.reserve(total_size(e.frame for e in entries), lambda: STATE)
         wal.append(at, entries, 500, lambda: STATE)
     assert (fs.count("write"), fs.count("sync")) == (1, 1)
@@ -254,7 +256,7 @@ def test_a_removed_file_is_removed_for_good_before_the_log_goes_on(
 ) -> None:
     """Else a power cut brings it back, and its header ends the file before it too early."""
     append(wal, b"kept")
-    with wal.locked(1):
+    with wal.lock.locked(1):
         wal.publish(wal.published()._replace(state=HeadState.APPENDING))
     layout.log_file(2).write_bytes(b"not published")
     fs.calls.clear()

@@ -255,7 +255,7 @@ def test_source_takes_are_committed_so_that_the_channel_drains(
     run(stream(spark, path, maxEventsPerTrigger=40), tmp_path / "ck", tmp_path / "b")
     with ss.Channel(path) as channel:
         assert channel.stats().groups["default"].position == 80
-        assert channel.stats().stored == 20
+        assert channel.stats().channel_size == 20
 
 
 # ── what a review found ─────────────────────────────────────────────────────────────────────────

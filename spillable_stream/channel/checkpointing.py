@@ -1,0 +1,146 @@
+"""Making checkpoints, and removing the files that nothing needs any more."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from spillable_stream.errors import ChannelClosedError, LockTimeoutError
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.layout import Tier
+from spillable_stream.log.segment import remove_abandoned_segments
+from spillable_stream.storage.lock import FileLock
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.engine import Engine
+
+__all__ = ["Checkpointing"]
+
+_log = logging.getLogger(__name__)
+
+
+class Checkpointing:
+    """The checkpoints of one engine; commits of other threads and processes go on meanwhile.
+
+    Args:
+        engine: the channel.
+        checkpoints: its checkpoint files.
+    """
+
+    def __init__(self, engine: Engine, checkpoints: Checkpoints) -> None:
+        self._engine = engine
+        self._fs = engine.fs
+        self._checkpoints = checkpoints
+        self._threads = threading.Lock()
+        self._lock = FileLock.open(engine.fs, engine.layout.checkpoint_lock)
+        self._failed_at = float("-inf")
+
+    def make_if_due(self) -> None:
+        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
+        try:
+            if self._is_due():
+                with self._alone(timeout_seconds=0):
+                    if self._is_due():  # nobody made one meanwhile
+                        self._make()
+        except (LockTimeoutError, ChannelClosedError):
+            return
+        except Exception as e:  # what was committed is committed
+            self._failed_at = time.monotonic()
+            self._engine.counters.checkpoint_write_error_count += 1
+            _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+
+    def _is_due(self) -> bool:
+        interval_seconds: float = self._engine.state.options["checkpoint_interval"] / 1000
+        if time.monotonic() - self._failed_at < interval_seconds:
+            return False
+        age_seconds = time.time() - self._engine.lock.published().checkpoint_time
+        return not 0 <= age_seconds < interval_seconds  # before 0 a clock was set back
+
+    def make(self) -> None:
+        """Make the state durable and remove the files that nothing needs any more.
+
+        Raises:
+            StorageError: the checkpoint could not be written; nothing was removed.
+            LockTimeoutError: another process makes one for too long.
+        """
+        self._engine.require_open()
+        with self._alone(self._engine.lock_timeout_seconds):
+            self._make()
+
+    @contextlib.contextmanager
+    def _alone(self, timeout_seconds: float) -> Iterator[None]:
+        if not self._threads.acquire(timeout=timeout_seconds):
+            raise LockTimeoutError(f"another thread makes a checkpoint for more than {timeout_seconds:g} s")
+        try:
+            if not self._lock.acquire(timeout_seconds):
+                raise LockTimeoutError(
+                    f"another process holds {self._lock.path} for more than {timeout_seconds:g} s; see whether it hangs"
+                )
+            try:
+                yield
+            finally:
+                self._lock.release()
+        finally:
+            self._threads.release()
+
+    def _make(self) -> None:
+        engine = self._engine
+        with engine.looking() as state:
+            image, position = state.image(), engine.positions.disk
+        self._checkpoints.write(position, image)
+        with engine.committing():
+            engine.renew_memory_file()
+            engine.lock.note_checkpoint()
+            self._clean()
+
+    def _clean(self) -> None:
+        """Remove log files and segments that hold nothing which is needed; the channel's lock is held."""
+        engine = self._engine
+        with engine.looking() as state:
+            oldest_block = state.blocks.oldest_data_file()
+            live, sinks = state.blocks.segments(), dict(state.sinks)
+            current, ttl_seconds = engine.positions.disk.file_id, state.options["staging_ttl"]
+        remove_abandoned_segments(self._fs, engine.layout, live, sinks, ttl_seconds)
+        kept = self._checkpoints.oldest_kept()
+        if kept is None:
+            return
+        # Replay from the older checkpoint must stay possible.
+        first_needed = min(current, kept.file_id, current if oldest_block is None else oldest_block)
+        unneeded = [engine.layout.log_file(i) for i in engine.layout.log_files(self._fs) if i < first_needed]
+        for path in unneeded:
+            self._fs.remove(path)
+        for directory in {path.parent for path in unneeded}:
+            self._fs.sync_directory(directory)
+
+    def remove_staging(self, query: str) -> None:
+        """Remove what a Spark query staged for batches that are over and did not adopt it."""
+        engine = self._engine
+        if any(f"segment.{query}." in name for name in engine.layout.segments(self._fs)):
+            with engine.committing(), engine.looking() as state:
+                live, sinks = state.blocks.segments(), dict(state.sinks)
+                remove_abandoned_segments(self._fs, engine.layout, live, sinks, float("inf"), query)
+
+    def discard(self, segments: list[str]) -> None:
+        """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
+        engine = self._engine
+        with engine.committing(), engine.looking() as state:
+            for name in set(segments) - state.blocks.segments():
+                self._fs.remove(engine.layout.segment_file(name))
+
+    def remove_taken_memory(self) -> None:
+        """Remove the files of the memory tier whose events every group has taken; the channel's lock is held."""
+        engine = self._engine
+        with engine.looking() as state:
+            blocks = state.blocks.memory
+            first = next((b.file for b in blocks if isinstance(b.file, int)), engine.positions.memory.file_id)
+        for file_id in engine.layout.log_files(self._fs, Tier.MEMORY):
+            if file_id < first:
+                self._fs.remove(engine.layout.log_file(file_id))
+
+    def close(self) -> None:
+        """Close the lock file."""
+        self._lock.close()

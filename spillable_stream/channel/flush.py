@@ -1,0 +1,85 @@
+"""Moving what is in memory to disk, in order, under the same write-order IDs."""
+
+from __future__ import annotations
+
+from spillable_stream.channel.blocks import Block
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.requests import Move
+from spillable_stream.format.frame import Frame
+from spillable_stream.format.record import SegmentRef
+from spillable_stream.log.layout import disk_segment
+from spillable_stream.log.reader import EventReader
+from spillable_stream.log.wal import Entry
+
+__all__ = ["flush_memory"]
+
+_MOVED_BYTES = 16 << 20
+
+
+def flush_memory(engine: Engine) -> int:
+    """Move every event of the memory tier to disk and return how many there were.
+
+    Others may put and take meanwhile. A crash in between leaves every event in one tier or the other.
+
+    Args:
+        engine: the channel.
+
+    Raises:
+        StorageError: the disk refused; what was not moved is still in memory.
+    """
+    moved = 0
+    while True:
+        with engine.committing(), engine.looking() as state:
+            blocks = _first(list(state.blocks.memory))
+            if not blocks:
+                return moved
+            engine.append_alone(_move(engine, blocks))
+            moved += sum(b.count for b in blocks)
+
+
+def _first(blocks: list[Block]) -> list[Block]:
+    """Return as many of the first blocks as one append may have, at least one if there is one."""
+    chosen: list[Block] = []
+    size_bytes = 0
+    for block in blocks:
+        size_bytes += block.payload_bytes
+        if chosen and size_bytes > _MOVED_BYTES:
+            break
+        chosen.append(block)
+    return chosen
+
+
+def _move(engine: Engine, blocks: list[Block]) -> Move:
+    entries: list[Entry] = []
+    segments: list[SegmentRef] = []
+    reader = engine.reader()
+    try:
+        for block in blocks:
+            if isinstance(block.file, str):
+                segments.append(_copy_segment(engine, block, block.file))
+            else:
+                entries += _entries(reader, block)
+    finally:
+        reader.close()
+    return Move(entries, segments)
+
+
+def _entries(reader: EventReader, block: Block) -> list[Entry]:
+    return [
+        Entry(
+            Frame(header.type, payload, header.payload_crc, header.count, header.schema_id),
+            header.transaction_id,
+            header.write_order_id,
+            header.time_us,
+        )
+        for header, payload in reader.frames(block.extent())
+    ]
+
+
+def _copy_segment(engine: Engine, block: Block, name: str) -> SegmentRef:
+    """Copy a segment to disk; its bytes are the same there."""
+    target = disk_segment(name)
+    end = engine.fs.copy_durably(engine.layout.segment_file(name), engine.layout.segment_file(target))
+    return SegmentRef(
+        target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
+    )

@@ -1,0 +1,80 @@
+"""How far a group is, in a small file of its own, for the day the memory tier is lost.
+
+A take of events that are in memory is recorded in memory, so the loss of the memory tier loses the
+record too. This file, written without a sync after such a take, says then what had been taken, so
+that only what is really lost is reported lost::
+
+     0                8        12
+    ┌────────────────┬────────┐
+    │ write-order ID │ CRC32C │   seeded by channel and group
+    └────────────────┴────────┘
+
+It may be behind, never ahead. It is a hint: everything but that report holds without it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import file_seed
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["GroupPosition", "read_group_position"]
+
+_ID = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+class GroupPosition:
+    """The file of one group; only the group's owner writes it.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        group: the group's name.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, group: str) -> None:
+        self._fs = fs
+        self._path = layout.group_position(group)
+        self._seed = _seed(layout, group)
+        self._file: File | None = None
+
+    def write(self, position: int) -> None:
+        """Note that the group took every event up to ``position``."""
+        if self._file is None:
+            self._file = self._fs.open(self._path, create=True)
+        value = _ID.pack(position)
+        self._file.write(0, [value + _CRC.pack(google_crc32c.extend(self._seed, value))])
+
+    def forget(self) -> None:
+        """Remove the file: the group begins anew, or is no more."""
+        self.close()
+        self._fs.remove(self._path)
+        self._fs.sync_directory(self._path.parent)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def read_group_position(fs: FileSystem, layout: Layout, group: str) -> int:
+    """Return what a group's file says, 0 if there is none or it is torn."""
+    try:
+        data = fs.read_file(layout.group_position(group))
+    except (FileNotFoundError, StorageError):
+        return 0
+    value, crc = data[: _ID.size], data[_ID.size : _ID.size + _CRC.size]
+    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != google_crc32c.extend(_seed(layout, group), value):
+        return 0
+    return int(_ID.unpack(value)[0])
+
+
+def _seed(layout: Layout, group: str) -> int:
+    return file_seed(layout.channel, f"group/{group}")

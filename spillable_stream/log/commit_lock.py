@@ -1,0 +1,107 @@
+"""The channel's lock and its head: who may append, and what is published."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+
+from spillable_stream.errors import ChannelClosedError, CorruptionError, LockTimeoutError
+from spillable_stream.log.head import Head, Published
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["CommitLock"]
+
+
+class CommitLock:
+    """One committer at a time, among the threads and processes of a host, for both tiers together.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+
+    Attributes:
+        failed: why nothing can be committed through this handle any more, or None.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self.fs = fs
+        self.layout = layout
+        self.head = Head(fs, layout.head)
+        self.failed: str | None = None
+        self._lock = FileLock.open(fs, layout.lock)
+        self._thread_lock = threading.Lock()
+        self._held: Published | None = None  # what the head says while this process holds the lock
+        self._closed = False
+
+    @contextlib.contextmanager
+    def locked(self, timeout_seconds: float) -> Iterator[None]:
+        """Hold the lock.
+
+        Raises:
+            LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
+            ChannelClosedError: an earlier failure closed the log.
+        """
+        if not self._thread_lock.acquire(timeout=max(timeout_seconds, 0)):
+            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+        try:
+            if self._closed:
+                raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+            if not self._lock.acquire(timeout_seconds):
+                held = self.head.read_any_boot()
+                raise LockTimeoutError(
+                    f"pid {held.pid if held else '?'} on {os.uname().nodename} (the last to commit) or another process "
+                    f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
+                )
+            self._held = self.head.begin_writing()
+            if self.failed:
+                raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+            yield
+        finally:
+            if not self._closed:
+                self._lock.release()
+            self._thread_lock.release()
+
+    def published(self) -> Published:
+        """Return what the head publishes.
+
+        Raises:
+            CorruptionError: the head is damaged; opening the channel again rebuilds it.
+        """
+        head = self.head.read()
+        if head is None:
+            raise CorruptionError("the head is damaged; open the channel again to rebuild it", str(self.layout.head))
+        return head
+
+    def current(self) -> Published:
+        """Return what the head says; while the lock is held, without a look at it."""
+        return self._held or self.published()
+
+    def publish(self, published: Published) -> None:
+        """Write the head; the lock is held."""
+        self._held = published
+        self.head.write(published)
+
+    def note_checkpoint(self) -> None:
+        """Remember in the head that a checkpoint was made now; the lock is held."""
+        self.publish(self.current()._replace(checkpoint_time=int(time.time())))
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close lock and head, when the lock's holder among the threads is done.
+
+        Args:
+            forked: in a forked child, where that thread does not exist.
+        """
+        if not forked:
+            self._thread_lock.acquire()
+        try:
+            self._closed = True
+            self._lock.close()
+            self.head.close()
+        finally:
+            if not forked:
+                self._thread_lock.release()

@@ -1,0 +1,78 @@
+"""The logs of both tiers, read as one.
+
+Every append has a time that no other has (`ChannelState.time_us`), so the two logs have one order.
+Both ends are published together, so what lies before them is always a beginning of that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.head import Published
+from spillable_stream.log.layout import Tier, generation_of, memory_file_id
+from spillable_stream.log.scan import Scanned
+from spillable_stream.log.wal import Position, WriteAheadLog
+
+__all__ = ["Positions", "Tiers"]
+
+_NOWHERE = Position(0, 0)
+
+
+class Positions(NamedTuple):
+    """A place in both logs.
+
+    Args:
+        disk: in the data files.
+        memory: in the memory tier's files; (0, 0) without one.
+    """
+
+    disk: Position
+    memory: Position = _NOWHERE
+
+    @classmethod
+    def of(cls, published: Published) -> Positions:
+        """Return where the head says that the logs end."""
+        return cls(Position(*published.disk[:2]), Position(*published.memory[:2]))
+
+
+class Tiers:
+    """The two logs of a channel.
+
+    Args:
+        lock: the channel's lock and head.
+    """
+
+    def __init__(self, lock: CommitLock) -> None:
+        self.disk = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
+        self.memory = WriteAheadLog(lock, Tier.MEMORY, max_file_size_bytes=1 << 62)
+
+    def of(self, tier: Tier) -> WriteAheadLog:
+        """Return the log of a tier."""
+        return self.memory if tier is Tier.MEMORY else self.disk
+
+    def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, Scanned]]:
+        """Yield (file number, frame) of both logs between two published places, in the order of the appends.
+
+        Raises:
+            FileNotFoundError: a file at ``start`` was deleted since.
+            CorruptionError: a frame that must be whole is not.
+        """
+        logs = []
+        if start.disk < end.disk:
+            logs.append(self.disk.records(start.disk, end.disk))
+        if end.memory.file_id and start.memory < end.memory:
+            begin = start.memory
+            if generation_of(begin.file_id) != generation_of(end.memory.file_id):
+                begin = Position(memory_file_id(generation_of(end.memory.file_id), 1), 0)
+            logs.append(self.memory.records(begin, end.memory))
+        headless = ((r for r in log if r[1].header.type != FrameType.FILE_HEADER) for log in logs)
+        return merge(*headless, key=lambda r: r[1].header.time_us)
+
+    def close(self) -> None:
+        """Close the files of both."""
+        self.disk.close()
+        self.memory.close()
