@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from heapq import merge
 
 from spillable_stream.channel.ranges import Range
@@ -165,7 +165,7 @@ class Blocks:
 
     def image(self) -> list[tuple[object, ...]]:
         """Return the blocks as plain values."""
-        return [astuple(b) for b in self]
+        return [tuple(getattr(b, name) for name in Block.__slots__) for b in self]
 
     def add(self, block: Block) -> None:
         """Add events to the tier that their file belongs to."""

@@ -24,7 +24,7 @@ from spillable_stream.errors import ChannelClosedError, NotAChannelError, Option
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
-from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
+from spillable_stream.options import CHANNEL, CREATION, SOURCE, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Channel"]
@@ -195,7 +195,8 @@ class Channel:
         Raises:
             OptionError: the group's name is not allowed.
         """
-        parse_options({"group": group}, ("source",), where="a take transaction")
+        if group not in self._consumers:
+            parse_options({"group": group}, (SOURCE,), where="a take transaction")
         return TakeTransaction(self.engine(), lambda: self.consumer(group), self.typed)
 
     def consumer(

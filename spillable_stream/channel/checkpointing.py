@@ -137,9 +137,10 @@ class Checkpointing:
         with engine.looking() as state:
             blocks = state.blocks.memory
             first = next((b.file for b in blocks if isinstance(b.file, int)), engine.positions.memory.file_id)
+        # The file that is written holds the state, so it stays whatever was taken of it.
         for file_id in engine.layout.log_files(self._fs, Tier.MEMORY):
             if file_id < first:
-                self._fs.remove(engine.layout.log_file(file_id))
+                self._fs.rename(engine.layout.log_file(file_id), engine.layout.spare_memory)
 
     def close(self) -> None:
         """Close the lock file."""

@@ -68,6 +68,7 @@ class Engine:
         self.samples = Samples()
         self._closed = False
         self._half_applied = False
+        self._applied: Published | None = None  # the head that the state is at, if that is known
         self._mutex = threading.RLock()
         self._group_commit = GroupCommit(self._commit_group)
         self._space_checked = self._memory_refused = float("-inf")
@@ -121,15 +122,19 @@ class Engine:
     def follow(self) -> ChannelState:
         """Apply what other processes and threads committed, and return the state."""
         self.require_open()
-        if Positions.of(self.lock.published()) != self.positions or self._half_applied:
+        if self.lock.published() is not self._applied or self._half_applied:
             self._catch_up(self.lock.published)
         return self.state
 
     def _catch_up(self, published: Callable[[], Published]) -> None:
         """Apply everything up to the published ends."""
         with self._mutex:
-            end = Positions.of(published())
+            head = published()
+            if head is self._applied and not self._half_applied:
+                return
+            end = Positions.of(head)
             if end == self.positions and not self._half_applied:
+                self._applied = head
                 return
             if not self._half_applied:
                 with contextlib.suppress(FileNotFoundError, DataLossError):  # so far behind that files are gone
@@ -137,6 +142,7 @@ class Engine:
             if self._half_applied:
                 self.state, self.positions = self._opening.load()
                 self._half_applied = False
+            self._applied = head if self.positions == end else None
             self._obey_options()
 
     def _apply_until(self, end: Positions) -> None:
@@ -178,7 +184,6 @@ class Engine:
         """
         began = time.monotonic()
         while True:
-            self.require_open()
             seen = self.lock.published()
             try:
                 return self._group_commit.submit(request)
@@ -255,10 +260,11 @@ class Engine:
         self._catch_up(self.lock.current)
         plan = Plan(self.state, tier, self._memory_is_ready(), start.offset)
         planned: list[Ticket] = []
+        first = waiting[0]
         while waiting:
             ticket = waiting[0]
             try:
-                if ticket.request.tier(plan) is not tier:
+                if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
                 self._check(ticket.request, tier)
                 ticket.result = ticket.request.plan(plan)
@@ -347,7 +353,10 @@ class Engine:
                     payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
                     self.state.apply(start.file_id, offset, header, payload)
                     offset += frame_size(header.length)
-                self.positions = self.positions._replace(**{tier.value: end})
+                self.positions = (
+                    Positions(self.positions.disk, end) if tier is Tier.MEMORY else Positions(end, self.positions.memory)
+                )
+                self._applied = self.lock.current()
 
     @contextlib.contextmanager
     def _applying(self) -> Iterator[None]:

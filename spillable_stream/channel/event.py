@@ -73,10 +73,15 @@ def _check_unicode(text: str) -> None:
         raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
 
 
+_COUNTED = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), 10_000), start=-1)
+
+
 def id_column(read: ReadBatch) -> pa.Array:
     """Return the write-order IDs of what was read."""
-    ones = pa.repeat(pa.scalar(1, pa.int64()), read.batch.num_rows)
-    return pc.cumulative_sum(ones, start=read.first_id - 1)
+    rows = read.batch.num_rows
+    if rows > len(_COUNTED):
+        return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=read.first_id - 1)
+    return pc.add(_COUNTED.slice(0, rows), read.first_id)
 
 
 def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:

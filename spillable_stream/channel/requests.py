@@ -135,14 +135,19 @@ class Put(Request):
     sink: tuple[str, int] | None = None
     may_spill: bool = False
     _spilled: str = ""
+    _use: Use | None = None
 
     def size_bytes(self) -> int:
         return total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
 
     def use(self) -> Use:
         """Return how many events there are, and the size of their payloads."""
+        if self._use is not None:
+            return self._use
         events = sum(f.count for f in self.frames) + sum(s.count for s in self.segments)
-        return Use(events, sum(len(f.payload) for f in self.frames) + sum(s.payload_bytes for s in self.segments))
+        size_bytes = sum(len(f.payload) for f in self.frames) + sum(s.payload_bytes for s in self.segments)
+        self._use = Use(events, size_bytes)
+        return self._use
 
     def fits_empty(self, state: ChannelState) -> bool:
         """Tell whether an empty channel would have room."""

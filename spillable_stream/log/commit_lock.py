@@ -83,8 +83,7 @@ class CommitLock:
 
     def publish(self, published: Published) -> None:
         """Write the head; the lock is held."""
-        self._held = published
-        self.head.write(published)
+        self._held = self.head.write(published)
 
     def note_checkpoint(self) -> None:
         """Remember in the head that a checkpoint was made now; the lock is held."""

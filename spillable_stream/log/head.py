@@ -35,6 +35,7 @@ __all__ = ["NO_TIER", "Head", "HeadState", "Published", "TierEnd", "boot_id"]
 _SLOT = struct.Struct("<Q16sQQIQQIQQI")
 _CRC = struct.Struct("<I")
 _SLOT_OFFSETS = (0, 128)
+_SLOTS_END = 216
 _HOST_OFFSET = 256
 _HOST_SIZE = 256
 HEAD_SIZE_BYTES = 512
@@ -107,6 +108,8 @@ class Head:
         self._map = self._file.map(HEAD_SIZE_BYTES)
         self._boot = boot_id()
         self._sequence = 0
+        self._pid = os.getpid()
+        self._seen: tuple[bytes, tuple[int, bytes, Published] | None] = (b"", None)  # what it was parsed to
 
     def read(self) -> Published | None:
         """Return what the head publishes, or None if it is damaged or of another boot."""
@@ -125,22 +128,28 @@ class Head:
         return found[2] if found else None
 
     def _newest(self) -> tuple[int, bytes, Published] | None:
+        try:
+            slots = self._map[:_SLOTS_END]
+        except ValueError:
+            raise ChannelClosedError("the channel was closed by another thread; open it again") from None
+        seen = self._seen
+        if slots == seen[0]:
+            return seen[1]
         best: tuple[int, bytes, Published] | None = None
         for offset in _SLOT_OFFSETS:
-            try:
-                raw = self._map[offset : offset + _SLOT.size + _CRC.size]
-            except ValueError:
-                raise ChannelClosedError("the channel was closed by another thread; open it again") from None
+            raw = slots[offset : offset + _SLOT.size + _CRC.size]
             if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
                 continue
             sequence, boot, *ends = _SLOT.unpack_from(raw)
             if sequence and (best is None or sequence > best[0]):
                 best = (sequence, boot, Published(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:]))
+        self._seen = (slots, best)
         return best
 
-    def write(self, published: Published) -> None:
-        """Publish; between `begin_writing` and the end of the lock."""
+    def write(self, published: Published) -> Published:
+        """Publish, and return what was; between `begin_writing` and the end of the lock."""
         self._sequence += 1
+        published = published._replace(pid=self._pid)
         raw = _SLOT.pack(
             self._sequence,
             self._boot,
@@ -148,10 +157,12 @@ class Head:
             *published.memory,
             published.last_id,
             published.checkpoint_time,
-            os.getpid(),
+            self._pid,
         )
         offset = _SLOT_OFFSETS[self._sequence % 2]
         self._map[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(google_crc32c.value(raw))
+        self._seen = (self._map[:_SLOTS_END], (self._sequence, self._boot, published))
+        return published
 
     def host(self) -> str:
         """Return the name of the host that last opened the channel first."""

@@ -12,6 +12,7 @@
     DIR/checkpoint/checkpoint-000000000001 …
     DIR/memory                  a link to the memory tier's directory, while there is one
     DIR/memory/memory-000001-000001 …   its log: generation and number
+    DIR/memory/spare            a file that was taken from and is used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
     DIR/groups/NAME.position    how far a group is, kept for the loss of the memory tier
 """
@@ -144,6 +145,11 @@ class Layout:
     def memory(self) -> Path:
         """The link to the memory tier's directory."""
         return self.path / "memory"
+
+    @property
+    def spare_memory(self) -> Path:
+        """A file of the memory tier that is not needed any more and will be the next one."""
+        return self.memory / "spare"
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""

@@ -7,6 +7,7 @@ not a signal that kills the process, and one copy at memory speed costs less tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.log.layout import Layout, seed_name
+from spillable_stream.log.layout import Layout, in_memory, seed_name
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["EventReader", "Extent", "ReadBatch"]
@@ -181,6 +182,8 @@ class EventReader:
             offset = end
 
     def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
+        if in_memory(extent.file) and not self._fs.exists(self._layout.file(extent.file)):  # it is used again
+            return _gone(extent, self._layout.file(extent.file))
         return CorruptionError(
             f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
             str(self._layout.file(extent.file)),
@@ -193,11 +196,7 @@ class EventReader:
             try:
                 self._open = (extent.file, self._fs.open(path, readonly=True))
             except FileNotFoundError as e:
-                raise DataLossError(
-                    f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the file "
-                    "was removed",
-                    str(path),
-                ) from e
+                raise _gone(extent, path) from e
         return self._open[1]
 
     def close(self) -> None:
@@ -205,3 +204,10 @@ class EventReader:
         if self._open:
             self._open[1].close()
             self._open = None
+
+
+def _gone(extent: Extent, path: Path) -> DataLossError:
+    return DataLossError(
+        f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the file was removed",
+        str(path),
+    )

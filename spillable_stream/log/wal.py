@@ -314,7 +314,7 @@ class WriteAheadLog:
         previous = (head.file_id, head.end) if head.file_id else None
         frame = FileHeader(self.layout.channel, file_id, previous, snapshot()).frame()
         path = self.layout.log_file(file_id)
-        file = self._fs.open(path, create=True, exclusive=True)
+        file = self._make(path)
         try:
             end = file.write(0, encode(frame, self.seed(file_id), time_us=time.time_ns() // 1000))
             if self.tier is Tier.DISK:
@@ -334,6 +334,16 @@ class WriteAheadLog:
         self._writing = (file_id, file)
         self._allocated = end
         return published
+
+    def _make(self, path: Path) -> File:
+        """Make a file; in memory, of one that is not needed any more: new pages cost more than the copy into them.
+
+        What is left in it can't pass for frames: their checksums start from another name.
+        """
+        if self.tier is Tier.MEMORY and self._fs.exists(self.layout.spare_memory):
+            self._fs.rename(self.layout.spare_memory, path)
+            return self._fs.open(path)
+        return self._fs.open(path, create=True, exclusive=True)
 
     def _remove(self, path: Path) -> None:
         """Remove a data file for good: after a power cut it must not come back and end the file before it."""
