@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import durable_put, replay, spark_source
+from spillable_stream.termination import exit_on_sigterm
 
 Round = dict[str, float]
 
@@ -81,4 +82,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with exit_on_sigterm():
+        main()

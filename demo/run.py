@@ -1,9 +1,10 @@
 """The demo: real flights through a channel into Spark, aggregated, into a second channel, and checked.
 
-A producer process puts events while a Spark query already runs. The query counts flights and sums
-departure delays by carrier and month, and the sink puts each finished month into a second channel
-as one transaction for each micro-batch. That channel is read back and compared with sums made
-straight from the CSV. Exits 1 if they differ.
+A producer process puts events while a Spark query starts. The channel's memory tier is smaller than
+what waits meanwhile, so the channel spills to disk, and drains both tiers in order once Spark takes.
+The query counts flights and sums departure delays by carrier and month, and the sink puts each
+finished month into a second channel as one transaction for each micro-batch. That channel is read
+back and compared with sums made straight from the CSV. Exits 1 if they differ.
 """
 
 from __future__ import annotations
@@ -12,22 +13,38 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 from flights import read_flights, totals
+from progress import legend, line
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
+from spillable_stream.termination import exit_on_sigterm
 
 EVENTS_PER_TRIGGER = 50_000
+FREE_BYTES = 64 << 20  # the demo is content with a small disk
+LOOK_SECONDS = 0.5
+CHANNEL: dict[str, Any] = {
+    "memory_capacity": 40_000,  # less than what waits until Spark has started: the rest spills to disk
+    "overflow_capacity": 400_000,
+    "overflow_timeout": 1,
+    "minimum_required_space": FREE_BYTES,
+}
+Totals = dict[str, tuple[int, int, int]]  # of each carrier, as `flights.totals` has them
 
 
-def start_spark() -> SparkSession:
-    """Return a quiet local session whose Python workers are this interpreter."""
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """Yield a quiet local session whose Python workers are this interpreter."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = (
         SparkSession.builder.master("local[2]")
@@ -39,7 +56,32 @@ def start_spark() -> SparkSession:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    try:
+        yield spark
+    finally:
+        thread = threading.Thread(target=stop, args=(spark,))  # SIGTERM may have cut short a call of this thread
+        thread.start()
+        thread.join()
+
+
+def stop(spark: SparkSession) -> None:
+    """Stop the queries, then Spark."""
+    with suppress(OSError, Py4JError):  # whoever ended the demo may have ended Java, too
+        spark.sparkContext.setLogLevel("OFF")  # a task that is cut short here is no error
+        for query in spark.streams.active:
+            query.stop()
+        spark.stop()
+
+
+@contextmanager
+def producer_of(path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield a running producer of a channel; it is ended with the block."""
+    producer = subprocess.Popen([sys.executable, str(Path(__file__).parent / "producer.py"), str(path)])
+    try:
+        yield producer
+    finally:
+        producer.terminate()
+        producer.wait()
 
 
 def by_carrier_and_month(events: DataFrame) -> DataFrame:
@@ -60,28 +102,36 @@ def by_carrier_and_month(events: DataFrame) -> DataFrame:
     )
 
 
-def show_progress(query: Any, channel: ss.Channel, producer: subprocess.Popen[bytes], expected: int) -> float:
-    """Print once a second what was put and taken until all of it is through; return how long it took."""
+def start_query(spark: SparkSession, flights: Path, months: Path, checkpoint: Path) -> Any:
+    """Start the query that takes from the first channel and puts into the second."""
+    source = spark.readStream.format("spillable").option("maxEventsPerTrigger", EVENTS_PER_TRIGGER)
+    sink = by_carrier_and_month(source.load(str(flights))).writeStream.format("spillable")
+    sink = sink.option("checkpointLocation", str(checkpoint)).option("minimumRequiredSpace", FREE_BYTES)
+    return sink.start(str(months))
+
+
+def show_progress(query: Any, channel: ss.Channel, producer: subprocess.Popen[bytes]) -> ss.ChannelStats:
+    """Print how the channel fills and drains, until all of it is through; return the last statistics."""
     started = time.monotonic()
-    rows: dict[int, int] = {}  # of each micro-batch
+    print(legend(channel.stats()))
+    shown = None
     while True:
+        status = producer.poll()
         stats = channel.stats()
-        rows.update((report.batchId, report.numInputRows) for report in query.recentProgress)  # the last hundred
-        done = sum(rows.values())
-        print(
-            f"  {time.monotonic() - started:5.1f} s   put {stats.last_id:>7,}   taken by Spark {done:>7,}", flush=True
-        )
+        if (stats.last_id, stats.channel_size) != shown:
+            print(line(time.monotonic() - started, stats), flush=True)
+            shown = (stats.last_id, stats.channel_size)
         if query.exception() is not None:
             raise SystemExit(f"the query failed: {query.exception()}")
-        if producer.poll() not in (None, 0):
-            raise SystemExit(f"the producer failed with exit status {producer.returncode}")
-        if producer.poll() == 0 and done >= expected + 1:
+        if status not in (None, 0):
+            raise SystemExit(f"the producer failed with exit status {status}")
+        if status == 0 and stats.channel_size == 0:
             query.processAllAvailable()  # the last word closes the last month
-            return time.monotonic() - started
-        time.sleep(1)
+            return stats
+        time.sleep(LOOK_SECONDS)
 
 
-def table(spark: SparkSession, path: Path) -> dict[str, tuple[int, int, int]]:
+def table(spark: SparkSession, path: Path) -> Totals:
     """Read the second channel back, print it and return the sums for each carrier."""
     months = spark.read.format("spillable").load(str(path))
     sums = months.groupBy("carrier").agg(F.sum("flights"), F.sum("delays"), F.sum("delay_minutes")).collect()
@@ -92,38 +142,36 @@ def table(spark: SparkSession, path: Path) -> dict[str, tuple[int, int, int]]:
     return found
 
 
+def verdict(stats: ss.ChannelStats, expected: Totals, found: Totals) -> bool:
+    """Print whether all went through and the sums are right."""
+    events = sum(flights for flights, _, _ in expected.values()) + 1  # and the last word
+    print(
+        f"\n{stats.last_id:,} of {events:,} events put; {stats.spilled_transactions} transactions spilled to disk; "
+        f"{stats.memory.events} events left in memory, {stats.disk.events} on disk, "
+        f"{sum(last - first + 1 for first, last in stats.lost)} lost"
+    )
+    if stats.last_id != events or stats.lost or found != expected:
+        print(f"WRONG: the CSV says {expected}, the channel says {found}")
+        return False
+    print("OK: every carrier's flights and delays equal a direct computation on the CSV")
+    return True
+
+
 def main() -> int:
     """Run the demo in a temporary directory and return the exit status."""
     rows = read_flights()
-    expected = totals(rows)
     with tempfile.TemporaryDirectory(prefix="spillable-demo-") as directory:
-        flights, months = Path(directory) / "flights", Path(directory) / "months"
+        flights, months, checkpoint = (Path(directory) / name for name in ("flights", "months", "checkpoint"))
         print(f"starting Spark; {len(rows):,} flights will be put into {flights}", flush=True)
-        spark = start_spark()
-        with ss.Channel(flights, minimum_required_space=64 << 20) as channel:
-            source = spark.readStream.format("spillable").option("maxEventsPerTrigger", EVENTS_PER_TRIGGER)
-            query = (
-                by_carrier_and_month(source.load(str(flights)))
-                .writeStream.format("spillable")
-                .option("checkpointLocation", str(Path(directory) / "checkpoint"))
-                .option("minimumRequiredSpace", 64 << 20)
-                .start(str(months))
-            )
-            producer = subprocess.Popen([sys.executable, str(Path(__file__).parent / "producer.py"), str(flights)])
-            try:
-                took = show_progress(query, channel, producer, len(rows))
-            finally:
-                producer.kill()
-                query.stop()
-        found = table(spark, months)
-        spark.stop()
-    print(f"\n{len(rows) + 1:,} events, put and aggregated in {took:.1f} s: {len(rows) / took:,.0f} events/s")
-    if found != expected:
-        print(f"WRONG: the CSV says {expected}, the channel says {found}")
-        return 1
-    print("OK: every carrier's flights and delays equal a direct computation on the CSV")
-    return 0
+        with ss.Channel(flights, **CHANNEL) as channel, spark_session() as spark:
+            query = start_query(spark, flights, months, checkpoint)
+            with producer_of(flights) as producer:
+                stats = show_progress(query, channel, producer)
+            found = table(spark, months)
+    return 0 if verdict(stats, totals(rows), found) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with exit_on_sigterm():
+        status = main()
+    sys.exit(status)

@@ -1,0 +1,99 @@
+"""SIGTERM closes channels: a real process is sent it, by its ID."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.termination import exit_on_sigterm
+
+PUTS = """
+import sys, time
+from spillable_stream import Channel, Event
+from spillable_stream.termination import exit_on_sigterm
+
+with exit_on_sigterm(), Channel(sys.argv[1], memory_capacity=1_000, minimum_required_space=0) as channel:
+    for first in range(0, 100, 10):
+        with channel.put_transaction() as tx:
+            tx.put_many(Event(b"%d" % i) for i in range(first, first + 10))
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"never committed"))
+        print(*channel.stats().drain_order, flush=True)
+        time.sleep(60)
+"""
+
+
+def test_what_is_in_memory_is_moved_to_disk(path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", PUTS, path], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout and child.stdout.readline() == "100\n"  # all in memory
+        memory = Path(os.readlink(path / "memory"))
+        assert memory.is_dir()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(30) == 128 + signal.SIGTERM
+    assert not memory.exists() and not (path / "memory").is_symlink()
+    with Channel(path, create=False) as channel:
+        order = channel.stats().drain_order
+        assert sum(order) == -100 and max(order) < 0
+        with channel.take_transaction() as tx:
+            assert [event.body for event in tx.take_many(1_000)] == [b"%d" % i for i in range(100)]
+
+
+def terminate_self() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_a_second_signal_does_not_disturb_the_end() -> None:
+    ended = []
+    with pytest.raises(SystemExit) as caught, exit_on_sigterm():
+        try:
+            terminate_self()
+        finally:
+            terminate_self()
+            try:
+                raise ValueError
+            except ValueError:
+                terminate_self()
+            ended.append(True)
+    assert caught.value.code == 143 and ended == [True]
+
+
+def test_a_signal_that_was_swallowed_can_be_sent_again() -> None:
+    with exit_on_sigterm():
+        for _ in range(2):
+            with pytest.raises(SystemExit):
+                terminate_self()
+
+
+def test_the_old_handler_is_back_after_the_block() -> None:
+    got: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    try:
+        with exit_on_sigterm():
+            pass
+        terminate_self()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert got == [signal.SIGTERM]
+
+
+def test_another_thread_is_refused() -> None:
+    errors: list[BaseException] = []
+
+    def enter() -> None:
+        try:
+            with exit_on_sigterm():
+                pass
+        except ValueError as e:
+            errors.append(e)
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert len(errors) == 1
