@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+
+import google_crc32c
 
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.layout import Layout
@@ -13,6 +16,17 @@ from spillable_stream.storage.filesystem import FileSystem
 def reboot(path: Path) -> None:
     """Lose what does not survive a reboot: the head. Every handle must be closed."""
     (path / "head").unlink(missing_ok=True)
+
+
+def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
+    """Make the head one of another boot; with ``published``, one that says this file number and end."""
+    head = bytearray((path / "head").read_bytes())
+    for slot in (0, 128):
+        head[slot + 8 : slot + 24] = bytes(16)
+        if published is not None:
+            head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
+        head[slot + 84 : slot + 88] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 84])))
+    (path / "head").write_bytes(head)
 
 
 def log_file(path: Path, file_id: int = 1) -> Path:

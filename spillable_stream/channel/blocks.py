@@ -83,24 +83,30 @@ class BlockIndex:
         return iter(self._blocks)
 
     def add(self, block: Block) -> None:
-        """Add events; a block that goes on where the one before it ends extends that one."""
+        """Append the next events; a block that goes on where the last one ends extends it."""
+        last = self._blocks[-1] if self._blocks else None
+        if (
+            last is not None
+            and last.file == block.file
+            and isinstance(block.file, int)
+            and last.last_id + 1 == block.first_id
+            and block.offset - last.offset < _BLOCK_BYTES
+        ):
+            last.count += block.count
+            last.payload_bytes += block.payload_bytes
+            self.events += block.count
+            self.payload_bytes += block.payload_bytes
+        else:
+            self.insert(block)
+
+    def insert(self, block: Block) -> None:
+        """Add events anywhere, as a block of their own: those around them may lie elsewhere in the file."""
         at = len(self._blocks)
-        if at and self._blocks[-1].first_id > block.first_id:  # moved here from the memory tier
+        if at and self._blocks[-1].first_id > block.first_id:
             at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
-        before = self._blocks[at - 1] if at else None
+        self._blocks.insert(at, block)
         self.events += block.count
         self.payload_bytes += block.payload_bytes
-        if (
-            before is not None
-            and before.file == block.file
-            and isinstance(block.file, int)
-            and before.last_id + 1 == block.first_id
-            and 0 < block.offset - before.offset < _BLOCK_BYTES
-        ):
-            before.count += block.count
-            before.payload_bytes += block.payload_bytes
-        else:
-            self._blocks.insert(at, block)
 
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""

@@ -8,24 +8,28 @@ import threading
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer, drop_group
 from spillable_stream.channel.creation import create_channel
+from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.flush import flush_memory
 from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
-from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.options import CHANNEL, CREATION, SOURCE, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["Channel"]
 
@@ -185,7 +189,7 @@ class Channel:
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit."""
         engine = self.engine()
-        engine.follow()
+        engine.make_memory()
         schemas = engine.schemas()
         return PutTransaction(engine, schemas[-1], len(schemas) - 1, self.typed)
 
@@ -252,6 +256,24 @@ class Channel:
         """Return what the channel holds, up to date with every process's commits."""
         return channel_stats(self.engine())
 
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw what the tiers held over time, as far as this handle saw it; needs matplotlib.
+
+        Args:
+            ax: where to draw; None for a figure of its own.
+
+        Returns:
+            Where it was drawn.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        engine = self.engine()
+        with engine.looking() as state:
+            engine.samples.note(state, now=True)
+            samples = engine.samples.all()
+        return plot_samples(samples, self.path.name, ax)
+
     def checkpoint(self) -> None:
         """Make the state durable, so that the next open is short, and remove files no longer needed.
 
@@ -302,9 +324,8 @@ class Channel:
             return
         if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
             engine.checkpointing.make()
-        if not (options["flush_on_close"] if flush is None else flush) or not engine.lock.published().memory.file_id:
-            return
-        if engine.become_last():
+        flush = options["flush_on_close"] if flush is None else flush
+        if flush and engine.has_memory() and engine.become_last():
             flush_memory(engine)
             engine.close_memory()
 
@@ -318,6 +339,13 @@ class Channel:
 
     def __repr__(self) -> str:
         return f"Channel({str(self.path)!r}{', closed' if self._closed else ''})"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows; of a channel that can't be looked at, why."""
+        try:
+            return stats_html(self.path, self.typed, self.stats())
+        except SpillableError as e:
+            return notice_html(self.path, "closed" if self._closed else str(e))
 
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""

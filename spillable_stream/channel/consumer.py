@@ -187,7 +187,7 @@ class Consumer:
                 self._held.remove(first, last)
             with self._engine.looking() as state:
                 if state.memory.open and self.group in state.groups:
-                    self._kept_position.write(state.groups[self.group].position)
+                    self._kept_position.write(state.groups[self.group])
         return done.transaction_id
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -16,7 +17,7 @@ from spillable_stream.channel.counters import Counters
 from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.memory_tier import MemoryDirectory, file_size_bytes
 from spillable_stream.channel.opening import Opening
-from spillable_stream.channel.requests import Committed, Control, MemoryFullError, Plan, Put, Request
+from spillable_stream.channel.requests import Committed, Control, MemoryFullError, Plan, PrepareOnDisk, Put, Request
 from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import (
@@ -30,11 +31,13 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
+from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Layout, Tier, memory_file_id
+from spillable_stream.log.head import NO_TIER, Published
+from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory, memory_file_id
 from spillable_stream.log.reader import EventReader
+from spillable_stream.log.segment import is_being_written
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.storage.filesystem import FileSystem
@@ -255,9 +258,12 @@ class Engine:
         except SpillableError as e:
             waiting.popleft().fail(e)
             return
-        log = self.tiers.of(tier)
-        start = log.reserve(sum(t.request.size_bytes() for t in waiting), self._snapshot(tier))
-        self._catch_up(self.lock.current)
+        try:
+            start = self._reserve_room(tier, sum(t.request.size_bytes() for t in waiting))
+        except StorageError as e:
+            if tier is Tier.DISK:
+                raise
+            return self._refuse_memory(e)
         plan = Plan(self.state, tier, self._memory_is_ready(), start.offset)
         planned: list[Ticket] = []
         first = waiting[0]
@@ -266,7 +272,7 @@ class Engine:
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
-                self._check(ticket.request, tier)
+                self._prepare(ticket.request, tier)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
             except SpillableError as e:
@@ -284,6 +290,13 @@ class Engine:
         self.counters.grouped_commits += len(planned)
         for ticket in planned:
             ticket.done = True
+            if isinstance(ticket.request, Put) and tier is Tier.MEMORY:
+                self._memory_segments.update(s.name for s in ticket.request.segments)
+
+    def _reserve_room(self, tier: Tier, size_bytes: int) -> Position:
+        start = self.tiers.of(tier).reserve(size_bytes, self._snapshot(tier))
+        self._catch_up(self.lock.current)
+        return start
 
     def _tier_of_next(self, waiting: deque[Ticket]) -> Tier:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
@@ -298,16 +311,28 @@ class Engine:
                 self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS)
         return tier
 
-    def _check(self, request: Request, tier: Tier) -> None:
+    def _prepare(self, request: Request, tier: Tier) -> None:
         """Refuse a put for which there is no disk space, or whose staged files are not there."""
         if not isinstance(request, Put):
             return
         if tier is Tier.DISK:
             self._check_space()
+            request.segments = [self._on_disk(s) for s in request.segments]
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self.layout.segment_file(segment.name)
             if self.fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
+    def _on_disk(self, segment: SegmentRef) -> SegmentRef:
+        """Move a segment that was staged in memory to disk; it may have been moved already."""
+        if not in_memory(segment.name):
+            return segment
+        moved = replace(segment, name=disk_segment(segment.name))
+        source, target = self.layout.segment_file(segment.name), self.layout.segment_file(moved.name)
+        if self.fs.exists(source):
+            self.fs.copy_durably(source, target)
+            self.fs.remove(source)
+        return moved
 
     def _append(self, plan: Plan, start: Position) -> None:
         if not plan.entries:
@@ -324,8 +349,7 @@ class Engine:
 
     def append_alone(self, request: Request) -> Committed:
         """Append a request to the disk tier at once, inside `committing`; for what no user asked for."""
-        start = self.tiers.disk.reserve(request.size_bytes(), self.state.small)
-        self._catch_up(self.lock.current)
+        start = self._reserve_room(Tier.DISK, request.size_bytes())
         plan = Plan(self.state, Tier.DISK, start=start.offset)
         result = request.plan(plan)
         self._append(plan, start)
@@ -354,7 +378,9 @@ class Engine:
                     self.state.apply(start.file_id, offset, header, payload)
                     offset += frame_size(header.length)
                 self.positions = (
-                    Positions(self.positions.disk, end) if tier is Tier.MEMORY else Positions(end, self.positions.memory)
+                    Positions(self.positions.disk, end)
+                    if tier is Tier.MEMORY
+                    else Positions(end, self.positions.memory)
                 )
                 self._applied = self.lock.current()
 
@@ -381,6 +407,20 @@ class Engine:
 
     def _memory_is_ready(self) -> bool:
         return self._memory_is_wanted() and self.lock.current().memory.file_id != 0
+
+    def memory_bytes(self) -> int:
+        """Return how many bytes of payloads a put transaction may have to go to memory, 0 without a memory tier."""
+        if not self._memory_is_wanted() or not self.positions.memory.file_id:
+            return 0
+        return self.state.memory_limits().payload_bytes
+
+    def make_memory(self) -> None:
+        """Make the memory tier, if the channel is to have one and has none yet."""
+        self.follow()
+        if self._memory_is_wanted() and not self.positions.memory.file_id:
+            with self.committing():
+                if not self._memory_is_ready():
+                    self._open_memory()
 
     def _refuse_memory(self, cause: StorageError) -> None:
         self._memory_refused = time.monotonic()
@@ -425,14 +465,25 @@ class Engine:
             self.fs.remove(self.layout.segment_file(name))
         self._memory_segments = live
 
+    def has_memory(self) -> bool:
+        """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""
+        return self.follow().memory.open or self.fs.link_target(self.layout.memory) is not None
+
     def close_memory(self) -> None:
         """Let go of a memory tier that holds nothing; nobody else has the channel open."""
-        memory = self.state.memory
-        self._reserve(memory.generation, memory.byte_capacity, self.state.last_id, open=False)
-        self.lock.publish(self.lock.current()._replace(memory=Published(self.lock.current().disk).memory))
-        self.tiers.memory.close()
-        self._catch_up(self.lock.current)
-        self.memory_directory.remove()
+        with self.committing():
+            memory, pending = self.state.memory, self.state.pending
+            self.append_alone(PrepareOnDisk({tx: list(p.takes) for tx, p in pending.items() if p.in_memory}))
+            self._reserve(memory.generation, memory.byte_capacity, self.state.last_id, open=False)
+            self.lock.publish(self.lock.current()._replace(memory=NO_TIER))
+            self.tiers.memory.close()
+            self._catch_up(self.lock.current)
+            for name in self._segments_in_memory():  # of a Spark batch that is still to be committed
+                self.fs.copy_durably(self.layout.segment_file(name), self.layout.segment_file(disk_segment(name)))
+            self.memory_directory.remove()
+
+    def _segments_in_memory(self) -> list[str]:
+        return [name for name in self.layout.segments(self.fs) if in_memory(name)]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -442,8 +493,13 @@ class Engine:
         return self._closed
 
     def become_last(self) -> bool:
-        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
-        return self._open_lock.try_acquire()
+        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed.
+
+        A Spark task that stages its rows in memory counts as one.
+        """
+        return self._open_lock.try_acquire() and not any(
+            is_being_written(self.fs, self.layout.segment_file(name)) for name in self._segments_in_memory()
+        )
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.

@@ -73,15 +73,11 @@ def _check_unicode(text: str) -> None:
         raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
 
 
-_COUNTED = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), 10_000), start=-1)
-
-
 def id_column(read: ReadBatch) -> pa.Array:
     """Return the write-order IDs of what was read."""
+    first = _int64_array([read.first_id])[0]  # `pyarrow.scalar` imports pandas, see below
     rows = read.batch.num_rows
-    if rows > len(_COUNTED):
-        return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows), start=read.first_id - 1)
-    return pc.add(_COUNTED.slice(0, rows), read.first_id)
+    return pc.add(_COUNTED.slice(0, rows) if rows <= _COUNT else _int64_array(range(rows)), first)
 
 
 def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
@@ -110,6 +106,15 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
 
 # Built from buffers: for a list, `pyarrow.array` imports pandas where it is installed, which takes longer
 # than a thousand transactions.
+
+
+def _int64_array(values: Iterable[int]) -> pa.Array:
+    buffer = array("q", values)
+    return pa.Array.from_buffers(pa.int64(), len(buffer), [None, pa.py_buffer(buffer)])
+
+
+_COUNT = 10_000  # transactionCapacity's default
+_COUNTED = _int64_array(range(_COUNT))
 
 
 def _int32_array(values: Iterable[int]) -> pa.Array:

@@ -4,10 +4,10 @@ A take of events that are in memory is recorded in memory, so the loss of the me
 record too. This file, written without a sync after such a take, says then what had been taken, so
 that only what is really lost is reported lost::
 
-     0                8        12
-    ┌────────────────┬────────┐
-    │ write-order ID │ CRC32C │   seeded by channel and group
-    └────────────────┴────────┘
+     0        4        8
+    ┌────────┬────────┬────────────────────────────────────────┐
+    │ length │ CRC32C │ msgpack [position, [[first, last], …]] │   CRC32C seeded by channel and group
+    └────────┴────────┴────────────────────────────────────────┘
 
 It may be behind, never ahead. It is a hint: everything but that report holds without it.
 """
@@ -18,15 +18,17 @@ import struct
 
 import google_crc32c
 
+from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.state import GroupState
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import file_seed
+from spillable_stream.format.record import pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["GroupPosition", "read_group_position"]
 
-_ID = struct.Struct("<Q")
-_CRC = struct.Struct("<I")
+_HEADER = struct.Struct("<II")
 
 
 class GroupPosition:
@@ -44,12 +46,12 @@ class GroupPosition:
         self._seed = _seed(layout, group)
         self._file: File | None = None
 
-    def write(self, position: int) -> None:
-        """Note that the group took every event up to ``position``."""
+    def write(self, group: GroupState) -> None:
+        """Note what the group has taken."""
         if self._file is None:
             self._file = self._fs.open(self._path, create=True)
-        value = _ID.pack(position)
-        self._file.write(0, [value + _CRC.pack(google_crc32c.extend(self._seed, value))])
+        value = pack([group.position, list(group.ahead)])
+        self._file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
 
     def forget(self) -> None:
         """Remove the file: the group begins anew, or is no more."""
@@ -64,16 +66,20 @@ class GroupPosition:
             self._file = None
 
 
-def read_group_position(fs: FileSystem, layout: Layout, group: str) -> int:
-    """Return what a group's file says, 0 if there is none or it is torn."""
+def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
+    """Return what a group's file says: every event up to an ID, and ranges after it; 0 and none if it says nothing."""
     try:
         data = fs.read_file(layout.group_position(group))
     except (FileNotFoundError, StorageError):
-        return 0
-    value, crc = data[: _ID.size], data[_ID.size : _ID.size + _CRC.size]
-    if len(crc) < _CRC.size or _CRC.unpack(crc)[0] != google_crc32c.extend(_seed(layout, group), value):
-        return 0
-    return int(_ID.unpack(value)[0])
+        return 0, []
+    if len(data) < _HEADER.size:
+        return 0, []
+    length, crc = _HEADER.unpack_from(data)
+    value = data[_HEADER.size : _HEADER.size + length]
+    if len(value) < length or crc != google_crc32c.extend(_seed(layout, group), value):
+        return 0, []
+    position, ahead = unpack(value)
+    return position, [(a, b) for a, b in ahead]
 
 
 def _seed(layout: Layout, group: str) -> int:

@@ -22,7 +22,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import NO_TIER, Published, TierEnd
+from spillable_stream.log.head import Published, TierEnd
 from spillable_stream.log.layout import Tier, generation_of, in_memory, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
@@ -159,21 +159,15 @@ class Opening:
         disk = TierEnd(*found.end)
         _log.info("recovered %s: the log ends at %s, event %d", self._layout.path, found.end, state.last_id)
         self._lock.head.write_host()
-        if state.memory.open:
-            memory = self._recover_memory(state, disk, trusted=same_boot)
-            if memory is None:
-                self._lock.publish(Published(disk, last_id=state.last_id))
-                self._lose(state, known, same_boot)
-                return found.torn_bytes
-        else:
-            memory = NO_TIER
-            self._directory.remove()
-        if not memory.file_id:
+        if not state.memory.open:
             self._lock.publish(Published(disk, last_id=state.last_id))
+            self._directory.remove()
+        elif not self._recover_memory(state, disk, trusted=same_boot):
+            self._lose(state, found.end, known, same_boot)
         return found.torn_bytes
 
-    def _recover_memory(self, state: ChannelState, disk: TierEnd, *, trusted: bool) -> TierEnd | None:
-        """Publish the memory tier's end and return it, or None if the tier is gone or of no use.
+    def _recover_memory(self, state: ChannelState, disk: TierEnd, *, trusted: bool) -> bool:
+        """Publish the memory tier's end and return true, or false if the tier is gone or of no use.
 
         Args:
             state: what the disk tier says.
@@ -182,7 +176,7 @@ class Opening:
         """
         files = self._layout.log_files(self._fs, Tier.MEMORY)
         if not self._directory.is_own() or not files or generation_of(files[-1]) != state.memory.generation:
-            return None
+            return False
         try:
             end = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
             self._lock.publish(Published(disk, TierEnd(*end)))
@@ -191,9 +185,10 @@ class Opening:
                 self._read_memory(whole)
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
-            return None
+            self._directory.remove()  # what was published of it meanwhile must not be believed
+            return False
         self._lock.publish(Published(disk, TierEnd(*end), last_id=whole.last_id))
-        return TierEnd(*end)
+        return True
 
     def _read_memory(self, state: ChannelState) -> None:
         """Prove that every event in memory can be read."""
@@ -208,37 +203,38 @@ class Opening:
         finally:
             reader.close()
 
-    def _lose(self, state: ChannelState, known: Published | None, same_boot: bool) -> None:
-        """Record what went with the memory tier, and warn of it.
+    def _lose(self, state: ChannelState, end: Position, known: Published | None, same_boot: bool) -> None:
+        """Record what went with the memory tier, publish, and warn.
 
         Args:
             state: what the disk tier says.
+            end: the end of its log.
             known: what the head said last; it is up to date if the host ran on.
             same_boot: whether it did.
         """
-        groups = {
-            name: [max(g.position, read_group_position(self._fs, self._layout, name)), list(g.ahead)]
-            for name, g in state.groups.items()
-        }
+        groups = {}
+        for name, group in state.groups.items():
+            position, ahead = read_group_position(self._fs, self._layout, name)
+            group.take(1, position)
+            for first, last in ahead:
+                group.take(first, last)
+            groups[name] = [group.position, list(group.ahead)]
         last_id = max(state.last_id, known.last_id if known else 0)
         reserved = state.memory.reserved_id
         state.do_without_memory(last_id + 1, groups)
         lost = state.missing()
         doubtful = [] if same_boot or reserved <= last_id else [(last_id + 1, reserved)]
-        value = {"lost": lost, "doubtful": doubtful, "next": max(last_id, *(b for _, b in doubtful), 0) + 1}
-        self._append(state, Control(FrameType.LOST, {**value, "groups": groups}))
-        self._directory.remove()
-        if lost or doubtful:
+        if lost or doubtful:  # before it is recorded: rather twice than never
             message = _loss(str(self._layout.path), lost, doubtful)
             _log.warning(message)
             warnings.warn(MemoryLossWarning(message, tuple(lost), tuple(doubtful)), stacklevel=2)
-
-    def _append(self, state: ChannelState, request: Control) -> None:
-        log = self._tiers.disk
-        start = log.reserve(request.size_bytes(), state.small)
-        plan = Plan(state, Tier.DISK, start=start.offset)
-        request.plan(plan)
-        log.append(start, plan.entries, request.value["next"] - 1, state.small)
+        next_id = max(last_id, *(b for _, b in doubtful), 0) + 1
+        value = {"lost": lost, "doubtful": doubtful, "next": next_id, "groups": groups}
+        plan = Plan(state, Tier.DISK, start=end.offset)
+        Control(FrameType.LOST, value).plan(plan)
+        end = self._tiers.disk.append_unpublished(end, plan.entries)
+        self._lock.publish(Published(TierEnd(*end), last_id=next_id - 1))
+        self._directory.remove()
 
 
 def _restored(image: dict[str, Any]) -> ChannelState:

@@ -14,7 +14,19 @@ from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord,
 from spillable_stream.log.layout import Tier, in_memory
 from spillable_stream.log.wal import Entry
 
-__all__ = ["Abandon", "Committed", "Control", "MemoryFullError", "Move", "Plan", "Prepare", "Put", "Request", "Take"]
+__all__ = [
+    "Abandon",
+    "Committed",
+    "Control",
+    "MemoryFullError",
+    "Move",
+    "Plan",
+    "Prepare",
+    "PrepareOnDisk",
+    "Put",
+    "Request",
+    "Take",
+]
 
 # A bound of what a COMMIT frame takes, beside its segments.
 _COMMIT_BYTES = 512
@@ -93,7 +105,7 @@ class Plan:
 
     def all_in_memory(self, ranges: list[Range]) -> bool:
         """Tell whether nothing of some events is on disk."""
-        if not self.state.memory.open:
+        if not self.memory_ready:
             return False
         disk = self.state.blocks.disk
         return not any(True for first, last in ranges for _ in disk.between(first, last))
@@ -275,12 +287,29 @@ class Abandon(Request):
 
     def tier(self, plan: Plan) -> Tier:
         pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
-        return Tier.MEMORY if pending and all(p.in_memory for p in pending) else Tier.DISK
+        in_memory = plan.memory_ready and all(p.in_memory for p in pending)
+        return Tier.MEMORY if pending and in_memory else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
         for tx in self.transactions:
             if tx in plan.state.pending:
                 plan.add(Frame.of(FrameType.ROLLBACK, b""), tx)
+        return Committed()
+
+
+@dataclass(slots=True)
+class PrepareOnDisk(Request):
+    """Let the disk tier have the take transactions that `Prepare` wrote in memory."""
+
+    transactions: dict[int, list[TakeRecord]]
+
+    def size_bytes(self) -> int:
+        return sum(_COMMIT_BYTES + 20 * len(take.ranges) for takes in self.transactions.values() for take in takes)
+
+    def plan(self, plan: Plan) -> Committed:
+        for tx, takes in self.transactions.items():
+            for take in takes:
+                plan.add(take.frame(sum(b - a + 1 for a, b in take.ranges)), tx)
         return Committed()
 
 

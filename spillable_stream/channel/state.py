@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
-from spillable_stream.channel.blocks import Block, Blocks
+from spillable_stream.channel.blocks import Block, BlockIndex, Blocks
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, unpack
@@ -230,7 +230,7 @@ class ChannelState:
     def memory_free_percent(self) -> float:
         """Return how much of the memory tier is free, in events or bytes, whichever is less."""
         held, limits = self.use(in_memory=True), self.memory_limits()
-        return min(100.0 * (1 - h / most) if most else 0.0 for h, most in zip(held, limits, strict=True))
+        return min(100 * (most - h) / most if most else 0.0 for h, most in zip(held, limits, strict=True))
 
     def drain_order(self) -> list[int]:
         """Return in which tiers the events are, in the order of takes: runs of events, those on disk negative."""
@@ -299,6 +299,8 @@ class ChannelState:
                 self.pending.setdefault(tx, _Pending()).frames.append((file_id, offset, header))
             case FrameType.TAKE:
                 pending = self.pending.setdefault(tx, _Pending())
+                if pending.in_memory and not in_memory(file_id):  # the same, for the disk tier to have it too
+                    pending.takes.clear()
                 pending.in_memory = in_memory(file_id)
                 pending.takes.append(TakeRecord.parse(payload or b""))
             case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
@@ -310,7 +312,7 @@ class ChannelState:
                 self._commit(tx, file_id, header, CommitRecord.parse(payload or b""))
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
-        pending = self.pending.pop(tx, _Pending())
+        pending = self._take_pending(tx, file_id)
         if record.seen:
             self._see(record.seen)
         for type_, value in pending.controls:
@@ -333,6 +335,15 @@ class ChannelState:
         self._raise_floor()
         self._settle_overflow(record)
 
+    def _take_pending(self, tx: int, file_id: int) -> _Pending:
+        """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
+        pending = self.pending.pop(tx, _Pending())
+        others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
+        if others:
+            self.pending[tx] = _Pending(frames=others)
+            pending.frames = [f for f in pending.frames if f not in others]
+        return pending
+
     def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
         first = header.write_order_id
         for s in record.segments:
@@ -354,10 +365,13 @@ class ChannelState:
             pending.frames = []
             if not pending.takes and not pending.controls:
                 del self.pending[tx]
+        together = BlockIndex()
         for block in sorted(moved, key=lambda b: b.first_id):
             self.blocks.memory.remove(block.first_id)
             if block.last_id >= self.floor:
-                self.blocks.add(block)
+                together.add(block)
+        for block in together:
+            self.blocks.disk.insert(block)
 
     def _see(self, seen: dict[str, Any]) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
@@ -413,7 +427,7 @@ class ChannelState:
             for first, last in gone:
                 group.take(first, last)
         for tx, pending in list(self.pending.items()):
-            if any(list(gone.gaps(a, b)) != [(a, b)] for take in pending.takes for a, b in take.ranges):
+            if pending.in_memory:  # the records went too
                 del self.pending[tx]
         self.blocks.memory.clear()
         self.memory.open = self.overflow = False

@@ -45,6 +45,7 @@ __all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
 
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
+_INLINE_MEMORY_BYTES = 64 << 20
 
 
 class State(Enum):
@@ -156,6 +157,9 @@ class PutTransaction(Transaction):
         self._schema_id = schema_id
         self._typed = typed
         self._options = engine.state.options
+        self._inline_bytes = self._options["max_inline_bytes"]
+        if engine.memory_bytes():  # a copy into memory's log is cheaper than a file
+            self._inline_bytes = max(self._inline_bytes, _INLINE_MEMORY_BYTES)
         self._events: list[Any] = []
         self._events_bytes = 0
         self._frames: list[Frame] = []
@@ -255,13 +259,14 @@ class PutTransaction(Transaction):
         frames = list(encode_batch(batch, self._schema_id, self._options["compression"]))
         self._frames += frames
         self._frames_bytes += total_size(frames)
-        if self._frames_bytes > self._options["max_inline_bytes"]:
+        if self._frames_bytes > self._inline_bytes:
             self._stage()
 
     def _stage(self) -> None:
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
-            self._segment = SegmentWriter(self._engine.fs, self._engine.layout)
+            memory_bytes = self._engine.memory_bytes()
+            self._segment = SegmentWriter(self._engine.fs, self._engine.layout, memory_bytes=memory_bytes)
         self._segment.write(self._frames)
         self._frames, self._frames_bytes = [], 0
 

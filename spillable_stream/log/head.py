@@ -131,7 +131,7 @@ class Head:
         try:
             slots = self._map[:_SLOTS_END]
         except ValueError:
-            raise ChannelClosedError("the channel was closed by another thread; open it again") from None
+            raise ChannelClosedError("the channel is closed; open it again") from None
         seen = self._seen
         if slots == seen[0]:
             return seen[1]

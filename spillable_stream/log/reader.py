@@ -95,10 +95,10 @@ class EventReader:
 
     def __init__(self, fs: FileSystem, layout: Layout, schema_of: Callable[[int], pa.Schema]) -> None:
         self._fs = fs
-        self._layout = layout
+        self.layout = layout
         self._schema_of = schema_of
         self._open: tuple[int | str, File] | None = None
-        self._last: tuple[int | str, int, ReadBatch] | None = None  # file, end of frame, its events
+        self._last: tuple[Extent, int, ReadBatch] | None = None  # where a frame was, its end, its events
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
@@ -109,7 +109,7 @@ class EventReader:
         """
         expected = extent.first_id
         offset = extent.offset
-        if self._last is not None and self._last[0] == extent.file:
+        if self._last is not None and self._last[0][:2] == extent[:2]:  # of one block, where IDs follow each other
             whole = self._last[2]
             if whole.first_id <= expected <= whole.last_id:
                 yield (part := whole.clip(expected, extent.last_id))
@@ -126,7 +126,7 @@ class EventReader:
             if expected > extent.last_id:
                 return
         raise CorruptionError(
-            f"event {expected} is not where the channel's state says", str(self._layout.file(extent.file)), offset
+            f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
@@ -134,7 +134,7 @@ class EventReader:
 
         Raises what `read` raises.
         """
-        seed = file_seed(self._layout.channel, seed_name(extent.file))
+        seed = file_seed(self.layout.channel, seed_name(extent.file))
         for header, payload, _ in self._frames(extent, extent.offset, extent.first_id, seed):
             yield header, payload
             if header.write_order_id + extent.base_id + header.count > extent.last_id:
@@ -142,7 +142,7 @@ class EventReader:
 
     def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
         """Yield the events of whole frames from the one that holds ``first_id`` on."""
-        seed = file_seed(self._layout.channel, seed_name(extent.file))
+        seed = file_seed(self.layout.channel, seed_name(extent.file))
         for header, payload, end in self._frames(extent, offset, first_id, seed):
             batch = decode_batch(payload, self._schema_of(header.schema_id))
             if batch.num_rows != header.count:
@@ -151,7 +151,7 @@ class EventReader:
             time_us = extent.time_us or header.time_us
             first = header.write_order_id + extent.base_id
             whole = ReadBatch(first, transaction_id, time_us, header.schema_id, batch)
-            self._last = (extent.file, end, whole)
+            self._last = (extent, end, whole)
             yield whole
 
     def _frames(
@@ -182,17 +182,17 @@ class EventReader:
             offset = end
 
     def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
-        if in_memory(extent.file) and not self._fs.exists(self._layout.file(extent.file)):  # it is used again
-            return _gone(extent, self._layout.file(extent.file))
+        if in_memory(extent.file) and not self._fs.exists(self.layout.file(extent.file)):  # it is used again
+            return _gone(extent, self.layout.file(extent.file))
         return CorruptionError(
             f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
-            str(self._layout.file(extent.file)),
+            str(self.layout.file(extent.file)),
             offset,
         )
 
     def _file(self, extent: Extent) -> File:
         if self._open is None or self._open[0] != extent.file:
-            path = self._layout.file(extent.file)
+            path = self.layout.file(extent.file)
             try:
                 self._open = (extent.file, self._fs.open(path, readonly=True))
             except FileNotFoundError as e:

@@ -4,6 +4,9 @@ A segment is a SEGMENT_HEADER frame and PUT frames whose write-order IDs count f
 that adopts it says which ID the first event has. Its name says whose it is::
 
     segment.OWNER.BATCH.UUID      OWNER: a Spark query's ID, or "local" for a Python transaction
+
+It is staged in the memory tier if there is one, as ``memory-segment.…``, and has the same bytes on
+disk, so that a copy moves it there.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from pathlib import Path
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
 from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, disk_segment, memory_segment, seed_name
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LOCAL_OWNER", "SegmentWriter", "remove_abandoned_segments"]
+__all__ = ["LOCAL_OWNER", "SegmentWriter", "is_being_written", "remove_abandoned_segments"]
 
 LOCAL_OWNER = "local"
+_COPY_BYTES = 4 << 20
 
 
 class SegmentWriter:
@@ -34,23 +38,29 @@ class SegmentWriter:
         layout: where the channel's files are.
         owner: whose it is, without dots.
         batch: the owner's number for it.
+        memory_bytes: how large it may get in the memory tier; 0 stages it on disk at once.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, owner: str = LOCAL_OWNER, batch: int = 0) -> None:
+    def __init__(
+        self, fs: FileSystem, layout: Layout, owner: str = LOCAL_OWNER, batch: int = 0, memory_bytes: int = 0
+    ) -> None:
         self.count = 0
         self.payload_bytes = 0
         self._fs = fs
-        self._create(layout, f"segment.{owner.replace('.', '_')}.{batch}.")
-        self._seed = file_seed(layout.channel, self.name)
-        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": self.name}
+        self._layout = layout
+        self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
+        name = f"segment.{owner.replace('.', '_')}.{batch}.{uuid.uuid4().hex}"
+        self._create(memory_segment(name) if self._memory_bytes else name)
+        self._seed = file_seed(layout.channel, seed_name(self.name))
+        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name)}
         frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
         self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
 
-    def _create(self, layout: Layout, prefix: str) -> None:
+    def _create(self, name: str) -> None:
         """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
+        self.name = name
         while True:
-            self.name = f"{prefix}{uuid.uuid4().hex}"
-            self.path = layout.segment_file(self.name)
+            self.path = self._layout.segment_file(self.name)
             self._file = self._fs.open(self.path, create=True, exclusive=True)
             if FileLock(self._file).try_acquire() and self._file.is_linked():
                 return
@@ -70,15 +80,34 @@ class SegmentWriter:
             count += frame.count
             payload_bytes += len(frame.payload)
             size_bytes += frame_size(len(frame.payload))
-        self._file.write(self._end, buffers)
+        if self._memory_bytes and self._end + size_bytes > self._memory_bytes:
+            self._move_to_disk()
+        try:
+            self._file.write(self._end, buffers)
+        except StorageError:
+            if not self._memory_bytes:
+                raise
+            self._move_to_disk()
+            self._file.write(self._end, buffers)
         self.count += count
         self.payload_bytes += payload_bytes
         self._end += size_bytes
 
+    def _move_to_disk(self) -> None:
+        """Go on in a file on disk: this one gets too large for memory."""
+        memory, memory_path = self._file, self.path
+        self._memory_bytes = 0
+        self._create(disk_segment(self.name))
+        for offset in range(0, self._end, _COPY_BYTES):
+            self._file.write(offset, [memory.read(offset, min(_COPY_BYTES, self._end - offset))])
+        memory.close()
+        self._fs.remove(memory_path)
+
     def finish(self) -> SegmentRef:
-        """Sync the file and its directory and return what a COMMIT needs to adopt it."""
-        self._file.sync()
-        self._fs.sync_directory(self.path.parent)
+        """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it."""
+        if not self._memory_bytes:
+            self._file.sync()
+            self._fs.sync_directory(self.path.parent)
         return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
 
     def close(self) -> None:
@@ -107,7 +136,7 @@ def remove_abandoned_segments(
     """
     removed = set()
     for name in set(layout.segments(fs)) - live:
-        of, batch = name.split(".")[1:3]
+        of, batch = seed_name(name).split(".")[1:3]
         if owner and of != owner:
             continue
         path = layout.segment_file(name)
@@ -123,6 +152,18 @@ def remove_abandoned_segments(
             removed.add(path.parent)
     for directory in removed:
         fs.sync_directory(directory)
+
+
+def is_being_written(fs: FileSystem, path: Path) -> bool:
+    """Tell whether the writer of a segment is alive and not done."""
+    try:
+        lock = FileLock(fs.open(path))
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
 
 
 def _remove_unless_locked(fs: FileSystem, path: Path) -> bool:

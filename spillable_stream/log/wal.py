@@ -107,6 +107,7 @@ class WriteAheadLog:
                 for found in scanner:
                     yield file_id, found
                 if scanner.offset != limit:
+                    self._require_present(file_id)
                     raise CorruptionError(
                         f"a frame of {log_name(file_id)} is damaged; its bytes up to {limit} were committed",
                         str(self.layout.log_file(file_id)),
@@ -115,6 +116,12 @@ class WriteAheadLog:
             if file_id >= end.file_id:
                 return
             file_id, offset = self._next_file(file_id), 0
+
+    def _require_present(self, file_id: int) -> None:
+        """Raise FileNotFoundError for a file that was removed, or is used again for another, while it was read."""
+        path = self.layout.log_file(file_id)
+        if not self._fs.exists(path):
+            raise FileNotFoundError(path)
 
     def _open_for_reading(self, file_id: int) -> File:
         if self._reading and self._reading[0] == file_id:
@@ -229,12 +236,7 @@ class WriteAheadLog:
         head = self.current()
         file = self._open_for_writing(head.file_id)
         self.publish(head._replace(state=HeadState.APPENDING))
-        seed = self.seed(at.file_id)
-        buffers: list[Payload] = []
-        size = 0
-        for entry in entries:
-            buffers += encode(entry.frame, seed, *entry[1:])
-            size += frame_size(len(entry.frame.payload))
+        buffers, size = self._encode(at.file_id, entries)
         try:
             self._preallocate(file, at.offset, size)
             file.write(at.offset, _joined(buffers))
@@ -245,6 +247,27 @@ class WriteAheadLog:
         end = Position(at.file_id, at.offset + size)
         self.publish(TierEnd(at.file_id, end.offset), last_id)
         return end
+
+    def append_unpublished(self, at: Position, entries: list[Entry]) -> Position:
+        """Write entries at the end that a recovery found, sync, and return the new end, for the caller to publish.
+
+        A crash before that leaves them to the next recovery, whole or torn.
+        """
+        file = self._open_for_writing(at.file_id)
+        buffers, size = self._encode(at.file_id, entries)
+        file.write(at.offset, buffers)
+        file.sync()
+        return Position(at.file_id, at.offset + size)
+
+    def _encode(self, file_id: int, entries: list[Entry]) -> tuple[list[Payload], int]:
+        """Return the buffers of some frames, and how many bytes they have."""
+        seed = self.seed(file_id)
+        buffers: list[Payload] = []
+        size = 0
+        for entry in entries:
+            buffers += encode(entry.frame, seed, *entry[1:])
+            size += frame_size(len(entry.frame.payload))
+        return buffers, size
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.errors import OptionError
-from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
+from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.visit import visit
 
@@ -37,13 +37,15 @@ class SpillableBatchReader(DataSourceReader):
         with visit(self._path, create=False) as channel:
             engine = channel.engine()
             with engine.looking() as state:
-                ranges = [(state.floor, state.last_id)]
+                ranges = wanted = list(state.gone().gaps(state.floor, state.last_id))
                 if name := self._options.get("group"):
                     group = state.groups.get(name)
                     if group is None:
                         known = ", ".join(map(repr, state.groups)) or "none"
                         raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
                     ranges = list(group.ahead.gaps(group.position + 1, state.last_id))
+                    wanted = [(group.position + 1, state.last_id)]
+                check_loss(self._path, state, wanted, fail=self._options["fail_on_data_loss"])
                 return list(plan_partitions(engine.layout, state, ranges, self._options.get("min_partitions")))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

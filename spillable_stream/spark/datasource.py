@@ -52,6 +52,7 @@ class SpillableDataSource(DataSource):
     def reader(self, schema: StructType) -> SpillableBatchReader:
         """Return a reader for ``spark.read``."""
         given = parse_options(self._given(), (BATCH,), where="a Spark batch read")
+        given.setdefault("fail_on_data_loss", defaults(BATCH)["fail_on_data_loss"])
         self._check_schema(schema, self._source_options())
         return SpillableBatchReader(self._path(), given, schema)
 
@@ -101,7 +102,8 @@ class SpillableDataSource(DataSource):
         with visit(path, schema=_creation_schema(schema), **options) as channel:
             schema_id = channel.evolve(stored_schema(schema))
             arrow = channel.engine().schemas()[schema_id]
-            merged = {**channel.options, "keep_alive": keep_alive}
+            channel.engine().make_memory()
+            merged = {**channel.options, "keep_alive": keep_alive, "memory_bytes": channel.engine().memory_bytes()}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
 
 

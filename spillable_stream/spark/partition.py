@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,15 +10,18 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import NotAChannelError
+from spillable_stream.errors import DataLossError, NotAChannelError
 from spillable_stream.format.batch import decode_schema, fit_batch
-from spillable_stream.log.layout import Layout
-from spillable_stream.log.reader import EventReader, Extent
+from spillable_stream.log.layout import Layout, in_memory
+from spillable_stream.log.reader import EventReader, Extent, ReadBatch
+from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["EventPartition", "plan_partitions", "read_partition"]
+__all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
+
+_log = logging.getLogger(__name__)
 
 _SMALLEST_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
 _LARGEST_BYTES = 128 << 20  # as Spark's own files (spark.sql.files.maxPartitionBytes)
@@ -77,6 +81,36 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
+def check_loss(path: str, state: ChannelState, ranges: list[Range], *, fail: bool) -> None:
+    """Report events that a read would have had if they had not gone with a memory tier.
+
+    Args:
+        path: the channel's directory.
+        state: the channel's state.
+        ranges: the write-order IDs of the read.
+        fail: whether to raise rather than to warn: ``failOnDataLoss``.
+
+    Raises:
+        DataLossError: some are lost, or may be.
+    """
+    lost, doubtful = _shown(state.lost, ranges), _shown(state.doubtful, ranges)
+    if not lost and not doubtful:
+        return
+    found = [f"the events {lost} are lost"] if lost else []
+    found += [f"events with IDs among {doubtful} may have been in it, put just before the host stopped"] * bool(
+        doubtful
+    )
+    message = f"{path} lost its memory tier: {', and '.join(found)}"
+    if fail:
+        raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them")
+    _log.warning("%s; the read goes on without them", message)
+
+
+def _shown(gone: RangeSet, ranges: list[Range]) -> str:
+    found = [(max(a, first), min(b, last)) for a, b in gone for first, last in ranges if a <= last and b >= first]
+    return ", ".join(f"{a} to {b}" for a, b in found)
+
+
 def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """Yield a partition's events as batches of exactly ``schema``, in order.
 
@@ -93,10 +127,28 @@ def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.
     schemas = [decode_schema(s) for s in partition.schemas]
     reader = EventReader(fs, partition.layout, schemas.__getitem__)
     try:
-        batches = (fit_batch(read.batch, schema) for extent in partition.extents for read in reader.read(extent))
+        batches = (fit_batch(read.batch, schema) for extent in partition.extents for read in _read(reader, extent))
         yield from _gathered(batches)
     finally:
         reader.close()
+
+
+def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:
+    """Yield the events of an extent, from disk if they were moved there since the read was planned."""
+    expected = extent.first_id
+    try:
+        for read in reader.read(extent):
+            yield read
+            expected = read.last_id + 1
+    except DataLossError:
+        if not in_memory(extent.file):
+            raise
+        with visit(str(reader.layout.path), create=False) as channel, channel.engine().looking() as state:
+            now = state.blocks.extents(expected, extent.last_id)
+        if not now or any(in_memory(e.file) for e in now):
+            raise
+        for moved in now:
+            yield from reader.read(moved)
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

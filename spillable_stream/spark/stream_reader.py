@@ -20,7 +20,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import DataLossError
 from spillable_stream.spark.offset import event_id, offset
-from spillable_stream.spark.partition import EventPartition, plan_partitions, read_partition
+from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema
 
 try:  # Spark 4.2 and later
@@ -120,7 +120,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         consumer, engine = self._consumer(), self._open().engine()
         with engine.looking() as state:
-            if first < state.floor or last > state.last_id:
+            check_loss(self._path, state, [(first, last)], fail=self._options["fail_on_data_loss"])
+            wanted = next(state.gone().gaps(first, last), None)
+            if wanted and (wanted[0] < state.floor or last > state.last_id):
                 raise DataLossError(
                     f"the Spark checkpoint asks for the events {first} to {last}; {self._path} holds {state.floor} to "
                     f"{state.last_id}. Every group took the missing ones: delete the checkpoint to go on from the "

@@ -13,9 +13,12 @@ __all__ = ["visit"]
 
 @contextmanager
 def visit(path: str, **arguments: Any) -> Iterator[Channel]:
-    """Open a channel and close it without a checkpoint. Takes and raises what `Channel` does."""
+    """Open a channel and close it without a checkpoint and without a flush.
+
+    Takes and raises what `Channel` does.
+    """
     channel = Channel(path, **arguments)
     try:
         yield channel
     finally:
-        channel.close(checkpoint=False)
+        channel.close(checkpoint=False, flush=False)

@@ -97,7 +97,7 @@ class _Stager:
                 frames += added
                 size += total_size(added)
                 if size > limit:
-                    segment = segment or SegmentWriter(FileSystem(), self._layout, owner, batch_id)
+                    segment = segment or self._segment(owner, batch_id)
                     segment.write(frames)
                     frames, size = [], 0
             if segment is None:
@@ -111,6 +111,10 @@ class _Stager:
             raise
         segment.close()
         return Staged(owner, [], reference)
+
+    def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
+        """Begin a segment, in the channel's memory tier where this host has it."""
+        return SegmentWriter(FileSystem(), self._layout, owner, batch_id, self._options["memory_bytes"])
 
     def _publish(self, messages: list[Any], batch_id: int | None) -> None:
         """Commit what the tasks staged as one put transaction."""
@@ -142,7 +146,7 @@ class _Stager:
             if m.segment is not None and m.segment.count:
                 segments.append(m.segment)
             elif m.frames:
-                writer = SegmentWriter(FileSystem(), self._layout, m.owner, batch_id)
+                writer = self._segment(m.owner, batch_id)
                 writer.write(Frame(FrameType.PUT, *f) for f in m.frames)
                 segments.append(writer.finish())
                 writer.close()

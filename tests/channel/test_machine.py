@@ -1,18 +1,21 @@
-"""Any sequence of operations, on several handles and groups, against lists."""
+"""Any sequence of operations, on several handles and groups, against lists: both tiers, kills, and lost hosts."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import warnings
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from spillable_stream import Channel, ChannelFullError, Event, TakeTransaction
+from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
+from spillable_stream.log import head as head_module
 
 GROUPS = ["a", "b", "c"]
 CAPACITY = 25
@@ -26,25 +29,34 @@ class Group:
     queue: list[int]
     held: list[int] = field(default_factory=list)
     transaction: TakeTransaction | None = None
-    handle: int = 0
 
 
 class ChannelMachine(RuleBasedStateMachine):
     """A channel beside lists that say what it must hold."""
 
+    memory_capacity = 0
+
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
-        self.stored: dict[int, bytes] = {}  # every event ever put, by ID
+        self.path = self.directory / "channel"
+        self.stored: dict[int, bytes] = {}  # every event that was put and not lost, by ID
+        self.memory: set[int] = set()  # those that were put in memory and not moved
+        self.overflow = False
+        self.last_id = 0
         self.groups: dict[str, Group] = {}
         self.handles: list[Channel] = []
-        self.options: dict[str, Any] = {}
+        self.real_boot, self.boots = head_module.boot_id, 0
+
+    # ── handles ─────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> Channel:
         return Channel(
-            self.directory / "channel",
+            self.path,
             minimum_required_space=0,
             keep_alive=0,
+            memory_capacity=self.memory_capacity,
+            overflow_timeout=0,
             overflow_capacity=CAPACITY,
             max_file_size=1800,
             max_inline_bytes=700,
@@ -61,11 +73,61 @@ class ChannelMachine(RuleBasedStateMachine):
             self.handles.append(self.open())
         return self.handles[number % len(self.handles)]
 
+    def owner(self, name: str, number: int) -> int:
+        """Return the number of the handle that owns the group, or ``number`` if none does."""
+        for i, channel in enumerate(self.handles):
+            if name in channel._consumers:
+                return i
+        return number
+
+    def give_back(self, channel: Channel) -> None:
+        """Return to the queues what transactions of a handle hold that comes to its end."""
+        for name, group in self.groups.items():
+            if group.transaction and name in channel._consumers:
+                group.queue = group.held + group.queue
+                group.transaction, group.held = None, []
+
+    @precondition(lambda self: self.handles)
+    @rule(number=st.integers(0, 2), checkpoint=st.booleans())
+    def close_handle(self, number: int, checkpoint: bool) -> None:
+        channel = self.handle(number)
+        self.give_back(channel)
+        had_memory = os.path.lexists(self.path / "memory")
+        channel.close(checkpoint=checkpoint)
+        self.handles.remove(channel)
+        if not self.handles:  # the last one moves memory to disk
+            self.overflow = self.overflow and not had_memory
+            self.memory.clear()
+            assert not os.path.lexists(self.path / "memory")
+
+    @precondition(lambda self: self.handles)
+    @rule(number=st.integers(0, 2))
+    def kill_handle(self, number: int) -> None:
+        """Let go of a handle as the kernel does for a killed process: nothing is written."""
+        channel = self.handle(number)
+        self.give_back(channel)
+        for consumer in channel._consumers.values():
+            consumer.close()
+        channel._consumers.clear()
+        channel.engine().close()
+        self.handles.remove(channel)
+
+    # ── puts and takes ──────────────────────────────────────────────────────────────────────────
+
     def needed(self) -> set[int]:
         """Return the IDs that some group has yet to take: what counts against the capacity."""
         if not self.groups:
             return set(self.stored)
         return {i for g in self.groups.values() for i in g.queue + g.held}
+
+    def memory_use(self) -> int:
+        return len(self.needed() & self.memory)
+
+    def tier_of(self, count: int) -> str:
+        """Return where a put goes: "memory", "disk", or nowhere."""
+        if self.memory_use() + count <= self.memory_capacity:
+            return "memory"
+        return "disk" if len(self.needed() - self.memory) + count <= CAPACITY else ""
 
     @rule(number=st.integers(0, 2), sizes=st.lists(st.integers(0, 300), max_size=9), commit=MOSTLY)
     def put(self, number: int, sizes: list[int], commit: bool) -> None:
@@ -77,28 +139,34 @@ class ChannelMachine(RuleBasedStateMachine):
         if not commit:
             tx.rollback()
             return
-        fits = len(self.needed()) + len(bodies) <= CAPACITY
+        tier = self.tier_of(len(bodies))
         try:
             tx.commit()
-            assert fits or not bodies
+            assert tier or not bodies
         except ChannelFullError:
-            assert not fits
+            assert not tier
             tx.rollback()
             return
-        for body in bodies:
-            i = len(self.stored) + 1
-            self.stored[i] = body
-            for group in self.groups.values():
-                group.queue.append(i)
+        if not bodies:
+            return
+        assert tx.committed.first_id == self.last_id + 1
+        new = range(self.last_id + 1, self.last_id + 1 + len(bodies))
+        self.last_id += len(bodies)
+        self.stored.update(zip(new, bodies, strict=True))
+        if tier == "memory":
+            self.memory.update(new)
+        elif 0 < len(bodies) <= self.memory_capacity:
+            self.overflow = True
+        for group in self.groups.values():
+            group.queue += new
 
     @rule(number=st.integers(0, 2), name=st.sampled_from(GROUPS), limit=st.integers(1, 12))
     def take(self, number: int, name: str, limit: int) -> None:
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group(sorted(self.needed()), handle=number)
-            if len(self.groups) > 1:  # a new group starts at the first event that any other still needs
-                first = min(self.needed(), default=len(self.stored) + 1)
-                group.queue = list(range(first, len(self.stored) + 1))
+            needed = self.needed()  # a new group starts at the first event that any other still needs
+            first = min(needed, default=self.last_id + 1)
+            group = self.groups[name] = Group([i for i in self.stored if i >= first])
         if group.transaction is None:
             channel = self.handle(self.owner(name, number))
             group.transaction = channel.take_transaction(name)
@@ -107,13 +175,6 @@ class ChannelMachine(RuleBasedStateMachine):
         expected, group.queue = group.queue[:limit], group.queue[limit:]
         assert [(e.write_order_id, e.body) for e in found] == [(i, self.stored[i]) for i in expected]
         group.held += expected
-
-    def owner(self, name: str, number: int) -> int:
-        """Return the number of the handle that owns the group, or ``number`` if none does."""
-        for i, channel in enumerate(self.handles):
-            if name in channel._consumers:
-                return i
-        return number
 
     @precondition(lambda self: any(g.transaction for g in self.groups.values()))
     @rule(data=st.data(), commit=MOSTLY)
@@ -126,7 +187,9 @@ class ChannelMachine(RuleBasedStateMachine):
         else:
             group.transaction.rollback()
             group.queue = group.held + group.queue
-        group.transaction, group.held = None, []
+        took, group.transaction, group.held = commit and bool(group.held), None, []
+        if took and self.overflow and self.memory_capacity:
+            self.overflow = 100 * (1 - self.memory_use() / self.memory_capacity) < 5
 
     @precondition(lambda self: any(not g.transaction for g in self.groups.values()))
     @rule(data=st.data())
@@ -142,43 +205,99 @@ class ChannelMachine(RuleBasedStateMachine):
     def checkpoint(self, number: int) -> None:
         self.handle(number).checkpoint()
 
-    @precondition(lambda self: self.handles)
-    @rule(number=st.integers(0, 2), checkpoint=st.booleans())
-    def close_handle(self, number: int, checkpoint: bool) -> None:
-        channel = self.handle(number)
-        for name, group in self.groups.items():
-            if group.transaction and name in channel._consumers:
-                group.queue = group.held + group.queue
-                group.transaction, group.held = None, []
-        channel.close(checkpoint=checkpoint)
-        self.handles.remove(channel)
+    # ── what happens to hosts ───────────────────────────────────────────────────────────────────
 
-    @rule()
-    def reboot(self) -> None:
-        """Close everything, lose the head, and start from the files."""
+    @rule(clean=st.booleans())
+    def damage_head(self, clean: bool) -> None:
+        """Close or kill everything, lose the head, and start from the files."""
         while self.handles:
-            self.close_handle(0, checkpoint=False)
-        (self.directory / "channel" / "head").unlink(missing_ok=True)
+            if clean:
+                self.close_handle(0, checkpoint=False)
+            else:
+                self.kill_handle(0)
+        (self.path / "head").unlink(missing_ok=True)
 
-    @precondition(lambda self: self.handles)
     @invariant()
     def every_handle_counts_the_same(self) -> None:
+        needed = self.needed()
+        runs = [
+            len(list(run)) * (1 if in_memory else -1)
+            for in_memory, run in groupby(sorted(needed), key=lambda i: i in self.memory)
+        ]
         for channel in self.handles:
             stats = channel.stats()
-            assert stats.last_id == len(self.stored)
-            assert stats.channel_size == len(self.needed())
+            assert stats.last_id == self.last_id
+            assert stats.channel_size == len(needed)
+            assert (stats.memory.events, stats.disk.events) == (self.memory_use(), len(needed - self.memory))
+            assert stats.drain_order == runs
+            assert stats.overflow_active == self.overflow
+            assert (stats.memory.payload_bytes == 0) == (self.memory_use() == 0)
             for name, group in self.groups.items():
                 assert stats.groups[name].lag == len(group.queue) + len(group.held)
 
     def teardown(self) -> None:
+        while self.handles:
+            self.close_handle(0, checkpoint=False)
         with self.open() as channel:
-            while self.handles:
-                self.close_handle(0, checkpoint=False)
             for name, group in self.groups.items():
                 with channel.take_transaction(name) as tx:
                     assert [e.write_order_id for e in tx.take_many(10_000)] == group.queue
+        head_module.boot_id = self.real_boot
         shutil.rmtree(self.directory)
 
 
+class SpillMachine(ChannelMachine):
+    """The same with a memory tier, whose capacity changes, and hosts that lose it."""
+
+    memory_capacity = 15
+
+    @rule(capacity=st.sampled_from([0, 4, 15, 40]))
+    def resize(self, capacity: int) -> None:
+        self.memory_capacity = capacity
+        if len(self.handles) == 3:
+            self.kill_handle(0)
+        self.open_handle()
+
+    @precondition(lambda self: self.handles)
+    @rule(number=st.integers(0, 2))
+    def flush(self, number: int) -> None:
+        assert self.handle(number).flush() >= self.memory_use()
+        self.memory.clear()
+
+    @rule(rebooted=st.booleans())
+    def lose_memory(self, rebooted: bool) -> None:
+        """Kill everything and take the memory away; the next open says exactly what is lost."""
+        while self.handles:
+            self.kill_handle(0)
+        if not os.path.lexists(self.path / "memory"):
+            return
+        known = (self.path / "head").exists()
+        shutil.rmtree(os.readlink(self.path / "memory"))
+        if rebooted:
+            self.boots += 1
+            head_module.boot_id = lambda boot=self.boots: boot.to_bytes(16)  # type: ignore[misc]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.handles.append(self.open())
+        found = [w.message for w in caught if isinstance(w.message, MemoryLossWarning)]
+        lost = {i for w in found for a, b in w.lost for i in range(a, b + 1)}
+        truth = self.needed() & self.memory
+        if known:
+            assert lost == truth
+        else:  # nothing says what memory held but the disk
+            assert all(i in lost or any(a <= i <= b for w in found for a, b in w.doubtful) for i in truth)
+        for i in self.memory:
+            self.stored.pop(i, None)
+        for group in self.groups.values():
+            group.queue = [i for i in group.queue if i not in self.memory]
+        self.memory.clear()
+        self.overflow = False
+        last_id = self.handles[0].stats().last_id
+        assert last_id >= self.last_id if rebooted or not known else last_id == self.last_id
+        self.last_id = last_id
+
+
 TestChannelMachine = ChannelMachine.TestCase
-TestChannelMachine.settings = settings(max_examples=250, stateful_step_count=100)
+TestChannelMachine.settings = settings(max_examples=120, stateful_step_count=80)
+TestSpillMachine = SpillMachine.TestCase
+TestSpillMachine.settings = settings(max_examples=150, stateful_step_count=80)

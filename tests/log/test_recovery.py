@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import shutil
-import struct
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-import google_crc32c
 import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError, TornTailWarning
 from spillable_stream.format.frame import FrameType
-from tests.damage import flip, frames, log_file, offsets, reboot, trim
+from tests.damage import age_head, flip, frames, log_file, offsets, reboot, trim
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -37,17 +35,6 @@ def tear_second_commit(path: Path, open_channel: Open, kept_bytes: int) -> None:
     with log_file(path).open("r+b") as file:
         file.truncate(offsets(path, FrameType.COMMIT)[-1] + kept_bytes)
     reboot(path)
-
-
-def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
-    """Make the head one of another boot; with ``published``, one that says this file number and end."""
-    head = bytearray((path / "head").read_bytes())
-    for slot in (0, 128):
-        head[slot + 8 : slot + 24] = bytes(16)
-        if published is not None:
-            head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
-        head[slot + 84 : slot + 88] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 84])))
-    (path / "head").write_bytes(head)
 
 
 def test_a_cleanly_closed_channel_recovers_without_a_warning(path: Path, open_channel: Open) -> None:

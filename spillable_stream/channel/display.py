@@ -1,0 +1,234 @@
+"""What a notebook shows of a channel: its state as HTML, its recent past as a plot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.samples import Sample
+from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["notice_html", "plot_samples", "stats_html"]
+
+# Readable on white and on black; text is the notebook's own, lines and tracks are half transparent.
+_MEMORY, _DISK, _WARNING = "#2f74b5", "#d98c2b", "#d64545"
+_TRACK = "rgba(128,128,128,.25)"
+
+_MOST_RUNS = 100
+_MOST_RANGES = 10
+_STRIP_CHARACTERS = 90  # about as many fit in the strip
+_SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+_AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
+_TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
+
+
+# ── HTML ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
+    """Return a channel as HTML that needs nothing else: no script, no style sheet.
+
+    Args:
+        path: the channel's directory.
+        typed: whether it is a typed channel.
+        stats: what it holds.
+    """
+    return _frame(
+        "Typed channel" if typed else "Event channel",
+        path,
+        _tier("memory", _MEMORY, stats.memory),
+        _tier("disk", _DISK, stats.disk),
+        _facts(stats),
+        _losses(stats),
+        _strip(stats.drain_order),
+        _groups(stats.groups),
+    )
+
+
+def notice_html(path: Path, text: str) -> str:
+    """Return, as HTML, a channel of which there is nothing to show but the reason.
+
+    Args:
+        path: the channel's directory.
+        text: the reason, such as "closed".
+    """
+    return _frame("Channel", path, _line(escape(text)))
+
+
+def _frame(kind: str, path: Path, *parts: str) -> str:
+    head = f'<b>{kind}</b> <code style="background:none">{escape(str(path))}</code>'
+    return f'<div style="max-width:640px;font-size:13px;line-height:1.5">{head}{"".join(parts)}</div>'
+
+
+def _line(content: str, style: str = "") -> str:
+    return f'<div style="margin-top:6px;{style}">{content}</div>'
+
+
+def _tier(name: str, colour: str, tier: TierStats) -> str:
+    """Return the bars of a tier: of its events and, for memory, of its bytes."""
+    if not tier.events and not tier.event_capacity:
+        return _bar(name, colour, 0, 0, "none")
+    events = f"{tier.events:,} of {_count(tier.event_capacity, 'event')}"
+    bars = _bar(name, colour, tier.events, tier.event_capacity, events)
+    if tier.byte_capacity is not None:
+        size = f"{_bytes(tier.payload_bytes)} of {_bytes(tier.byte_capacity)}"
+        bars += _bar("", colour, tier.payload_bytes, tier.byte_capacity, size)
+    return bars
+
+
+def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:
+    percent = min(100.0, 100.0 * held / capacity) if capacity else 100.0 * bool(held)
+    return _line(
+        f'<span style="flex:0 0 60px">{name}</span>'
+        f'<span style="flex:1 1 0;height:10px;background:{_TRACK}">'
+        f'<span style="display:block;height:10px;width:{percent:.4g}%;background:{colour}"></span></span>'
+        f'<span style="flex:0 0 230px">{text}</span>',
+        "display:flex;align-items:center;gap:10px",
+    )
+
+
+def _facts(stats: ChannelStats) -> str:
+    return _line(
+        f"overflow {'<b>active</b>' if stats.overflow_active else 'not active'}"
+        f" · {_count(stats.spilled_transactions, 'transaction')} spilled"
+        + (f" · oldest event {_age(stats.oldest_age_seconds)} old" if stats.oldest_age_seconds is not None else "")
+    )
+
+
+def _losses(stats: ChannelStats) -> str:
+    found = []
+    if stats.lost:
+        count = sum(last - first + 1 for first, last in stats.lost)
+        found.append(f"<b>{_count(count, 'event')} lost</b> with a memory tier: IDs {_ranges(stats.lost)}")
+    if stats.doubtful:
+        found.append(f"perhaps lost, if they were ever put: IDs {_ranges(stats.doubtful)}")
+    style = f"border-left:4px solid {_WARNING};background:{_WARNING}26;padding:2px 8px"
+    return _line("<br>".join(found), style) if found else ""
+
+
+def _strip(drain_order: Sequence[int]) -> str:
+    """Return the runs of events as a strip whose left end is taken first."""
+    if not drain_order:
+        return _line("no events")
+    shown, rest = drain_order[:_MOST_RUNS], drain_order[_MOST_RUNS:]
+    total = sum(map(abs, shown))
+    cells = "".join(_run(run, total) for run in shown)
+    if rest:
+        text = f"… {_count(len(rest), 'more run')}"
+        title = f"{text}: {_count(sum(map(abs, rest)), 'event')}"
+        cells += f'<span title="{title}" style="flex:none;padding:0 6px;background:{_TRACK}">{text}</span>'
+    style = "display:flex;margin-top:2px;font-size:11px;line-height:20px;text-align:center;white-space:nowrap"
+    return _line(f'drain order, first to be taken at the left<div style="{style}">{cells}</div>')
+
+
+def _run(run: int, total: int) -> str:
+    count, (place, colour, ink) = abs(run), ("in memory", _MEMORY, "#fff") if run > 0 else ("on disk", _DISK, "#000")
+    label = f"{count:,}" if len(f" {count:,}") <= _STRIP_CHARACTERS * count / total else ""
+    return (
+        f'<span title="{_count(count, "event")} {place}" style="flex:{count} 1 0;min-width:3px;height:20px;'
+        f'overflow:hidden;background:{colour};color:{ink}">{label}</span>'
+    )
+
+
+def _groups(groups: Mapping[str, GroupStats]) -> str:
+    if not groups:
+        return _line("no groups")
+    rows = [_row("td", escape(name), f"{g.position:,}", f"{g.lag:,}", f"{g.in_flight:,}") for name, g in groups.items()]
+    head = _row("th", "group", "position", "lag", "in flight")
+    return f'<table style="margin:6px 0 0;border-collapse:collapse">{head}{"".join(rows)}</table>'
+
+
+def _row(tag: str, name: str, *numbers: str) -> str:
+    line = f"border:0;border-bottom:1px solid {_TRACK}"
+    cells = [f'<{tag} style="{line};padding:2px 0;text-align:left">{name}</{tag}>']
+    cells += [f'<{tag} style="{line};padding:2px 0 2px 24px;text-align:right">{n}</{tag}>' for n in numbers]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _ranges(ranges: Sequence[Range]) -> str:
+    shown = ", ".join(f"{a:,} to {b:,}" if a < b else f"{a:,}" for a, b in ranges[:_MOST_RANGES])
+    more = len(ranges) - _MOST_RANGES
+    return shown + (f" … {_count(more, 'more range')}" if more > 0 else "")
+
+
+def _bytes(size: int) -> str:
+    for length, unit in _SIZES:
+        if size >= length:
+            return f"{size / length:,.1f} {unit}"
+    return f"{size:,} bytes"
+
+
+def _age(seconds: float) -> str:
+    for length, unit in _AGES:
+        if seconds >= length:
+            return f"{seconds / length:.1f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+# ── a plot ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -> Axes:
+    """Draw what the tiers held, memory below and disk above it, shaded where overflow was active.
+
+    Args:
+        samples: the samples, oldest first; a single one is drawn as if it had lasted a second.
+        name: the title.
+        ax: where to draw; None for a figure of its own.
+
+    Returns:
+        Where it was drawn.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    try:
+        from matplotlib import pyplot
+        from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+    except ImportError as e:
+        raise ImportError("a plot needs matplotlib: pip install 'spillable-stream[plot]'") from e
+    if ax is None:
+        _, ax = pyplot.subplots(figsize=(8, 3), layout="constrained")
+    ax.set_title(name, loc="left")
+    ax.set(ylabel="events stored", xlabel="time (seconds)")
+    ax.yaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True))
+    ax.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    if not samples:
+        ax.text(0.5, 0.5, "no samples", transform=ax.transAxes, ha="center", va="center")
+        return ax
+    if len(samples) == 1:
+        samples = [samples[0], samples[0]._replace(time=samples[0].time + 1)]
+    start, span = samples[0].time, samples[-1].time - samples[0].time
+    length, unit = next((t for t in _TIMES if span >= 3 * t[0]), _TIMES[-1])
+    times = [(s.time - start) / length for s in samples]
+    memory, disk = [s.memory_events for s in samples], [s.disk_events for s in samples]
+    ax.stackplot(times, memory, disk, labels=["memory", "disk"], colors=[_MEMORY, _DISK])
+    for i, (first, last) in enumerate(_overflows(samples)):
+        label = "overflow active" if i == 0 else "_"  # one entry in the legend
+        ends = ((first - start) / length, (last - start) / length)
+        ax.axvspan(*ends, label=label, color=_WARNING, alpha=0.3, linewidth=0, zorder=0)
+    ax.set_xlabel(f"{unit} since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(start))}")
+    ax.set_xlim(times[0], times[-1] or None)
+    ax.set_ylim(0, 1.15 * max(1, *map(sum, zip(memory, disk, strict=True))))
+    ax.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False)  # beside the title, off the data
+    return ax
+
+
+def _overflows(samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
+    """Yield from when to when overflow was active, as far as the samples at both ends of a stretch tell."""
+    for active, found in groupby(pairwise(samples), key=lambda pair: pair[0].overflow or pair[1].overflow):
+        stretch = list(found)
+        if active:
+            yield stretch[0][0].time, stretch[-1][1].time

@@ -1,0 +1,388 @@
+"""The day the memory tier is gone: what is said, what is there, and which IDs come next."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.group_position import read_group_position
+from spillable_stream.errors import ChannelBusyError, ChannelClosedError, DataLossError, MemoryLossWarning, StorageError
+from spillable_stream.log import head as head_module
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import age_head, flip
+from tests.events import ids, numbered, put, take
+
+Open = Callable[..., Channel]
+OPTIONS = {"memory_capacity": 19, "overflow_timeout": 0}
+
+
+def kill(channel: Channel) -> None:
+    """Let go of a handle as the kernel does for a killed process."""
+    for consumer in channel._consumers.values():
+        consumer.close()
+    channel.engine().close()
+
+
+def lose(path: Path) -> None:
+    """Take the memory away."""
+    shutil.rmtree(os.readlink(path / "memory"))
+
+
+def reopened(path: Path) -> tuple[Channel, MemoryLossWarning]:
+    """Open a channel that lost its memory, and return what it warned of too."""
+    with pytest.warns(MemoryLossWarning) as caught:
+        channel = Channel(path, minimum_required_space=0, checkpoint_on_close=False)
+    (warning,) = [w.message for w in caught if isinstance(w.message, MemoryLossWarning)]
+    return channel, warning
+
+
+def spilled(channel: Channel) -> None:
+    """Fill a channel: 10 events in memory, 25 on disk, 3 in memory."""
+    for count in (10, 25, 3):
+        put(channel, *numbered(0, count))
+    assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_exactly_the_lost_ranges_are_reported_and_the_rest_is_there(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((1, 10), (36, 38)), ())
+        assert "13 events are lost, 1 to 10, 36 to 38" in str(warning)
+        stats = channel.stats()
+        assert (stats.lost, stats.doubtful) == (warning.lost, ())
+        assert (stats.drain_order, stats.channel_size) == ([-25], 25)
+        assert list(ids(channel)) == list(range(11, 36))
+        assert put(channel, b"next") == (39, 39)
+        assert channel.stats().drain_order == [-25, 1]
+
+
+def test_after_a_reboot_ids_go_on_above_every_id_that_may_have_been_used(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    reserved = channel.engine().state.memory.reserved_id
+    kill(channel)
+    lose(path)
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((1, 10), (36, 38)), ((39, reserved),))
+        assert f"IDs among 39 to {reserved}" in str(warning)
+        assert channel.stats().doubtful == ((39, reserved),)
+        assert put(channel, b"next") == (reserved + 1, reserved + 1)
+        assert channel.stats().channel_size == 26
+        assert list(ids(channel)) == [*range(11, 36), reserved + 1]
+
+
+def test_what_was_taken_is_not_lost(path: Path, open_channel: Open) -> None:
+    """Takes of memory are recorded in memory, and yet the report is exact."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 4)
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((5, 10), (36, 38))
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_what_was_taken_ahead_of_an_open_take_is_not_lost(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    with channel.take_transaction() as open_take:
+        open_take.take_many(3)
+        take(channel, 4)
+        open_take.rollback()
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((1, 3), (8, 10))
+
+
+def test_a_take_of_both_tiers_never_comes_back(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 20)
+    (path / "groups" / "default.position").unlink()
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((36, 38),)
+        assert list(ids(channel)) == list(range(21, 36))
+
+
+def test_a_put_on_disk_remembers_what_was_taken_from_memory(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    put(channel, *numbered(0, 25))
+    (path / "groups" / "default.position").unlink()
+    kill(channel)
+    lose(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemoryLossWarning)
+        channel = open_channel()
+    assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_an_empty_memory_tier_is_no_loss(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    kill(channel)
+    lose(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        channel = open_channel()
+    assert (channel.stats().lost, put(channel, b"x")) == ((), (11, 11))
+
+
+def test_the_loss_is_reported_once_and_remembered(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose(path)
+    reopened(path)[0].close()
+    for _ in range(2):
+        (path / "head").unlink()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            channel = open_channel()
+        assert channel.stats().lost == ((1, 10), (36, 38))
+        channel.close(checkpoint=True)
+
+
+def test_groups_lose_only_what_they_had_not_taken(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 2, "slow")
+    take(channel, 38, "fast")
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((3, 10), (36, 38))
+        assert (list(ids(channel, "fast")), list(ids(channel, "slow"))) == ([], list(range(11, 36)))
+        assert list(ids(channel, "new")) == list(range(11, 36))
+
+
+def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose(path)
+    with reopened(path)[0] as channel:
+        assert channel.stats().first_id == 11
+        put(channel, b"x")
+        assert list(ids(channel, "new")) == [*range(11, 36), 39]
+        assert channel.stats().groups["new"].lag == 26
+
+
+def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 6, "other")
+    take(channel, 10)
+    channel.drop_group("default")
+    put(channel, *numbered(0, 5))
+    take(channel, 1)
+    layout = Layout.read(FileSystem(), path)
+    assert read_group_position(FileSystem(), layout, "default") == (7, [])
+    kill(channel)
+    lose(path)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((7, 15),)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_position_says_nothing(path: Path, open_channel: Open, damage: str) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    kill(channel)
+    lose(path)
+    file = path / "groups" / "default.position"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:9])
+    else:
+        flip(file, 9)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((1, 10),)
+
+
+def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, b"x")
+    lose(path)
+    with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
+        put(channel, b"y")
+    with pytest.raises(ChannelBusyError, match="is open on the host"):
+        Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
+    kill(channel)
+    again, warning = reopened(path)
+    assert warning.lost == ((1, 1),)
+    again.close()
+
+
+def test_a_copied_channel_does_not_take_the_originals_memory(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    shutil.copytree(path, tmp_path / "copy", symlinks=True)
+    copy, warning = reopened(tmp_path / "copy")
+    with copy:
+        assert warning.lost == ((1, 10), (36, 38))
+        put(copy, b"x")
+    assert channel.stats().drain_order == [10, -25, 3]
+    assert take(channel) == [*numbered(0, 10), *numbered(0, 25), *numbered(0, 3)]
+
+
+def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    path.rename(tmp_path / "moved")
+    with Channel(tmp_path / "moved", minimum_required_space=0) as moved:
+        assert moved.stats().drain_order == [10, -25, 3]
+
+
+def test_memory_that_survives_a_reboot_whole_is_used(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    """`memoryDir` may be on a disk, and the host may have been shut down in order."""
+    (tmp_path / "disk").mkdir()
+    channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
+    spilled(channel)
+    take(channel, 4)
+    kill(channel)
+    age_head(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        channel = open_channel()
+    assert channel.stats().drain_order == [6, -25, 3]
+    assert take(channel) == [*numbered(4, 6), *numbered(0, 25), *numbered(0, 3)]
+
+
+@pytest.mark.parametrize("damage", ["an event", "the tail"])
+def test_memory_that_survives_a_reboot_in_part_is_lost(
+    path: Path, tmp_path: Path, open_channel: Open, damage: str
+) -> None:
+    (tmp_path / "disk").mkdir()
+    channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
+    spilled(channel)
+    (extent,) = channel.engine().state.blocks.extents(1, 10)
+    end = channel.engine().positions.memory.offset
+    kill(channel)
+    age_head(path)
+    (file,) = (path / "memory").glob("memory-*")
+    if damage == "an event":
+        flip(file, extent.offset + 100)
+    else:
+        os.truncate(file, end - 10)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((1, 10), (36, 38))
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    channel.consumer("g").prepare([(1, 5)])
+    channel.checkpoint()
+    kill(channel)
+    lose(path)
+    with reopened(path)[0] as channel:
+        assert channel.consumer("g", resume=True).prepared() == {}
+
+
+def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    from tests.fakes import FaultyFileSystem, nth
+
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose(path)
+    for number in range(1, 40):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(path, copy, symlinks=True)
+        fs = FaultyFileSystem()
+        crashed = False
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with fs.failing(nth("sync", number, "log-")):
+                    Channel(copy, fs=fs, minimum_required_space=0).engine().close()
+            except StorageError:
+                crashed = True
+            with Channel(copy, minimum_required_space=0) as channel:
+                assert channel.stats().lost == ((1, 10), (36, 38))
+                assert list(ids(channel)) == list(range(11, 36))
+        assert {w.message.lost for w in caught if isinstance(w.message, MemoryLossWarning)} == {((1, 10), (36, 38))}
+        if not crashed:
+            assert number > 2
+            return
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """Mount a tmpfs of our own; skipped where that is not allowed."""
+    where = tmp_path / "tmpfs"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(where)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs can't be mounted here: {mounted.stderr.strip()}")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], capture_output=True, check=False)
+
+
+def test_a_tmpfs_that_is_unmounted_is_a_loss(path: Path, tmpfs: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS, memory_dir=str(tmpfs))
+    spilled(channel)
+    take(channel, 2)
+    kill(channel)
+    subprocess.run(["umount", str(tmpfs)], check=True)
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((3, 10), (36, 38)), ())
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_a_tmpfs_that_is_full_spills(path: Path, tmpfs: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=8 << 20, memory_dir=str(tmpfs), overflow_timeout=0)
+    put(channel, b"1")
+    filler = tmpfs / "filler"
+    try:
+        filler.write_bytes(bytes(64 << 20))
+    except OSError:
+        assert filler.stat().st_size > 1 << 20
+    with pytest.warns(UserWarning, match="events go to disk"):
+        put(channel, bytes(1 << 20))
+    assert channel.stats().drain_order == [1, -1]
+    assert [len(b) for b in take(channel)] == [1, 1 << 20]
+
+
+def test_a_closed_handle_says_so(open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, b"x")
+    channel.close()
+    with pytest.raises(ChannelClosedError):
+        channel.flush()
