@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import durable_put, replay, spark_source
+from benchmarks import durable_put, memory_tier, replay, spark_source
 from spillable_stream.termination import exit_on_sigterm
 
 Round = dict[str, float]
@@ -49,6 +49,14 @@ def durable_puts(arguments: argparse.Namespace) -> None:
     report(title, "events/s", rounds, durable_put.FLOOR)
 
 
+def memory_tiers(arguments: argparse.Namespace) -> None:
+    """The memory tier beside copies in memory."""
+    for size in memory_tier.TRANSACTIONS:
+        rounds = interleaved(memory_tier.contestants(size), arguments.rounds, arguments.directory)
+        title = f"Memory tier, Arrow batches, transactions of {memory_tier.EVENTS:,} events of {size:,} bytes"
+        report(title, "events/s", rounds, memory_tier.FLOOR)
+
+
 def replays(arguments: argparse.Namespace) -> None:
     """Opening a channel with a backlog of 4 million events."""
     with tempfile.TemporaryDirectory(dir=arguments.directory) as place:
@@ -67,13 +75,13 @@ def spark_sources(arguments: argparse.Namespace) -> None:
     report(f"Spark source, {spark_source.ROWS:,} rows to a no-op sink", "rows/s", rounds, spark_source.PEER)
 
 
-BENCHMARKS = {"put": durable_puts, "replay": replays, "spark": spark_sources}
+BENCHMARKS = {"put": durable_puts, "memory": memory_tiers, "replay": replays, "spark": spark_sources}
 
 
 def main() -> None:
     """Run the benchmarks that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="put|replay|spark")
+    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="put|memory|replay|spark")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
     arguments = parser.parse_args()

@@ -86,6 +86,11 @@ class Consumer:
         with self._engine.looking() as state:
             return self._state(state).position
 
+    def lost(self) -> list[Range]:
+        """Return the events that the group had yet to take when they were lost, until it takes a later one."""
+        with self._engine.looking() as state:
+            return list(self._state(state).lost)
+
     def prepared(self) -> dict[int, list[Range]]:
         """Return what take transactions are prepared and not committed: transaction ID to ranges, oldest first."""
         with self._engine.looking() as state:

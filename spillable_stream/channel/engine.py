@@ -24,7 +24,7 @@ from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ChannelFullError,
-    DataLossError,
+    CorruptionError,
     DiskSpaceError,
     SpillableError,
     StorageError,
@@ -140,7 +140,10 @@ class Engine:
                 self._applied = head
                 return
             if not self._half_applied:
-                with contextlib.suppress(FileNotFoundError, DataLossError):  # so far behind that files are gone
+                if end.is_before(self.positions):  # read while it was written twice
+                    return
+                # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+                with contextlib.suppress(FileNotFoundError, CorruptionError):
                     self._apply_until(end)
             if self._half_applied:
                 self.state, self.positions = self._opening.load()
@@ -186,6 +189,8 @@ class Engine:
             StorageError: the disk refused; nothing was committed.
         """
         began = time.monotonic()
+        if isinstance(request, Put):
+            request.segments = [self._found(s) for s in request.segments]
         while True:
             seen = self.lock.published()
             try:
@@ -323,14 +328,19 @@ class Engine:
             if self.fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
 
+    def _found(self, segment: SegmentRef) -> SegmentRef:
+        """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""
+        on_disk = replace(segment, name=disk_segment(segment.name))
+        return on_disk if self.fs.exists(self.layout.segment_file(on_disk.name)) else segment
+
     def _on_disk(self, segment: SegmentRef) -> SegmentRef:
-        """Move a segment that was staged in memory to disk; it may have been moved already."""
+        """Move a segment that was staged in memory to disk."""
         if not in_memory(segment.name):
             return segment
         moved = replace(segment, name=disk_segment(segment.name))
-        source, target = self.layout.segment_file(segment.name), self.layout.segment_file(moved.name)
-        if self.fs.exists(source):
-            self.fs.copy_durably(source, target)
+        source = self.layout.segment_file(segment.name)
+        if self.fs.size_bytes(source) >= segment.end:
+            self.fs.copy_durably(source, self.layout.segment_file(moved.name))
             self.fs.remove(source)
         return moved
 
@@ -467,7 +477,7 @@ class Engine:
 
     def has_memory(self) -> bool:
         """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""
-        return self.follow().memory.open or self.fs.link_target(self.layout.memory) is not None
+        return self.state.memory.open or self.fs.link_target(self.layout.memory) is not None
 
     def close_memory(self) -> None:
         """Let go of a memory tier that holds nothing; nobody else has the channel open."""

@@ -105,8 +105,8 @@ class MemoryDirectory:
         """
         target = self._parent(options) / self._name()
         self._fs.remove_directory(target)
+        self._fs.link(self._layout.memory, target)  # first: whoever finds the link removes both
         self._fs.make_private_directory(target)
-        self._fs.link(self._layout.memory, target)
 
     def give_up(self, cause: StorageError) -> None:
         """Warn that a memory tier could not be made or written."""

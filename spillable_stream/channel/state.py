@@ -28,10 +28,12 @@ class GroupState:
     Args:
         position: every event up to this ID was taken.
         ahead: events after it that were taken too.
+        lost: events that count as taken, but went with a memory tier before; until a later one is taken.
     """
 
     position: int
     ahead: RangeSet = field(default_factory=RangeSet)
+    lost: RangeSet = field(default_factory=RangeSet)
 
     def take(self, first: int, last: int) -> None:
         """Note that the events of a range were taken."""
@@ -41,6 +43,17 @@ class GroupState:
                 self.position = end
                 self.ahead.remove(start, end)
             break
+
+    def lose(self, first: int, last: int) -> None:
+        """Note that the events of a range, as far as they were not taken, can't be any more."""
+        for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
+            self.lost.add(a, b)
+        self.take(first, last)
+
+    def image(self) -> list[Any]:
+        """Return the position as plain values."""
+        value = [self.position, list(self.ahead)]
+        return [*value, list(self.lost)] if self.lost else value
 
 
 @dataclass(slots=True)
@@ -131,7 +144,7 @@ class ChannelState:
             "time": self.time_us,
             "options": dict(self.options),
             "schemas": list(self.schemas),
-            "groups": {name: [g.position, list(g.ahead)] for name, g in self.groups.items()},
+            "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
             "taking": {
                 tx: [[t.group, t.ranges] for t in pending.takes]
@@ -164,7 +177,8 @@ class ChannelState:
         state.floor = image["floor"]
         state.time_us = image["time"]
         state.groups = {
-            n: GroupState(p, RangeSet((a, b) for a, b in ahead)) for n, (p, ahead) in image["groups"].items()
+            name: GroupState(position, *(RangeSet((a, b) for a, b in ranges) for ranges in sets))
+            for name, (position, *sets) in image["groups"].items()
         }
         state.sinks = dict(image["sinks"])
         state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
@@ -326,6 +340,7 @@ class ChannelState:
             if group is not None:
                 for first, last in take.ranges:
                     group.take(first, last)
+                    group.lost.remove(0, first - 1)
         if record.sink:
             query, batch = record.sink
             self.sinks.pop(query, None)
@@ -425,7 +440,7 @@ class ChannelState:
         gone = self.gone()
         for group in self.groups.values():
             for first, last in gone:
-                group.take(first, last)
+                group.lose(first, last)
         for tx, pending in list(self.pending.items()):
             if pending.in_memory:  # the records went too
                 del self.pending[tx]

@@ -23,11 +23,13 @@ class GroupStats:
         position: every event up to this write-order ID was taken.
         lag: how many events it has yet to take.
         in_flight: how many of them are in prepared take transactions.
+        lost: the IDs of events that it had yet to take and that went with a memory tier, until it takes a later one.
     """
 
     position: int
     lag: int
     in_flight: int
+    lost: tuple[Range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,8 @@ def channel_stats(engine: Engine) -> ChannelStats:
 
 def _group(state: ChannelState, name: str) -> GroupStats:
     flying = [r for tx in state.open_takes(name) for t in state.pending[tx].takes for r in t.ranges]
-    return GroupStats(state.groups[name].position, state.lag(name), sum(b - a + 1 for a, b in flying))
+    group = state.groups[name]
+    return GroupStats(group.position, state.lag(name), sum(b - a + 1 for a, b in flying), tuple(group.lost))
 
 
 def _memory_bytes(engine: Engine, state: ChannelState) -> int:

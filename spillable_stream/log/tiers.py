@@ -38,6 +38,12 @@ class Positions(NamedTuple):
         """Return where the head says that the logs end."""
         return cls(Position(*published.disk[:2]), Position(*published.memory[:2]))
 
+    def is_before(self, other: Positions) -> bool:
+        """Tell whether this was published before ``other`` was: no end of the same log ever moves back."""
+        return self.disk < other.disk or (
+            generation_of(self.memory.file_id) == generation_of(other.memory.file_id) and self.memory < other.memory
+        )
+
 
 class Tiers:
     """The two logs of a channel.

@@ -37,15 +37,16 @@ class SpillableBatchReader(DataSourceReader):
         with visit(self._path, create=False) as channel:
             engine = channel.engine()
             with engine.looking() as state:
-                ranges = wanted = list(state.gone().gaps(state.floor, state.last_id))
+                ranges = list(state.gone().gaps(state.floor, state.last_id))
+                missed = [(a, b) for a, b in state.gone() if b >= state.floor]
                 if name := self._options.get("group"):
                     group = state.groups.get(name)
                     if group is None:
                         known = ", ".join(map(repr, state.groups)) or "none"
                         raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
                     ranges = list(group.ahead.gaps(group.position + 1, state.last_id))
-                    wanted = [(group.position + 1, state.last_id)]
-                check_loss(self._path, state, wanted, fail=self._options["fail_on_data_loss"])
+                    missed = list(group.lost)
+                check_loss(self._path, state, missed, fail=self._options["fail_on_data_loss"])
                 return list(plan_partitions(engine.layout, state, ranges, self._options.get("min_partitions")))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 import pyarrow as pa
@@ -81,19 +81,20 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
-def check_loss(path: str, state: ChannelState, ranges: list[Range], *, fail: bool) -> None:
+def check_loss(path: str, state: ChannelState, gone: Iterable[Range], *, fail: bool) -> None:
     """Report events that a read would have had if they had not gone with a memory tier.
 
     Args:
         path: the channel's directory.
         state: the channel's state.
-        ranges: the write-order IDs of the read.
+        gone: the write-order IDs that the read misses.
         fail: whether to raise rather than to warn: ``failOnDataLoss``.
 
     Raises:
         DataLossError: some are lost, or may be.
     """
-    lost, doubtful = _shown(state.lost, ranges), _shown(state.doubtful, ranges)
+    missed = list(gone)
+    lost, doubtful = _shown(state.lost, missed), _shown(state.doubtful, missed)
     if not lost and not doubtful:
         return
     found = [f"the events {lost} are lost"] if lost else []
@@ -106,8 +107,8 @@ def check_loss(path: str, state: ChannelState, ranges: list[Range], *, fail: boo
     _log.warning("%s; the read goes on without them", message)
 
 
-def _shown(gone: RangeSet, ranges: list[Range]) -> str:
-    found = [(max(a, first), min(b, last)) for a, b in gone for first, last in ranges if a <= last and b >= first]
+def _shown(gone: RangeSet, missed: list[Range]) -> str:
+    found = [(max(a, first), min(b, last)) for a, b in gone for first, last in missed if a <= last and b >= first]
     return ", ".join(f"{a} to {b}" for a, b in found)
 
 

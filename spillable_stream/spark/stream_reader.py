@@ -62,11 +62,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._owned: Consumer | None = None
         self._target: int | None = None
         self._seen = 0
+        self._done: int | None = None
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the group's position; it is stored, so it is the same after every restart."""
+        self._done = 0  # a new query: it misses all that the group lost
         return self._offset(self._consumer().position())
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -120,7 +122,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return []
         consumer, engine = self._consumer(), self._open().engine()
         with engine.looking() as state:
-            check_loss(self._path, state, [(first, last)], fail=self._options["fail_on_data_loss"])
+            done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
+            missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
+            check_loss(self._path, state, missed, fail=self._options["fail_on_data_loss"])
             wanted = next(state.gone().gaps(first, last), None)
             if wanted and (wanted[0] < state.floor or last > state.last_id):
                 raise DataLossError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,3 +98,18 @@ def test_a_handle_whose_memory_files_are_used_again_while_it_follows_reads_the_s
     assert late.stats().drain_order == [1]
     assert take(mover) == [b"4"]
     assert late.stats().drain_order == []
+
+
+def test_a_handle_whose_listing_misses_a_file_that_is_renamed_meanwhile_reads_the_state_anew(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mover, late = open_channel(**SMALL), open_channel(**SMALL)
+    put(mover, b"0")
+    assert late.stats().drain_order == [1]
+    mover.checkpoint()  # begins a new file of the memory tier
+    put(mover, b"1")
+    file_system = late.engine().fs
+    real = file_system.list
+    listings: Iterator[list[str]] = iter([[]])
+    monkeypatch.setattr(file_system, "list", lambda directory: next(listings, real(directory)))
+    assert late.stats().drain_order == [2]

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from spillable_stream import Channel, SpillableError
 from tests.crash.ledger import Outcome, check
-from tests.crash.worker import OPTIONS
+from tests.crash.worker import CONFIGURATIONS, OPTIONS
+
+DISK = ("disk",)
+MEMORY = ("tiny memory", "small memory", "disk", "memory")
 
 
 class Harness:
@@ -20,25 +25,33 @@ class Harness:
     Args:
         directory: where everything goes.
         broken: how the workers are broken, to see that it is noticed.
+        configurations: which of the worker's `CONFIGURATIONS` take turns.
     """
 
-    def __init__(self, directory: Path, broken: str = "") -> None:
+    def __init__(self, directory: Path, broken: str = "", configurations: Sequence[str] = DISK) -> None:
         self.path = directory / "channel"
         self.directory = directory
         self.broken = broken
         self.kills = 0
+        self.spilled = 0
         self._names: list[str] = []
-        with Channel(self.path, **OPTIONS) as channel:
-            channel.consumer("history")  # takes nothing, so that nothing leaves
-            channel.consumer("consumers")
+        self._configurations = configurations
+        self._turn = 0
+        # A group that takes nothing keeps every event. It would keep the memory tier full, so that there
+        # the ledgers alone say what was taken.
+        self._groups = ("history", "consumers") if configurations == DISK else ("consumers",)
+        with Channel(self.path, **OPTIONS, **CONFIGURATIONS[configurations[0]]) as channel:
+            for group in self._groups:
+                channel.consumer(group)
 
     def start(self, what: str, transactions: int = 0) -> subprocess.Popen[str]:
         """Start a worker."""
         seed = str(len(self._names) + 1)
         self._names.append(name := f"{what}-{seed}")
         arguments = [what, str(self.path), str(self.directory / f"{name}.ledger"), name, seed]
+        configuration = self._configurations[self._turn % len(self._configurations)]
         return subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.worker", *arguments, str(transactions), self.broken],
+            [sys.executable, "-m", "tests.crash.worker", *arguments, str(transactions), configuration, self.broken],
             stdout=subprocess.PIPE,
             stderr=(self.directory / "stderr").open("a"),
             text=True,
@@ -61,7 +74,8 @@ class Harness:
             assert worker.stdout is not None
             worker.stdout.close()
         if rng.random() < 0.3:
-            (self.path / "head").unlink()  # as after a reboot
+            (self.path / "head").unlink(missing_ok=True)  # as after a reboot
+        self._turn += 1
 
     def _wait_for_lines(self, workers: list[subprocess.Popen[str]], count: int) -> None:
         """Wait until the workers have written so many lines into their ledgers, or one has failed."""
@@ -78,11 +92,20 @@ class Harness:
         outcome = Outcome.read(self.directory.glob("*.ledger"))
         try:
             with Channel(self.path, **OPTIONS) as channel:
-                history = dict(self._peek(channel, "history"))
+                history = dict(self._peek(channel, self._groups[0]))
                 remaining = [i for i, _ in self._peek(channel, "consumers")]
+                stats, uuid = channel.stats(), channel.uuid
+                self.spilled = stats.spilled_transactions
         except SpillableError as e:
             return [f"the channel can't be read: {e}"]
-        return check(outcome, history, remaining)
+        doubtful = [i for first, last in stats.doubtful for i in range(first, last + 1)]
+        return check(outcome, history, remaining, doubtful) + self._left_behind(uuid)
+
+    def _left_behind(self, uuid: str) -> list[str]:
+        """Return what the last clean close should have removed of the memory tier."""
+        link = self.path / "memory"
+        found = [*Path("/dev/shm").glob(f"spillable-{uuid}-*"), *([link] if os.path.lexists(link) else [])]
+        return [f"{path} was left behind" for path in found]
 
     def _peek(self, channel: Channel, group: str) -> list[tuple[int, bytes]]:
         consumer = channel.consumer(group)

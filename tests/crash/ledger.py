@@ -6,7 +6,7 @@ to do, and after it that it was acknowledged::
 
     put NAME 7 3            transaction 7 of producer NAME is about to commit 3 events
     ack NAME 7
-    take 12 13 14           a consumer is about to commit the takes of these write-order IDs
+    take 12:NAME:7:0:3 …    a consumer is about to commit the takes of these events: ID and what the body says
     ack take
 """
 
@@ -22,13 +22,16 @@ from pathlib import Path
 __all__ = ["Ledger", "Outcome", "body", "check", "parse_body"]
 
 
+Said = tuple[str, int, int, int]
+
+
 def body(producer: str, transaction: int, index: int, count: int, padding: int) -> bytes:
     """Return a body that says whose it is, and proves that it is whole."""
     text = b"%s %d %d %d " % (producer.encode(), transaction, index, count) + b"x" * padding
     return text + b" %d" % zlib.crc32(text)
 
 
-def parse_body(body: bytes) -> tuple[str, int, int, int]:
+def parse_body(body: bytes) -> Said:
     """Return (producer, transaction, index, count) of a body, or raise ValueError if it is damaged."""
     text, crc = body.rsplit(b" ", 1)
     if zlib.crc32(text) != int(crc):
@@ -57,12 +60,14 @@ class Outcome:
         acknowledged: those whose commit returned.
         taken: IDs in takes whose commit returned, with how often.
         in_doubt: IDs in takes of which nobody knows.
+        seen: what the bodies of the events in all of these takes said: `parse_body`, by ID.
     """
 
     started: dict[tuple[str, int], int] = field(default_factory=dict)
     acknowledged: set[tuple[str, int]] = field(default_factory=set)
     taken: Counter[int] = field(default_factory=Counter)
     in_doubt: set[int] = field(default_factory=set)
+    seen: dict[int, Said] = field(default_factory=dict)
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> Outcome:
@@ -79,28 +84,40 @@ class Outcome:
                         taking = []
                     case ["ack", name, number]:
                         outcome.acknowledged.add((name, int(number)))
-                    case ["take", *ids]:
+                    case ["take", *events]:
                         outcome.in_doubt.update(taking)
-                        taking = [int(i) for i in ids]
+                        taking = [outcome._see(event) for event in events]
             outcome.in_doubt.update(taking)
         return outcome
 
+    def _see(self, event: str) -> int:
+        """Note what was written down of an event and return its ID."""
+        event_id, producer, transaction, index, count = event.split(":")
+        self.seen[int(event_id)] = producer, int(transaction), int(index), int(count)
+        return int(event_id)
 
-def check(outcome: Outcome, history: dict[int, bytes], remaining: list[int]) -> list[str]:
+
+def check(outcome: Outcome, history: dict[int, bytes], remaining: list[int], doubtful: Iterable[int] = ()) -> list[str]:
     """Return what is wrong, in words; nothing if every promise was kept.
 
     Args:
         outcome: what the workers know.
-        history: every event of the channel, from a group that took nothing: ID to body.
+        history: the events of the channel, at least those that nobody took: ID to body.
         remaining: the IDs that the consumers' group has yet to take, in order.
+        doubtful: IDs that no event needs to have.
     """
     wrong = []
-    if list(history) != list(range(1, len(history) + 1)):
+    events = dict(outcome.seen)
+    for event_id, data in history.items():
+        events[event_id] = said = parse_body(data)
+        if outcome.seen.get(event_id, said) != said:
+            wrong.append(f"event {event_id} is another one than was taken")
+    last_id, doubtful = max(events, default=0), set(doubtful)
+    if list(history) != sorted(history) or not events.keys() | doubtful >= set(range(1, last_id + 1)):
         wrong.append("the write-order IDs have gaps or are out of order")
     found: dict[tuple[str, int], list[int]] = {}
     last: dict[str, int] = {}
-    for event_id, data in history.items():
-        producer, transaction, index, count = parse_body(data)
+    for event_id, (producer, transaction, index, count) in sorted(events.items()):
         indexes = found.setdefault((producer, transaction), [])
         if index != len(indexes):
             wrong.append(f"event {event_id} of {producer} {transaction} is out of order or there twice")
@@ -124,6 +141,6 @@ def check(outcome: Outcome, history: dict[int, bytes], remaining: list[int]) -> 
             wrong.append(f"event {event_id} was taken {times} times")
         if event_id in left:
             wrong.append(f"event {event_id} was taken and came back")
-    for event_id in set(history) - set(outcome.taken) - left - outcome.in_doubt:
+    for event_id in set(events) - set(outcome.taken) - left - outcome.in_doubt:
         wrong.append(f"event {event_id} is neither taken nor in the channel")
     return wrong

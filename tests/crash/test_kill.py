@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.crash.harness import Harness
-from tests.crash.ledger import Outcome, body, check
+from tests.crash.harness import DISK, MEMORY, Harness
+from tests.crash.ledger import Outcome, Said, body, check
 
 
-def run(directory: Path, cycles: int, seed: int) -> None:
-    harness, rng = Harness(directory), random.Random(seed)
+def run(directory: Path, cycles: int, seed: int, configurations: Sequence[str]) -> None:
+    harness, rng = Harness(directory, configurations=configurations), random.Random(seed)
     for i in range(cycles):
         harness.cycle(rng)
         if i % 5 == 4:
@@ -24,18 +25,26 @@ def run(directory: Path, cycles: int, seed: int) -> None:
     assert harness.kills >= 3 * cycles - 3  # nearly all were alive when they were killed
     assert len(outcome.acknowledged) > 5 * cycles and len(outcome.taken) > 5 * cycles, "they hardly worked"
 
+    assert (harness.spilled > cycles) == (configurations != DISK)
 
+
+TIERS = pytest.mark.parametrize("configurations", [DISK, MEMORY], ids=["disk", "memory"])
+
+
+@TIERS
 @pytest.mark.timeout(400)
-def test_a_hundred_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    run(tmp_path, cycles=36, seed=20261121)
+def test_fifty_kills_lose_nothing_and_double_nothing(tmp_path: Path, configurations: Sequence[str]) -> None:
+    run(tmp_path, 18, 20261121, configurations)
 
 
+@TIERS
 @pytest.mark.slow
 @pytest.mark.timeout(3000)
-def test_a_thousand_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    run(tmp_path, cycles=340, seed=7)
+def test_a_thousand_kills_lose_nothing_and_double_nothing(tmp_path: Path, configurations: Sequence[str]) -> None:
+    run(tmp_path, 340, 7, configurations)
 
 
+@TIERS
 @pytest.mark.parametrize(
     ("broken", "noticed"),
     [
@@ -45,8 +54,10 @@ def test_a_thousand_kills_lose_nothing_and_double_nothing(tmp_path: Path) -> Non
         ("publishes before it writes", "is damaged"),
     ],
 )
-def test_the_harness_notices_broken_code(tmp_path: Path, broken: str, noticed: str) -> None:
-    harness, rng = Harness(tmp_path, broken), random.Random(1)
+def test_the_harness_notices_broken_code(
+    tmp_path: Path, broken: str, noticed: str, configurations: Sequence[str]
+) -> None:
+    harness, rng = Harness(tmp_path, broken, configurations), random.Random(1)
     for _ in range(20):
         harness.cycle(rng)
         wrong = harness.verdict() + harness.errors().splitlines()
@@ -70,6 +81,12 @@ def outcome(taken: tuple[int, ...] = (), in_doubt: tuple[int, ...] = ()) -> Outc
     return found
 
 
+def saw(events: dict[int, Said]) -> Outcome:
+    found = outcome(tuple(events))
+    found.seen.update(events)
+    return found
+
+
 WHOLE = history(("p", 1, 2), ("p", 2, 1))
 
 
@@ -80,6 +97,7 @@ WHOLE = history(("p", 1, 2), ("p", 2, 1))
         (outcome((1, 2)), WHOLE, [3]),
         (outcome((1,), (2, 3)), WHOLE, [3]),
         (outcome(), history(("p", 1, 2), ("p", 2, 1), ("p", 3, 2)), [1, 2, 3, 4, 5]),  # in doubt: may be there
+        (saw({1: ("p", 1, 0, 2)}), {i: WHOLE[i] for i in (2, 3)}, [2, 3]),  # taken events have left
     ],
 )
 def test_the_checker_accepts_what_is_right(said: Outcome, events: dict[int, bytes], remaining: list[int]) -> None:
@@ -98,6 +116,7 @@ def test_the_checker_accepts_what_is_right(said: Outcome, events: dict[int, byte
         (outcome((1, 1)), WHOLE, [2, 3], "taken 2 times"),
         (outcome((1,)), WHOLE, [1, 2, 3], "came back"),
         (outcome((1,)), WHOLE, [3], "event 2 is neither taken nor in the channel"),
+        (saw({1: ("p", 1, 1, 2)}), WHOLE, [2, 3], "event 1 is another one than was taken"),
         (outcome(), WHOLE, [2, 1, 3], "remains is out of order"),
     ],
 )

@@ -1,8 +1,8 @@
 """A process that puts or takes until it is killed, or for a number of transactions.
 
-python -m tests.crash.worker put|take CHANNEL LEDGER NAME SEED TRANSACTIONS BROKEN
+python -m tests.crash.worker put|take CHANNEL LEDGER NAME SEED TRANSACTIONS CONFIGURATION BROKEN
 
-0 transactions are without end; an empty BROKEN is not broken.
+0 transactions are without end; CONFIGURATION is one of `CONFIGURATIONS`; an empty BROKEN is not broken.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from spillable_stream import Channel, Event
 from spillable_stream.log.head import TierEnd
 from spillable_stream.log.wal import WriteAheadLog
-from tests.crash.ledger import Ledger, body
+from tests.crash.ledger import Ledger, body, parse_body
 
 OPTIONS: dict[str, Any] = {
     "minimum_required_space": 0,
@@ -24,6 +24,13 @@ OPTIONS: dict[str, Any] = {
     "max_inline_bytes": 8_000,
     "checkpoint_interval": 100,
     "checkpoint_on_close": False,
+}
+_MEMORY: dict[str, Any] = {"byte_capacity": 1 << 20, "overflow_capacity": 100_000_000}
+CONFIGURATIONS: dict[str, dict[str, Any]] = {
+    "disk": {"memory_capacity": 0},
+    "tiny memory": {**_MEMORY, "memory_capacity": 50, "overflow_timeout": 0.0},
+    "small memory": {**_MEMORY, "memory_capacity": 150, "overflow_timeout": 0.01},
+    "memory": {**_MEMORY, "memory_capacity": 500, "overflow_timeout": 0.002},
 }
 
 
@@ -60,7 +67,7 @@ def take(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> N
     if rng.random() < 0.2 or not events:
         tx.rollback()
         return
-    ledger.write("take", *(e.write_order_id for e in events))
+    ledger.write("take", *(":".join(map(str, (e.write_order_id, *parse_body(e.body)))) for e in events))
     if broken == "forgets its takes":
         tx.rollback()
     else:
@@ -86,13 +93,14 @@ def publish_before_writing() -> None:
 
 
 def main(
-    what: str, path: str, ledger_path: str, name: str, seed: str, transactions: str = "0", broken: str = ""
+    what: str, path: str, ledger_path: str, name: str, seed: str, transactions: str, configuration: str, broken: str
 ) -> None:
     """Work until killed, or for so many transactions."""
     rng, ledger = random.Random(seed), Ledger(Path(ledger_path))
     if broken == "publishes before it writes":
         publish_before_writing()
-    channel = Channel(path, **OPTIONS)
+    options = {**OPTIONS, **CONFIGURATIONS[configuration]}
+    channel = Channel(path, **options)
     number = int(seed) * 1_000_000
     print("ready", flush=True)
     while not int(transactions) or number < int(seed) * 1_000_000 + int(transactions):
@@ -103,6 +111,11 @@ def main(
             take(channel, ledger, rng, broken)
         if rng.random() < 0.05:
             channel.checkpoint()
+        if options["memory_capacity"] and rng.random() < 0.02:
+            channel.flush()
+        if options["memory_capacity"] and rng.random() < 0.02:
+            channel.close()
+            channel = Channel(path, **options)
     channel.close()
 
 
