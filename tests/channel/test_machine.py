@@ -298,6 +298,6 @@ class SpillMachine(ChannelMachine):
 
 
 TestChannelMachine = ChannelMachine.TestCase
-TestChannelMachine.settings = settings(max_examples=120, stateful_step_count=80)
+TestChannelMachine.settings = settings(max_examples=80, stateful_step_count=60)
 TestSpillMachine = SpillMachine.TestCase
-TestSpillMachine.settings = settings(max_examples=150, stateful_step_count=80)
+TestSpillMachine.settings = settings(max_examples=120, stateful_step_count=60)

@@ -1,18 +1,21 @@
-"""Makes the golden channels of the format that this package writes: python -m tests.golden.make DIRECTORY
+"""Makes the golden channels of the format that this package writes: python -m tests.golden.make DIRECTORY [NAME …]
 
-Run once for each format version, kept for ever, and never run again for an old one.
+Run once for each channel of a format version, kept for ever, and never run again for an old one.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel, Event, MemoryLossWarning
 from spillable_stream.channel.requests import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.segment import SegmentWriter
@@ -75,11 +78,35 @@ def typed_channel(path: Path) -> None:
         take(channel, "default", 7)
 
 
-def main(directory: Path) -> None:
-    """Make both, keep only what the format promises, and write down what they hold."""
-    for name, make in (("events", events_channel), ("typed", typed_channel)):
+def spilled_channel(path: Path) -> None:
+    """An event channel whose memory tier spilled, was moved to disk, and then lost."""
+    options: dict[str, Any] = {**BASE, "memory_capacity": 10, "overflow_timeout": 0, "byte_capacity": 1 << 20}
+    with Channel(path, **options) as channel:
+        for count in (6, 8, 3):  # to memory, to disk, to memory
+            put(channel, *(Event(b"moved %d" % i) for i in range(count)))
+        take(channel, "slow", 2)
+        channel.consumer("slow").prepare([(3, 4)])
+        channel.checkpoint()
+    channel = Channel(path)
+    put(channel, *(Event(b"lost %d" % i) for i in range(4)))
+    put(channel, *(Event(b"kept %d" % i) for i in range(9)))
+    take(channel, "fast", 19)
+    channel.consumer("fast").close()
+    channel.engine().close()  # as when the process is killed
+    shutil.rmtree(os.readlink(path / "memory"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MemoryLossWarning)
+        Channel(path).close()
+
+
+CHANNELS = {"events": events_channel, "typed": typed_channel, "spilled": spilled_channel}
+
+
+def main(directory: Path, *names: str) -> None:
+    """Make channels, all by default, keep only what the format promises, and write down what they hold."""
+    for name in names or CHANNELS:
         path = directory / name
-        make(path)
+        CHANNELS[name](path)
         for file in sorted((path / "data").glob("log-*")):
             trim(path, int(file.name[4:]))
         for file in [path / "head", *path.glob("*.lock"), path / "lock", *(path / "groups").iterdir()]:
@@ -90,4 +117,4 @@ def main(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])
