@@ -26,7 +26,7 @@ _SMALLEST_BYTES = 1 << 20
 _LARGEST_DEFAULT_BYTES = 1 << 30
 _FILES = 16  # what was taken is freed file by file: so finely
 _SMALLEST_FILE_BYTES = 1 << 20
-_LARGEST_FILE_BYTES = 16 << 20  # files are used again while they are in the processor's cache
+_LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
 
 
 def machine_free_bytes() -> int:

@@ -28,12 +28,14 @@ from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner
 from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.mapped import MappedFiles
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
 
 _log = logging.getLogger(__name__)
 
 _PREALLOCATE_BYTES = 32 << 20
+_ZEROS = 1 << 20
 _SLOW_SYNC_SECONDS = 1.0
 
 
@@ -72,6 +74,7 @@ class WriteAheadLog:
         self.max_file_size_bytes = max_file_size_bytes
         self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
+        self._mapped = MappedFiles()
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
 
@@ -198,7 +201,7 @@ class WriteAheadLog:
                 self._remove(self.layout.log_file(file_id))
         if head.state != HeadState.SYNC_FAILED:
             file = self._open_for_writing(head.file_id)
-            file.truncate(head.end)
+            self._discard_behind(file, head.end)
             self._sync_cut(file, head)
         if self.current().state == HeadState.SYNC_FAILED:
             self._roll(self.current(), snapshot)
@@ -238,8 +241,11 @@ class WriteAheadLog:
         self.publish(head._replace(state=HeadState.APPENDING))
         buffers, size = self._encode(at.file_id, entries)
         try:
-            self._preallocate(file, at.offset, size)
-            file.write(at.offset, _joined(buffers))
+            if self.tier is Tier.MEMORY:
+                self._mapped.write(file, at.offset, size, buffers, self.max_file_size_bytes)
+            else:
+                self._preallocate(file, at.offset, size)
+                file.write(at.offset, _joined(buffers))
         except StorageError:
             self._cut(file, head)
             raise
@@ -271,7 +277,7 @@ class WriteAheadLog:
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""
-        if self.tier is Tier.DISK and offset + size > self._allocated:
+        if offset + size > self._allocated:
             step = min(_PREALLOCATE_BYTES, self.max_file_size_bytes)
             self._allocated = max(self._allocated, file.size())
             if offset + size > self._allocated:
@@ -307,11 +313,19 @@ class WriteAheadLog:
     def _cut(self, file: File, head: TierEnd) -> None:
         """Take back an append that failed before its sync; if that fails too, the next holder does it."""
         try:
-            file.truncate(head.end)
+            self._discard_behind(file, head.end)
         except StorageError as e:
             _log.warning("what a failed append left is cut by the next commit: %s", e)
             return
         self._sync_cut(file, head)
+
+    def _discard_behind(self, file: File, end: int) -> None:
+        """Make sure that nothing behind ``end`` can pass for a frame."""
+        if self.tier is Tier.DISK:
+            file.truncate(end)
+            return
+        for offset in range(end, file.size(), _ZEROS):  # it may be mapped: a cut would be a signal to who writes there
+            file.write(offset, [bytes(min(_ZEROS, file.size() - offset))])
 
     def _sync_cut(self, file: File, head: TierEnd) -> None:
         """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
@@ -376,7 +390,7 @@ class WriteAheadLog:
 
     def _give_back_unused(self, head: TierEnd) -> None:
         """Cut the preallocated rest of a file that is full; only space depends on it."""
-        if head.file_id:
+        if head.file_id and self.tier is Tier.DISK:
             with contextlib.suppress(StorageError, FileNotFoundError):
                 self._open_for_writing(head.file_id).truncate(head.end)
 
@@ -419,6 +433,7 @@ class WriteAheadLog:
 
     def close(self) -> None:
         """Close every file; nothing is written."""
+        self._mapped.close()
         self._close_writing()
         self._close_reading()
 

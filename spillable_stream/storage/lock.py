@@ -14,6 +14,7 @@ from spillable_stream.storage.filesystem import File, FileSystem
 __all__ = ["FileLock", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+_SPINS = 100
 _FIRST_WAIT_SECONDS = 0.00005
 _LONGEST_WAIT_SECONDS = 0.005
 
@@ -58,8 +59,10 @@ class FileLock:
 
     def acquire(self, timeout_seconds: float, *, shared: bool = False) -> bool:
         """Take the lock, waiting up to ``timeout_seconds``, and tell whether it was had."""
-        if self.try_acquire(shared=shared):
-            return True
+        for _ in range(_SPINS):  # a commit to memory is shorter than the shortest sleep
+            if self.try_acquire(shared=shared):
+                return True
+            os.sched_yield()
         deadline = time.monotonic() + timeout_seconds
         wait = _FIRST_WAIT_SECONDS
         while (left := deadline - time.monotonic()) > 0:
