@@ -189,7 +189,7 @@ class Channel:
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit."""
         engine = self.engine()
-        engine.make_memory()
+        engine.memory.make()
         schemas = engine.schemas()
         return PutTransaction(engine, schemas[-1], len(schemas) - 1, self.typed)
 
@@ -325,9 +325,9 @@ class Channel:
         if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
             engine.checkpointing.make()
         flush = options["flush_on_close"] if flush is None else flush
-        if flush and engine.has_memory() and engine.become_last():
+        if flush and engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
             flush_memory(engine)
-            engine.close_memory()
+            engine.memory.close()
 
     def __enter__(self) -> Self:
         return self

@@ -7,16 +7,12 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from spillable_stream.channel.memory_room import MemoryRoom
+from spillable_stream.channel.replica import Replica
 from spillable_stream.errors import ChannelClosedError, LockTimeoutError
-from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.layout import Tier
 from spillable_stream.log.segment import remove_abandoned_segments
 from spillable_stream.storage.lock import FileLock
-
-if TYPE_CHECKING:
-    from spillable_stream.channel.engine import Engine
 
 __all__ = ["Checkpointing"]
 
@@ -24,19 +20,20 @@ _log = logging.getLogger(__name__)
 
 
 class Checkpointing:
-    """The checkpoints of one engine; commits of other threads and processes go on meanwhile.
+    """The checkpoints of one process; commits of other threads and processes go on meanwhile.
 
     Args:
-        engine: the channel.
-        checkpoints: its checkpoint files.
+        replica: the channel.
+        memory: its memory tier.
     """
 
-    def __init__(self, engine: Engine, checkpoints: Checkpoints) -> None:
-        self._engine = engine
-        self._fs = engine.fs
-        self._checkpoints = checkpoints
+    def __init__(self, replica: Replica, memory: MemoryRoom) -> None:
+        self._replica = replica
+        self._memory = memory
+        self._fs = replica.fs
+        self._checkpoints = replica.checkpoints
         self._threads = threading.Lock()
-        self._lock = FileLock.open(engine.fs, engine.layout.checkpoint_lock)
+        self._lock = FileLock.open(replica.fs, replica.layout.checkpoint_lock)
         self._failed_at = float("-inf")
 
     def make_if_due(self) -> None:
@@ -50,14 +47,14 @@ class Checkpointing:
             return
         except Exception as e:  # what was committed is committed
             self._failed_at = time.monotonic()
-            self._engine.counters.checkpoint_write_error_count += 1
+            self._replica.counters.checkpoint_write_error_count += 1
             _log.warning("no checkpoint was made; the next open takes longer: %s", e)
 
     def _is_due(self) -> bool:
-        interval_seconds: float = self._engine.state.options["checkpoint_interval"] / 1000
+        interval_seconds: float = self._replica.state.options["checkpoint_interval"] / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
-        age_seconds = time.time() - self._engine.lock.published().checkpoint_time
+        age_seconds = time.time() - self._replica.lock.published().checkpoint_time
         return not 0 <= age_seconds < interval_seconds  # before 0 a clock was set back
 
     def make(self) -> None:
@@ -67,8 +64,8 @@ class Checkpointing:
             StorageError: the checkpoint could not be written; nothing was removed.
             LockTimeoutError: another process makes one for too long.
         """
-        self._engine.require_open()
-        with self._alone(self._engine.lock_timeout_seconds):
+        self._replica.require_open()
+        with self._alone(self._replica.lock_timeout_seconds):
             self._make()
 
     @contextlib.contextmanager
@@ -88,29 +85,29 @@ class Checkpointing:
             self._threads.release()
 
     def _make(self) -> None:
-        engine = self._engine
-        with engine.looking() as state:
-            image, position = state.image(), engine.positions.disk
+        replica = self._replica
+        with replica.looking() as state:
+            image, position = state.image(), replica.positions.disk
         self._checkpoints.write(position, image)
-        with engine.committing():
-            engine.renew_memory_file()
-            engine.lock.note_checkpoint()
+        with replica.committing():
+            self._memory.renew()
+            replica.lock.note_checkpoint()
             self._clean()
 
     def _clean(self) -> None:
         """Remove log files and segments that hold nothing which is needed; the channel's lock is held."""
-        engine = self._engine
-        with engine.looking() as state:
+        replica = self._replica
+        with replica.looking() as state:
             oldest_block = state.blocks.oldest_data_file()
             live, sinks = state.blocks.segments(), dict(state.sinks)
-            current, ttl_seconds = engine.positions.disk.file_id, state.options["staging_ttl"]
-        remove_abandoned_segments(self._fs, engine.layout, live, sinks, ttl_seconds)
+            current, ttl_seconds = replica.positions.disk.file_id, state.options["staging_ttl"]
+        remove_abandoned_segments(self._fs, replica.layout, live, sinks, ttl_seconds)
         kept = self._checkpoints.oldest_kept()
         if kept is None:
             return
         # Replay from the older checkpoint must stay possible.
         first_needed = min(current, kept.file_id, current if oldest_block is None else oldest_block)
-        unneeded = [engine.layout.log_file(i) for i in engine.layout.log_files(self._fs) if i < first_needed]
+        unneeded = [replica.layout.log_file(i) for i in replica.layout.log_files(self._fs) if i < first_needed]
         for path in unneeded:
             self._fs.remove(path)
         for directory in {path.parent for path in unneeded}:
@@ -118,29 +115,18 @@ class Checkpointing:
 
     def remove_staging(self, query: str) -> None:
         """Remove what a Spark query staged for batches that are over and did not adopt it."""
-        engine = self._engine
-        if any(f"segment.{query}." in name for name in engine.layout.segments(self._fs)):
-            with engine.committing(), engine.looking() as state:
+        replica = self._replica
+        if any(f"segment.{query}." in name for name in replica.layout.segments(self._fs)):
+            with replica.committing(), replica.looking() as state:
                 live, sinks = state.blocks.segments(), dict(state.sinks)
-                remove_abandoned_segments(self._fs, engine.layout, live, sinks, float("inf"), query)
+                remove_abandoned_segments(self._fs, replica.layout, live, sinks, float("inf"), query)
 
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
-        engine = self._engine
-        with engine.committing(), engine.looking() as state:
+        replica = self._replica
+        with replica.committing(), replica.looking() as state:
             for name in set(segments) - state.blocks.segments():
-                self._fs.remove(engine.layout.segment_file(name))
-
-    def remove_taken_memory(self) -> None:
-        """Remove the files of the memory tier whose events every group has taken; the channel's lock is held."""
-        engine = self._engine
-        with engine.looking() as state:
-            blocks = state.blocks.memory
-            first = next((b.file for b in blocks if isinstance(b.file, int)), engine.positions.memory.file_id)
-        # The file that is written holds the state, so it stays whatever was taken of it.
-        for file_id in engine.layout.log_files(self._fs, Tier.MEMORY):
-            if file_id < first:
-                self._fs.rename(engine.layout.log_file(file_id), engine.layout.spare_memory)
+                self._fs.remove(replica.layout.segment_file(name))
 
     def close(self) -> None:
         """Close the lock file."""

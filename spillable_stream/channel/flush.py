@@ -34,6 +34,7 @@ def flush_memory(engine: Engine) -> int:
             if not blocks:
                 return moved
             engine.append_alone(_move(engine, blocks))
+            engine.memory.free_taken()
             moved += sum(b.count for b in blocks)
 
 

@@ -123,6 +123,10 @@ class MemoryDirectory:
         target = self._fs.link_target(self._layout.memory)
         return target is not None and target.name == self._name()
 
+    def is_linked(self) -> bool:
+        """Tell whether the channel has a link to a memory tier, wherever it leads."""
+        return self._fs.link_target(self._layout.memory) is not None
+
     def remove(self) -> None:
         """Remove the directory, if it is this channel's, and the link."""
         target = self._fs.link_target(self._layout.memory)

@@ -158,7 +158,7 @@ class PutTransaction(Transaction):
         self._typed = typed
         self._options = engine.state.options
         self._inline_bytes = self._options["max_inline_bytes"]
-        if engine.memory_bytes():  # a copy into memory's log is cheaper than a file
+        if engine.memory.put_bytes():  # a copy into memory's log is cheaper than a file
             self._inline_bytes = max(self._inline_bytes, _INLINE_MEMORY_BYTES)
         self._events: list[Any] = []
         self._events_bytes = 0
@@ -265,7 +265,7 @@ class PutTransaction(Transaction):
     def _stage(self) -> None:
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
-            memory_bytes = self._engine.memory_bytes()
+            memory_bytes = self._engine.memory.put_bytes()
             self._segment = SegmentWriter(self._engine.fs, self._engine.layout, memory_bytes=memory_bytes)
         self._segment.write(self._frames)
         self._frames, self._frames_bytes = [], 0

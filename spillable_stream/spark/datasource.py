@@ -102,8 +102,8 @@ class SpillableDataSource(DataSource):
         with visit(path, schema=_creation_schema(schema), **options) as channel:
             schema_id = channel.evolve(stored_schema(schema))
             arrow = channel.engine().schemas()[schema_id]
-            channel.engine().make_memory()
-            merged = {**channel.options, "keep_alive": keep_alive, "memory_bytes": channel.engine().memory_bytes()}
+            channel.engine().memory.make()
+            merged = {**channel.options, "keep_alive": keep_alive, "memory_bytes": channel.engine().memory.put_bytes()}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
 
 

@@ -1,0 +1,288 @@
+"""One process's replica of the channel's state: opened, kept up to date, appended to."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.channel.counters import Counters
+from spillable_stream.channel.memory_tier import MemoryDirectory, file_size_bytes
+from spillable_stream.channel.opening import Opening
+from spillable_stream.channel.requests import Committed, Plan, Request
+from spillable_stream.channel.samples import Samples
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.head import Published
+from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.reader import EventReader
+from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.wal import Entry, Position
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Replica"]
+
+
+class Replica:
+    """The channel's state as one process has it, fed by the logs of both tiers. Thread-safe.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        lock_timeout_seconds: how long to wait for other processes.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
+        self.fs = fs
+        self.layout = layout
+        self.lock_timeout_seconds = lock_timeout_seconds
+        self.torn_bytes = 0
+        self.counters = Counters()
+        self.samples = Samples()
+        self._closed = False
+        self._half_applied = False
+        self._applied: Published | None = None  # the head that the state is at, if that is known
+        self._mutex = threading.RLock()
+        self._schemas: list[pa.Schema] = []
+        self._open_lock = FileLock.open(fs, layout.open_lock)
+        self.lock = CommitLock(fs, layout)
+        self.tiers = Tiers(self.lock)
+        self.checkpoints = Checkpoints(fs, layout)
+        self.memory_directory = MemoryDirectory(fs, layout)
+        self._opening = Opening(self.lock, self.tiers, self.checkpoints, self.memory_directory)
+        try:
+            self._enter()
+            self.state, self.positions = self._opening.load()
+        except BaseException:
+            Replica.close(self)
+            raise
+        self._obey_options()
+        self.samples.note(self.state)
+
+    def _enter(self) -> None:
+        """Share the open lock with this host's other handles; recover what is of no use as it is."""
+        deadline = time.monotonic() + self.lock_timeout_seconds
+        while True:
+            if self._open_lock.try_acquire(shared=True) and self._opening.is_current():
+                return
+            self._open_lock.release()
+            if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
+                if not self._opening.is_current():
+                    with self.lock.locked(self.lock_timeout_seconds):
+                        self.torn_bytes = self._opening.recover()
+                self._open_lock.release()
+            elif time.monotonic() > deadline:
+                raise ChannelBusyError(
+                    f"{self.layout.path} is open on the host {self.lock.head.host() or '?'}; "
+                    "one host at a time can have it open, and one process recovers it"
+                )
+            else:
+                time.sleep(0.01)
+
+    def _obey_options(self) -> None:
+        options = self.state.options
+        self.tiers.disk.max_file_size_bytes = options["max_file_size"]
+        byte_capacity = self.state.memory_byte_capacity()
+        self.tiers.memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
+
+    # ── following ───────────────────────────────────────────────────────────────────────────
+
+    def follow(self) -> ChannelState:
+        """Apply what other processes and threads committed, and return the state."""
+        self.require_open()
+        if self.lock.published() is not self._applied or self._half_applied:
+            self._catch_up(self.lock.published)
+        return self.state
+
+    def catch_up(self) -> None:
+        """Apply what was published under the channel's lock, which is held."""
+        self._catch_up(self.lock.current)
+
+    def _catch_up(self, published: Callable[[], Published]) -> None:
+        """Apply everything up to the published ends."""
+        with self._mutex:
+            head = published()
+            if head is self._applied and not self._half_applied:
+                return
+            end = Positions.of(head)
+            if end == self.positions and not self._half_applied:
+                self._applied = head
+                return
+            if not self._half_applied:
+                if end.is_before(self.positions):  # read while it was written twice
+                    return
+                # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+                with contextlib.suppress(FileNotFoundError, CorruptionError):
+                    self._apply_until(end)
+            if self._half_applied:
+                self.state, self.positions = self._opening.load()
+                self._half_applied = False
+            self._applied = head if self.positions == end else None
+            self._obey_options()
+
+    def _apply_until(self, end: Positions) -> None:
+        with self._applying():
+            for file_id, found in self.tiers.records(self.positions, end):
+                self.state.apply(file_id, found.offset, found.header, found.payload)
+            self.positions = end
+
+    @contextlib.contextmanager
+    def looking(self) -> Iterator[ChannelState]:
+        """Hold the state still, up to date, while it is looked at more than once."""
+        with self._mutex:
+            yield self.follow()
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the channel's schemas, oldest first."""
+        if len(self._schemas) != len(self.state.schemas):
+            with self._mutex:
+                self._schemas = [decode_schema(s) for s in self.state.schemas]
+        return self._schemas
+
+    def reader(self) -> EventReader:
+        """Return a reader of events."""
+        return EventReader(self.fs, self.layout, lambda schema_id: self.schemas()[schema_id])
+
+    # ── appending; the channel's lock is held ───────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Hold the channel's lock, with the logs healed and the state up to date."""
+        with self.lock.locked(self.lock_timeout_seconds):
+            self.require_open()
+            self.catch_up()
+            self.tiers.disk.heal(self.state.small)
+            if self.lock.current().memory.file_id:
+                self.tiers.memory.heal(self.memory_image)
+            self.catch_up()
+            yield
+
+    def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
+        """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""
+        start = self.tiers.of(tier).reserve(size_bytes, self._snapshot(tier))
+        self.catch_up()
+        return start
+
+    def append(self, plan: Plan, start: Position) -> None:
+        """Append what was planned, and apply it.
+
+        Raises:
+            StorageError: it could not be written; nothing of it counts.
+        """
+        if not plan.entries:
+            return
+        log = self.tiers.of(plan.tier)
+        end = log.append(start, plan.entries, plan.next_id - 1, self._snapshot(plan.tier))
+        self._apply_own(plan.tier, start, end, plan.entries)
+        if plan.tier is Tier.DISK:
+            self.counters.disk_syncs += 1
+            self.counters.disk_bytes += end.offset - start.offset
+        with self._mutex:
+            self.samples.note(self.state)
+
+    def append_alone(self, request: Request) -> Committed:
+        """Append a request to the disk tier at once, inside `committing`; for what no user asked for."""
+        start = self.reserve_room(Tier.DISK, request.size_bytes())
+        plan = Plan(self.state, Tier.DISK, start=start.offset)
+        result = request.plan(plan)
+        self.append(plan, start)
+        return result
+
+    def _apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
+        """Apply what this process appended, unless another of its threads has read it back already."""
+        with self._mutex:
+            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
+            if before != start or self._half_applied:
+                return
+            offset = start.offset
+            with self._applying():
+                for frame, tx, order, time_us in entries:
+                    header = FrameHeader(
+                        frame.type,
+                        len(frame.payload),
+                        tx,
+                        order,
+                        frame.count,
+                        frame.schema_id,
+                        time_us,
+                        frame.payload_crc,
+                    )
+                    payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
+                    self.state.apply(start.file_id, offset, header, payload)
+                    offset += frame_size(header.length)
+                self.positions = (
+                    Positions(self.positions.disk, end)
+                    if tier is Tier.MEMORY
+                    else Positions(end, self.positions.memory)
+                )
+                self._applied = self.lock.current()
+
+    @contextlib.contextmanager
+    def _applying(self) -> Iterator[None]:
+        """Note when the state was left between two positions of the log, by Ctrl-C or a bad frame."""
+        self._half_applied = True
+        yield
+        self._half_applied = False
+
+    def _snapshot(self, tier: Tier) -> Callable[[], dict[str, Any]]:
+        return self.memory_image if tier is Tier.MEMORY else self.state.small
+
+    def memory_image(self) -> dict[str, Any]:
+        """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
+        return {**self.state.image(), "disk": self.positions.disk}
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    def become_last(self) -> bool:
+        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
+        return self._open_lock.try_acquire()
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close every file, when the append under way is done; nothing is written.
+
+        Args:
+            forked: in a forked child, where the lock's holder may not exist: wait for nobody.
+        """
+        self._closed = True
+        self.lock.close(forked=forked)
+        self.tiers.close()
+        self._open_lock.close()
+
+    def require_open(self) -> None:
+        """Refuse to go on after `close` or a failure.
+
+        Raises:
+            ChannelClosedError: the channel was closed, or the log failed.
+        """
+        linked = not self._closed and self.lock.head.is_linked()
+        if self._closed:  # asked last: another thread may close it meanwhile
+            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+        if not linked:
+            raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
+        if self.lock.failed:
+            raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.lock.failed}")
+
+    def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
+        """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = 0.001
+        while not ready(self.follow()):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 2, 0.05)
+        return True
