@@ -8,6 +8,7 @@ in snake_case; names are compared without case and underscores.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -117,6 +118,12 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def _directory(value: Any) -> str:
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError
+    return os.path.abspath(value)
+
+
 def _group(value: Any) -> str:
     name = str(value)
     if not 0 < len(name) <= 128 or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
@@ -143,15 +150,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("memoryCapacity", (CHANNEL,), 0, _integer(0), _EVENTS_OR_NONE,
            "The most events that the memory tier holds; 0 for a channel that is on disk only."),
     Option("byteCapacity", (CHANNEL,), None, _integer(1 << 20), "a number of bytes, 2^20 or more",
-           "The most memory that the memory tier takes. Default: a part of what is free, at most 1 GiB."),
+           "The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."),
     Option("byteCapacityBufferPercentage", (CHANNEL,), 20, _integer(0, 99), "a percentage, 0 to 99",
            "What part of `byteCapacity` is kept for all but the events' own bytes."),
     Option("avgEventSize", (CHANNEL,), 500, _integer(1, 1 << 30), "a number of bytes, 1 to 2^30",
            "A guess, from which the size of the memory tier's files is chosen; the limits count real bytes."),
-    Option("memoryDir", (CHANNEL,), None, _text, _DIRECTORY,
+    Option("memoryDir", (CHANNEL,), None, _directory, _DIRECTORY,
            "Where the memory tier goes, when it is made. Default: `/dev/shm`."),
     Option("overflowCapacity", (CHANNEL,), 100_000_000, _integer(0), _EVENTS_OR_NONE,
-           "The most events that the disk tier holds; 0 for a channel that is in memory only."),
+           "The most events on disk; 0 for a channel in memory only, but for what a close moves to disk."),
     Option("overflowTimeout", (CHANNEL,), 3.0, _seconds, _SECONDS,
            "How long a put waits for room in memory before it goes to disk, and `take()` for an event."),
     Option("overflowDeactivationThreshold", (CHANNEL,), 5, _integer(0, 100), "a percentage, 0 to 100",
@@ -169,9 +176,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
     Option("maxInlineBytes", (CHANNEL,), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
-           "A larger put transaction is staged in a file of its own; of a Spark task, what is over 256 KiB."),
+           "A larger put transaction is staged in a file of its own. In memory: 64 MiB. Of a Spark task: 256 KiB."),
     Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
-           "How events are compressed on disk."),
+           "How events are compressed, in both tiers."),
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
            "How long the staged files of a Spark query that never committed them are kept."),
     Option("lockTimeout", (CHANNEL,), 30.0, _seconds, _SECONDS,

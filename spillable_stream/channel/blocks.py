@@ -8,6 +8,7 @@ million events of 100 bytes is some 40,000 blocks.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
@@ -69,12 +70,16 @@ class BlockIndex:
     Attributes:
         events: how many events they hold.
         payload_bytes: the size of the events' payloads.
+        files: how many blocks there are in every file.
+        emptied: files that held blocks and hold none any more, until who removes them clears it.
     """
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = list(blocks)
         self.events = sum(b.count for b in self._blocks)
         self.payload_bytes = sum(b.payload_bytes for b in self._blocks)
+        self.files = Counter(b.file for b in self._blocks)
+        self.emptied: set[int | str] = set()
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -107,13 +112,13 @@ class BlockIndex:
         self._blocks.insert(at, block)
         self.events += block.count
         self.payload_bytes += block.payload_bytes
+        self.files[block.file] += 1
 
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""
         dropped = 0
         while dropped < len(self._blocks) and self._blocks[dropped].last_id <= last_id:
-            self.events -= self._blocks[dropped].count
-            self.payload_bytes -= self._blocks[dropped].payload_bytes
+            self._forget(self._blocks[dropped])
             dropped += 1
         del self._blocks[:dropped]
 
@@ -121,13 +126,19 @@ class BlockIndex:
         """Forget the block that begins with an event, if there is one."""
         at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
         if at >= 0 and self._blocks[at].first_id == first_id:
-            gone = self._blocks.pop(at)
-            self.events -= gone.count
-            self.payload_bytes -= gone.payload_bytes
+            self._forget(self._blocks.pop(at))
 
     def clear(self) -> None:
         """Forget every block."""
-        self._blocks, self.events, self.payload_bytes = [], 0, 0
+        self.drop_through(_NO_END)
+
+    def _forget(self, block: Block) -> None:
+        self.events -= block.count
+        self.payload_bytes -= block.payload_bytes
+        self.files[block.file] -= 1
+        if not self.files[block.file]:
+            del self.files[block.file]
+            self.emptied.add(block.file)
 
     def first(self) -> Block | None:
         """Return the first block, or None."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Channel"]
 
 _SECTION = "channel"
-_FLUMES_MEMORY_CAPACITY = 10_000
+_MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
 
 
 class Channel:
@@ -110,14 +110,21 @@ class Channel:
         """
         parser = configparser.ConfigParser(interpolation=None)
         parser.optionxform = str  # type: ignore[assignment,method-assign]
-        if not parser.read(path) or _SECTION not in parser or "path" not in parser[_SECTION]:
+        try:
+            found = parser.read(path)
+        except configparser.Error as e:
+            raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
+        if not found or _SECTION not in parser or "path" not in parser[_SECTION]:
             raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
         values: dict[str, Any] = dict(parser[_SECTION])
-        kind = values.pop("type", "file").lower()
-        if kind not in ("file", "spillablememory"):
-            raise OptionError(f"the type of a channel must be FILE or SPILLABLEMEMORY, not {kind.upper()}")
-        if kind == "spillablememory":
-            values = {"memoryCapacity": _FLUMES_MEMORY_CAPACITY, **values}
+        kind = values.pop("type", "")
+        if kind:
+            if kind.lower() not in _MEMORY_CAPACITIES:
+                raise OptionError(
+                    f"{os.fspath(path)}: the type of a channel must be FILE or SPILLABLEMEMORY (for Flume's MEMORY: "
+                    f"with an overflowCapacity of 0), not {kind!r}"
+                )
+            values = {"memoryCapacity": _MEMORY_CAPACITIES[kind.lower()], **values}
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
@@ -326,8 +333,10 @@ class Channel:
             engine.checkpointing.make()
         flush = options["flush_on_close"] if flush is None else flush
         if flush and engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
+            engine.refuse_commits()
             flush_memory(engine)
-            engine.memory.close()
+            while not engine.memory.close():  # a thread's commit was under way
+                flush_memory(engine)
 
     def __enter__(self) -> Self:
         return self

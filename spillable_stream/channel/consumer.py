@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +11,7 @@ from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
-from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
+from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
@@ -190,10 +191,15 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
-            with self._engine.looking() as state:
-                if state.memory.open and self.group in state.groups:
-                    self._kept_position.write(state.groups[self.group])
+            self._keep_position()
         return done.transaction_id
+
+    def _keep_position(self) -> None:
+        """Note what is taken, for an exact report if the memory tier is lost; the take is committed either way."""
+        group = self._engine.state.groups.get(self.group)
+        if self._engine.state.memory.open and group is not None:
+            with contextlib.suppress(StorageError):
+                self._kept_position.write(group)
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
 
 from spillable_stream.channel.checkpointing import Checkpointing
@@ -11,7 +12,7 @@ from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
 from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, Put, Request
-from spillable_stream.errors import ChannelFullError, DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
 from spillable_stream.storage.filesystem import FileSystem
@@ -34,9 +35,14 @@ class Engine(Replica):
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
+        self._refusing = False
         self._space_checked = float("-inf")
         self.memory = MemoryRoom(self)
         self.checkpointing = Checkpointing(self, self.memory)
+
+    def refuse_commits(self) -> None:
+        """Refuse what threads want to commit from now on: the handle is being closed."""
+        self._refusing = True
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.
@@ -60,39 +66,58 @@ class Engine(Replica):
             StorageError: the disk refused; nothing was committed.
         """
         began = time.monotonic()
+        spill_at = began + self.state.options["overflow_timeout"]
+        full_at = began + keep_alive_seconds
         if isinstance(request, Put):
             request.segments = [self._found(s) for s in request.segments]
         while True:
+            if self._refusing:
+                raise ChannelClosedError(f"the channel {self.layout.path} is being closed; open it again")
             seen = self.lock.published()
             try:
                 return self._group_commit.submit(request)
             except MemoryFullError:
                 assert isinstance(request, Put)
-                deadline = began + self.state.options["overflow_timeout"]
-                request.may_spill = time.monotonic() >= deadline
+                request.may_spill = time.monotonic() >= spill_at
+                full_at = max(full_at, time.monotonic() + keep_alive_seconds)  # to find room on disk, then
+                deadline = spill_at
             except ChannelFullError as e:
-                deadline = began + keep_alive_seconds
-                fits = isinstance(request, Put) and request.fits_empty(self.state)
-                if not fits or time.monotonic() >= deadline:
-                    raise self._full(e, time.monotonic() - began, fits) from None
+                assert isinstance(request, Put)
+                if not request.fits_empty(self.state) or time.monotonic() >= full_at:
+                    raise self._full(e, request, time.monotonic() - began) from None
+                deadline = full_at
             while time.monotonic() < deadline and self.lock.published() == seen:
                 time.sleep(_FULL_POLL_SECONDS)
 
-    def _full(self, error: ChannelFullError, waited_seconds: float, fits: bool) -> ChannelFullError:
+    def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self.looking() as state:
-            rates = self.samples.rates(state)
+            wanted, rates = request.use(), self.samples.rates(state)
             put_at = state.blocks.time_of(state.floor)
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
             lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
-            capacity = state.options["overflow_capacity"]
-        option = "overflowCapacity" if capacity else "memoryCapacity or byteCapacity"
+            options = state.options
+        held = f"disk holds {disk.events:,} of overflowCapacity {options['overflow_capacity']:,} events"
+        if options["memory_capacity"]:
+            held = (
+                f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "
+                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes (byteCapacity less its buffer), {held}"
+            )
+        if options["overflow_capacity"]:
+            option = "overflowCapacity"
+        elif (why := self.memory.why_not()) is not None:
+            return ChannelFullError(
+                f"{self.layout.path}: {error}: there is no memory tier ({why}), and overflowCapacity is 0. It is tried "
+                "again within a minute; to go on before, set memoryDir, or raise overflowCapacity"
+            )
+        else:
+            option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
         age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
+        fits = request.fits_empty(self.state)
         return ChannelFullError(
-            f"{self.layout.path}: {error}. Memory holds {memory.events:,} of {limits.events:,} events and "
-            f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes, disk {disk.events:,} of overflowCapacity "
-            f"{capacity:,} events. Waited {waited_seconds:.2f} s; in the last minute {rates.put:,.0f} events/s were "
-            f"put and {rates.taken:,.0f} taken; the oldest event's age is {age}; {lags}. To go on, "
-            + (f"take events, or raise {option}" if fits else f"raise {option}, or put fewer at once")
+            f"{self.layout.path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
+            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
+            f"{lags}. "
+            + (f"To go on, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
         )
 
     def _check_space(self) -> None:
@@ -111,24 +136,29 @@ class Engine(Replica):
 
     def _commit_group(self, group: list[Ticket]) -> None:
         with self.committing():
-            waiting = deque(group)
+            waiting, with_memory = deque(group), True
             while waiting:
-                self._append_run(waiting)
+                with_memory = self._append_run(waiting, with_memory)
 
-    def _append_run(self, waiting: deque[Ticket]) -> None:
-        """Append the requests at the head of a group that go to the same tier, as far as there is room for them."""
+    def _append_run(self, waiting: deque[Ticket], with_memory: bool) -> bool:
+        """Append the requests at the head of a group that go to the same tier, as far as there is room for them.
+
+        Returns:
+            Whether memory can be written, as far as is known.
+        """
         try:
-            tier = self._tier_of_next(waiting)
+            tier = self._tier_of_next(waiting, with_memory)
         except SpillableError as e:
             waiting.popleft().fail(e)
-            return
+            return with_memory
         try:
             start = self.reserve_room(tier, sum(t.request.size_bytes() for t in waiting))
         except StorageError as e:
             if tier is Tier.DISK:
                 raise
-            return self.memory.refuse(e)
-        plan = Plan(self.state, tier, self.memory.is_ready(), start.offset)
+            self.memory.refuse(e)
+            return False
+        plan = Plan(self.state, tier, self._room(with_memory), start.offset)
         planned: list[Ticket] = []
         first = waiting[0]
         while waiting:
@@ -149,21 +179,23 @@ class Engine(Replica):
                 raise
             self.memory.refuse(e)
             waiting.extendleft(reversed(planned))
-            return
+            return False
         self.counters.group_commits += 1
         self.counters.grouped_commits += len(planned)
         for ticket in planned:
             ticket.done = True
-            if isinstance(ticket.request, Put) and tier is Tier.MEMORY:
-                self.memory.adopted([s.name for s in ticket.request.segments])
         self.memory.free_taken()
+        return with_memory
 
-    def _tier_of_next(self, waiting: deque[Ticket]) -> Tier:
+    def _room(self, with_memory: bool) -> Callable[[int], bool] | None:
+        return self.memory.has_pages_for if with_memory and self.memory.is_ready() else None
+
+    def _tier_of_next(self, waiting: deque[Ticket], with_memory: bool) -> Tier:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
-        if puts:
+        if puts and with_memory:
             self.memory.open()
-        tier = waiting[0].request.tier(Plan(self.state, Tier.DISK, self.memory.is_ready()))
+        tier = waiting[0].request.tier(Plan(self.state, Tier.DISK, self._room(with_memory)))
         if tier is Tier.MEMORY:
             self.memory.reserve_ids(self.state.last_id + sum(put.use().events for put in puts))
         return tier

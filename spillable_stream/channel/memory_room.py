@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 
 from spillable_stream.channel.replica import Replica
 from spillable_stream.channel.requests import Control, PrepareOnDisk
@@ -29,8 +30,9 @@ class MemoryRoom:
         self._replica = replica
         self._directory = replica.memory_directory
         self._refused_at = float("-inf")
-        self._first: int | str = 0
-        self._segments: set[str] = set()
+        self._refused_for: StorageError | None = None
+        self._measured_at: int | None = None
+        self._used_bytes = 0
 
     def _is_wanted(self) -> bool:
         refused = time.monotonic() - self._refused_at <= _RETRY_SECONDS
@@ -58,12 +60,13 @@ class MemoryRoom:
         replica = self._replica
         if not self._is_wanted() or self.is_ready():
             return
-        byte_capacity = self._directory.choose(replica.state.options)
-        if not byte_capacity:
-            self._refused_at = time.monotonic()
+        try:
+            byte_capacity = self._directory.choose_byte_capacity(replica.state.options)
+        except StorageError as e:
+            self.refuse(e)
             return
         generation = replica.state.memory.generation + 1
-        self._reserve(generation, byte_capacity, replica.state.last_id + _RESERVED_IDS)
+        self._reserve(generation, byte_capacity, replica.state.last_id + _RESERVED_IDS, uuid.uuid4().hex)
         try:
             self._directory.make(replica.state.options)
             replica.tiers.memory.create_first_file(replica.memory_image, memory_file_id(generation, 1))
@@ -73,17 +76,36 @@ class MemoryRoom:
 
     def refuse(self, cause: StorageError) -> None:
         """Do without the memory tier for a while: it could not be written."""
-        self._refused_at = time.monotonic()
-        self._directory.give_up(cause)
+        self._refused_at, self._refused_for = time.monotonic(), cause
+        then = "events go to disk" if self._replica.state.options["overflow_capacity"] else "puts find no room"
+        self._directory.warn_of(f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
+
+    def why_not(self) -> StorageError | None:
+        """Return why there is no memory tier though there is to be one, or None."""
+        wanted = self._replica.state.options["memory_capacity"]
+        return self._refused_for if wanted and not self._is_wanted() else None
+
+    def has_pages_for(self, size_bytes: int) -> bool:
+        """Tell whether the tier's files leave room for a put: events that are taken are freed file by file."""
+        current = self._replica.positions.memory.file_id
+        if current != self._measured_at:
+            self._measured_at, self._used_bytes = current, self._directory.used_bytes()
+        return self._used_bytes + size_bytes <= self._replica.state.memory_byte_capacity()
 
     def reserve_ids(self, last_id: int) -> None:
         """Make sure that write-order IDs up to one are reserved on disk, so that none is ever used twice."""
         memory = self._replica.state.memory
         if last_id > memory.reserved_id:
-            self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS)
+            self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS, memory.token)
 
-    def _reserve(self, generation: int, byte_capacity: int, through_id: int, *, open: bool = True) -> None:
-        value = {"through": through_id, "generation": generation, "bytes": byte_capacity, "open": open}
+    def _reserve(self, generation: int, byte_capacity: int, through_id: int, token: str) -> None:
+        value = {
+            "through": through_id,
+            "generation": generation,
+            "bytes": byte_capacity,
+            "open": bool(token),
+            "token": token,
+        }
         self._replica.append_alone(Control(FrameType.RESERVE, value))
 
     def renew(self) -> None:
@@ -91,30 +113,26 @@ class MemoryRoom:
         if self._replica.lock.current().memory.file_id:
             self._replica.tiers.memory.roll(self._replica.memory_image)
             self._replica.catch_up()
+            with self._replica.looking() as state:
+                state.blocks.memory.emptied.add(0)  # look at the files whatever this process saw emptied
             self.free_taken()
 
-    def adopted(self, segments: list[str]) -> None:
-        """Note segments that are in memory, to be removed when they are taken."""
-        self._segments.update(segments)
-
     def free_taken(self) -> None:
-        """Free the memory of events that every group has taken; their files are used again."""
+        """Free the memory of events that every group has taken; a file of theirs is used again."""
         replica = self._replica
         with replica.looking() as state:
-            blocks, current = state.blocks.memory, replica.positions.memory.file_id
-            head = blocks.first()
-            begin = head.file if head else current
-            if begin == self._first or not current:
+            memory, current = state.blocks.memory, replica.positions.memory.file_id
+            if not memory.emptied:
                 return
-            self._first = begin
-            first_file = next((b.file for b in blocks if isinstance(b.file, int)), current)
-            live = {b.file for b in blocks if isinstance(b.file, str)}
+            emptied, memory.emptied = memory.emptied, set()
+            live = set(memory.files)
         for file_id in replica.layout.log_files(replica.fs, Tier.MEMORY):
-            if file_id < first_file:  # the newest holds the state, and stays
+            if file_id not in live and file_id < current:  # the newest holds the state, and stays
                 replica.fs.rename(replica.layout.log_file(file_id), replica.layout.spare_memory)
-        for name in self._segments - live:
-            replica.fs.remove(replica.layout.segment_file(name))
-        self._segments = live
+        for name in emptied - live:
+            if isinstance(name, str):
+                replica.fs.remove(replica.layout.segment_file(name))
+        self._measured_at = None
 
     def exists(self) -> bool:
         """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""
@@ -125,13 +143,15 @@ class MemoryRoom:
         paths = (self._replica.layout.segment_file(name) for name in self._all_segments())
         return any(is_being_written(self._replica.fs, path) for path in paths)
 
-    def close(self) -> None:
-        """Let go of a memory tier that holds nothing; nobody else has the channel open."""
+    def close(self) -> bool:
+        """Let go of the memory tier, unless it holds events, and tell whether; nobody else has the channel open."""
         replica = self._replica
         with replica.committing():
+            if len(replica.state.blocks.memory):
+                return False
             memory, pending = replica.state.memory, replica.state.pending
             replica.append_alone(PrepareOnDisk({tx: list(p.takes) for tx, p in pending.items() if p.in_memory}))
-            self._reserve(memory.generation, memory.byte_capacity, replica.state.last_id, open=False)
+            self._reserve(memory.generation, memory.byte_capacity, replica.state.last_id, token="")
             replica.lock.publish(replica.lock.current()._replace(memory=NO_TIER))
             replica.tiers.memory.close()
             replica.catch_up()
@@ -139,6 +159,7 @@ class MemoryRoom:
                 source, target = (replica.layout.segment_file(n) for n in (name, disk_segment(name)))
                 replica.fs.copy_durably(source, target)
             self._directory.remove()
+            return True
 
     def _all_segments(self) -> list[str]:
         return [name for name in self._replica.layout.segments(self._replica.fs) if in_memory(name)]

@@ -6,7 +6,6 @@ of a channel never takes the original's memory for its own.
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +18,11 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["MemoryDirectory", "file_size_bytes", "machine_free_bytes"]
 
-_log = logging.getLogger(__name__)
-
 _SHARED_MEMORY = Path("/dev/shm")
 _SMALLEST_BYTES = 1 << 20
 _LARGEST_DEFAULT_BYTES = 1 << 30
 _FILES = 16  # what was taken is freed file by file: so finely
-_SMALLEST_FILE_BYTES = 1 << 20
+_SMALLEST_FILE_BYTES = 1 << 20  # but for tiers of less than 16 of them
 _LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
 
 
@@ -48,7 +45,7 @@ def file_size_bytes(byte_capacity: int, options: Mapping[str, Any]) -> int:
         options: the channel's options; ``avgEventSize`` is the guess of an event's size.
     """
     expected: int = min(byte_capacity, options["memory_capacity"] * options["avg_event_size"])
-    return max(_SMALLEST_FILE_BYTES, min(expected // _FILES, _LARGEST_FILE_BYTES))
+    return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
 
 
 class MemoryDirectory:
@@ -64,7 +61,7 @@ class MemoryDirectory:
         self._layout = layout
 
     def _parent(self, options: Mapping[str, Any]) -> Path:
-        return Path(options["memory_dir"]).absolute() if options["memory_dir"] else _SHARED_MEMORY
+        return Path(options["memory_dir"] or _SHARED_MEMORY)
 
     def _name(self) -> str:
         return f"spillable-{self._layout.channel}-{self._fs.identity(self._layout.path)}"
@@ -83,19 +80,30 @@ class MemoryDirectory:
         found = min(free, given) if given else min(free // 2, machine_free_bytes() // 4, _LARGEST_DEFAULT_BYTES)
         return found if found >= _SMALLEST_BYTES else 0
 
-    def choose(self, options: Mapping[str, Any]) -> int:
-        """Return `byte_capacity`, and warn of what is missing."""
+    def choose_byte_capacity(self, options: Mapping[str, Any]) -> int:
+        """Return `byte_capacity`, and warn if that is less than ``byteCapacity``.
+
+        Raises:
+            StorageError: there is no room for a memory tier.
+        """
         parent, found, wanted = self._parent(options), self.byte_capacity(options), options["byte_capacity"] or 0
         if not found:
-            self._warn(f"{parent} is missing or has less than {max(wanted, _SMALLEST_BYTES):,} bytes free")
-        elif found < wanted:
-            self._warn(f"byteCapacity is {wanted:,}, but {parent} has {found:,} bytes free: it takes these", "")
+            why = "is missing"
+            if self._fs.exists(parent):
+                why = f"has {self._fs.free_bytes(parent):,} bytes free, a memory tier takes {_SMALLEST_BYTES:,} or more"
+            raise StorageError(f"{parent} {why}; set memoryDir to another directory")
+        if found < wanted:
+            self.warn_of(f"byteCapacity is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
         return found
 
-    def _warn(self, why: str, then: str = "; events go to disk. Set memoryDir to another directory") -> None:
-        message = f"the memory tier of {self._layout.path}: {why}{then}"
-        _log.warning(message)
-        warnings.warn(MemoryTierWarning(message), stacklevel=2)
+    def warn_of(self, what: str) -> None:
+        """Warn of what there is less than was asked for."""
+        warnings.warn(MemoryTierWarning(f"the memory tier of {self._layout.path}: {what}"), stacklevel=2)
+
+    def used_bytes(self) -> int:
+        """Return how much memory the tier's files take."""
+        names = self._fs.list(self._layout.memory)
+        return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
 
     def make(self, options: Mapping[str, Any]) -> None:
         """Make the directory and the link to it; what a former tier left there is removed.
@@ -104,13 +112,10 @@ class MemoryDirectory:
             StorageError: the file system refused.
         """
         target = self._parent(options) / self._name()
+        self.remove()  # of an earlier tier, wherever it was
         self._fs.remove_directory(target)
         self._fs.link(self._layout.memory, target)  # first: whoever finds the link removes both
         self._fs.make_private_directory(target)
-
-    def give_up(self, cause: StorageError) -> None:
-        """Warn that a memory tier could not be made or written."""
-        self._warn(str(cause))
 
     def is_present(self, published: Published) -> bool:
         """Tell whether the memory tier that the head publishes is there, or none is published."""
@@ -130,6 +135,9 @@ class MemoryDirectory:
     def remove(self) -> None:
         """Remove the directory, if it is this channel's, and the link."""
         target = self._fs.link_target(self._layout.memory)
-        if target is not None and self.is_own():
+        if target is None:  # or what a copy made of it that followed the link
+            self._fs.remove_directory(self._layout.memory)
+            return
+        if self.is_own():
             self._fs.remove_directory(target)
         self._fs.remove(self._layout.memory)

@@ -8,7 +8,7 @@ from typing import Any
 
 from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.memory_tier import MemoryDirectory
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, shown
 from spillable_stream.channel.requests import Control, Plan
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import (
@@ -63,15 +63,18 @@ class Opening:
         published = self._lock.head.read()
         return published is not None and self._directory.is_present(published)
 
-    def load(self) -> tuple[ChannelState, Positions]:
+    def load(self, ends: Published | None = None) -> tuple[ChannelState, Positions]:
         """Return the state at the published ends.
+
+        Args:
+            ends: what a recovery found and has not published yet.
 
         Raises:
             CorruptionError: a log is damaged.
             DataLossError: events are missing.
         """
         for attempt in range(_ATTEMPTS):
-            published = self._lock.published()
+            published = ends or self._lock.published()
             end = Positions.of(published)
             try:
                 state, start = self._memory_base(published) if published.memory.file_id else self._disk_base(end.disk)
@@ -80,7 +83,7 @@ class Opening:
                 self._check_complete(state)
             except (FileNotFoundError, DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and deleted files meanwhile.
-                if attempt == _ATTEMPTS - 1 or (attempt and self._lock.published() == published):
+                if ends or attempt == _ATTEMPTS - 1 or (attempt and self._lock.published() == published):
                     raise
                 continue
             return state, end
@@ -99,6 +102,8 @@ class Opening:
         if header is None:
             raise CorruptionError("the header of a file of the memory tier is damaged", path, 0)
         disk = Position(*header.state["disk"])
+        if disk > Position(*published.disk[:2]):
+            raise DataLossError(f"the memory tier knows of the disk tier's log up to {disk}, beyond its end", path)
         return _restored(header.state), Positions(disk, Position(file_id, 0))
 
     def _disk_base(self, end: Position | None) -> tuple[ChannelState, Positions]:
@@ -122,7 +127,7 @@ class Opening:
         """Prove that every event that is still needed has a file."""
         if missing := state.missing():
             raise DataLossError(
-                f"the events {_shown(missing)} are missing: data files were removed", str(self._layout.path)
+                f"the events {shown(missing)} are missing: data files were removed", str(self._layout.path)
             )
         present: set[int | str] = set(self._layout.segments(self._fs))
         for tier in Tier:
@@ -156,39 +161,58 @@ class Opening:
             state.apply(file_id, found.offset, found.header, found.payload)
 
         found = recover(self._fs, self._tiers.disk, start.disk, apply)
-        disk = TierEnd(*found.end)
         _log.info("recovered %s: the log ends at %s, event %d", self._layout.path, found.end, state.last_id)
         self._lock.head.write_host()
         if not state.memory.open:
-            self._lock.publish(Published(disk, last_id=state.last_id))
+            self._lock.publish(Published(TierEnd(*found.end), last_id=state.last_id))
             self._directory.remove()
-        elif not self._recover_memory(state, disk, trusted=same_boot):
+        elif not self._recover_memory(state, found.end, known):
             self._lose(state, found.end, known, same_boot)
         return found.torn_bytes
 
-    def _recover_memory(self, state: ChannelState, disk: TierEnd, *, trusted: bool) -> bool:
-        """Publish the memory tier's end and return true, or false if the tier is gone or of no use.
+    def _recover_memory(self, state: ChannelState, end: Position, known: Published | None) -> bool:
+        """Publish the ends of both tiers and return true, or false if the memory tier is gone or of no use.
 
         Args:
             state: what the disk tier says.
-            disk: the end of its log.
-            trusted: whether the host ran on; after a reboot every event is read, since nothing was synced.
+            end: the end of its log.
+            known: what the head said last.
         """
-        files = self._layout.log_files(self._fs, Tier.MEMORY)
-        if not self._directory.is_own() or not files or generation_of(files[-1]) != state.memory.generation:
-            return False
         try:
-            end = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
-            self._lock.publish(Published(disk, TierEnd(*end)))
-            whole, _ = self.load()
-            if not trusted:
+            files = self._memory_files(state, known)
+            if not files:
+                return False
+            memory = recover(self._fs, self._tiers.memory, Position(files[-1], 0), lambda *_: None).end
+            header = self._tiers.memory.read_file_header(files[-1])
+            whole, _ = self.load(Published(TierEnd(*end), TierEnd(*memory)))
+            if whole.memory.token != state.memory.token:
+                return False
+            rebooted = header is None or header.state.get("boot") != self._lock.head.boot
+            if rebooted:  # nothing of it was ever synced
                 self._read_memory(whole)
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
-            self._directory.remove()  # what was published of it meanwhile must not be believed
             return False
-        self._lock.publish(Published(disk, TierEnd(*end), last_id=whole.last_id))
+        last_id = whole.last_id
+        if rebooted and last_id < state.memory.reserved_id:
+            doubtful = [(last_id + 1, state.memory.reserved_id)]
+            last_id = state.memory.reserved_id
+            end = self._record_loss(whole, end, {"lost": [], "doubtful": doubtful, "groups": {}, "kept": True}, last_id)
+        self._lock.publish(Published(TierEnd(*end), TierEnd(*memory), last_id=last_id))
         return True
+
+    def _memory_files(self, state: ChannelState, known: Published | None) -> list[int]:
+        """Return the memory tier's files, none if they are not what the disk tier speaks of.
+
+        The newest may have been being made when its maker died; its header is not whole then, and it goes.
+        """
+        files = self._layout.log_files(self._fs, Tier.MEMORY)
+        if not self._directory.is_own() or not files or generation_of(files[-1]) != state.memory.generation:
+            return []
+        published = known.memory.file_id if known else 0
+        while len(files) > 1 and files[-1] > published and self._tiers.memory.read_file_header(files[-1]) is None:
+            self._fs.remove(self._layout.log_file(files.pop()))
+        return files
 
     def _read_memory(self, state: ChannelState) -> None:
         """Prove that every event in memory can be read."""
@@ -224,17 +248,20 @@ class Opening:
         state.do_without_memory(last_id + 1, groups)
         lost = state.missing()
         doubtful = [] if same_boot or reserved <= last_id else [(last_id + 1, reserved)]
+        last_id = max(last_id, *(b for _, b in doubtful), 0)
+        end = self._record_loss(state, end, {"lost": lost, "doubtful": doubtful, "groups": groups}, last_id)
+        self._lock.publish(Published(TierEnd(*end), last_id=last_id))
+        self._directory.remove()
+
+    def _record_loss(self, state: ChannelState, end: Position, value: dict[str, Any], last_id: int) -> Position:
+        """Warn of a loss, append its record to the disk tier, and return the new end."""
+        lost, doubtful = value["lost"], value["doubtful"]
         if lost or doubtful:  # before it is recorded: rather twice than never
             message = _loss(str(self._layout.path), lost, doubtful)
-            _log.warning(message)
             warnings.warn(MemoryLossWarning(message, tuple(lost), tuple(doubtful)), stacklevel=2)
-        next_id = max(last_id, *(b for _, b in doubtful), 0) + 1
-        value = {"lost": lost, "doubtful": doubtful, "next": next_id, "groups": groups}
         plan = Plan(state, Tier.DISK, start=end.offset)
-        Control(FrameType.LOST, value).plan(plan)
-        end = self._tiers.disk.append_unpublished(end, plan.entries)
-        self._lock.publish(Published(TierEnd(*end), last_id=next_id - 1))
-        self._directory.remove()
+        Control(FrameType.LOST, {**value, "next": last_id + 1}).plan(plan)
+        return self._tiers.disk.append_unpublished(end, plan.entries)
 
 
 def _restored(image: dict[str, Any]) -> ChannelState:
@@ -244,15 +271,11 @@ def _restored(image: dict[str, Any]) -> ChannelState:
 
 def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
     count = sum(b - a + 1 for a, b in lost)
-    message = f"the memory tier of {path} is gone: "
-    message += f"{count:,} events are lost, {_shown(lost)}" if lost else "no event is known to be lost"
+    message = f"the memory tier of {path} went with its host: "
+    message += f"{count:,} events are lost, {shown(lost)}" if lost else "no event is known to be lost"
     if doubtful:
         message += (
             f"; events that were put in the last moments before the host stopped would have IDs among "
-            f"{_shown(doubtful)}, and be lost too"
+            f"{shown(doubtful)}, and be lost too"
         )
     return message + ". What was on disk is there, in order"
-
-
-def _shown(ranges: list[Range]) -> str:
-    return ", ".join(f"{a} to {b}" if a < b else str(a) for a, b in ranges)

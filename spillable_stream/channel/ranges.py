@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Range", "RangeSet"]
+__all__ = ["Range", "RangeSet", "shown"]
 
 Range = tuple[int, int]
 """First and last ID, both inside."""
@@ -87,3 +87,12 @@ class RangeSet:
     def size(self) -> int:
         """Return how many integers there are."""
         return sum(self._last) - sum(self._first) + len(self._first)
+
+
+def shown(ranges: Iterable[Range], most: int = 10) -> str:
+    """Return ranges for people, the first ``most`` of them: "1 to 10, 36, and 2 more ranges"."""
+    every = list(ranges)
+    said = [f"{a} to {b}" if a < b else str(a) for a, b in every[:most]]
+    if len(every) > most:
+        said[-1] += f", and {len(every) - most:,} more ranges"
+    return ", ".join(said)

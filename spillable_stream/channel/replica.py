@@ -238,7 +238,7 @@ class Replica:
 
     def memory_image(self) -> dict[str, Any]:
         """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
-        return {**self.state.image(), "disk": self.positions.disk}
+        return {**self.state.image(), "disk": self.positions.disk, "boot": self.lock.head.boot}
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,13 +56,13 @@ class Plan:
     Args:
         state: the channel's state, up to date.
         tier: the tier whose log they go to.
-        memory_ready: whether there is a memory tier to put to.
+        memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
         start: the offset at which the append begins.
     """
 
     state: ChannelState
     tier: Tier
-    memory_ready: bool = False
+    memory_room: Callable[[int], bool] | None = None
     start: int = 0
     time_us: int = 0
     entries: list[Entry] = field(default_factory=list)
@@ -89,10 +90,12 @@ class Plan:
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""
-        seen = None
+        seen: dict[str, Any] | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
             groups = {name: [g.position, list(g.ahead)] for name, g in self.state.groups.items()}
             seen = {"next": self.state.next_id, "groups": groups}
+            if self.state.unsaid_sinks:
+                seen["sinks"] = dict(self.state.unsaid_sinks)
         record = CommitRecord(kind, self.start, seen=seen, **more)
         self.add(record.frame(count), transaction_id, write_order_id)
 
@@ -101,11 +104,11 @@ class Plan:
         held = self.state.use(tier is Tier.MEMORY)
         if tier is not self.tier:
             return held
-        return Use(held.events + self.put.events, held.payload_bytes + self.put.payload_bytes)
+        return held.plus(self.put)
 
     def all_in_memory(self, ranges: list[Range]) -> bool:
         """Tell whether nothing of some events is on disk."""
-        if not self.memory_ready:
+        if self.memory_room is None:
             return False
         disk = self.state.blocks.disk
         return not any(True for first, last in ranges for _ in disk.between(first, last))
@@ -164,9 +167,8 @@ class Put(Request):
     def fits_empty(self, state: ChannelState) -> bool:
         """Tell whether an empty channel would have room."""
         wanted, limits, disk = self.use(), state.memory_limits(), state.options["overflow_capacity"]
-        return wanted.events <= disk or (
-            wanted.events <= limits.events and wanted.payload_bytes <= limits.payload_bytes
-        )
+        most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
+        return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
     def _is_done(self, plan: Plan) -> bool:
         if not self.sink:
@@ -186,21 +188,25 @@ class Put(Request):
             return plan.tier
         wanted, limits = self.use(), plan.state.memory_limits()
         options = plan.state.options
-        if plan.memory_ready and all(in_memory(s.name) for s in self.segments):
+        if plan.memory_room and all(in_memory(s.name) for s in self.segments):
             large = wanted.events > limits.events or wanted.payload_bytes > limits.payload_bytes
             if not large:
                 held = plan.held(Tier.MEMORY)
+                if not options["overflow_capacity"]:  # what a close moved to disk counts too
+                    held = held.plus(plan.held(Tier.DISK))
+                fits = held.plus(wanted)
                 if (
-                    held.events + wanted.events <= limits.events
-                    and held.payload_bytes + wanted.payload_bytes <= limits.payload_bytes
+                    fits.events <= limits.events
+                    and fits.payload_bytes <= limits.payload_bytes
+                    and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
                 ):
                     return Tier.MEMORY
                 if options["overflow_capacity"] and not (plan.overflow or self.may_spill):
                     raise MemoryFullError("the memory tier is full")
             self._spilled = "large" if large else "full"
-        held = plan.held(Tier.DISK)
-        if held.events + wanted.events > options["overflow_capacity"]:
-            raise ChannelFullError(f"{wanted.events:,} events do not fit")
+        if plan.held(Tier.DISK).events + wanted.events > options["overflow_capacity"]:
+            events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
+            raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
@@ -213,7 +219,7 @@ class Put(Request):
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
-        plan.put = Use(plan.put.events + wanted.events, plan.put.payload_bytes + wanted.payload_bytes)
+        plan.put = plan.put.plus(wanted)
         plan.overflow = plan.overflow or self._spilled == "full"
         more = {"segments": self.segments, "sink": self.sink, "spilled": self._spilled}
         plan.commit("put", wanted.events, tx, first, **more)
@@ -287,7 +293,7 @@ class Abandon(Request):
 
     def tier(self, plan: Plan) -> Tier:
         pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
-        in_memory = plan.memory_ready and all(p.in_memory for p in pending)
+        in_memory = plan.memory_room is not None and all(p.in_memory for p in pending)
         return Tier.MEMORY if pending and in_memory else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:

@@ -40,10 +40,12 @@ class Rates(NamedTuple):
     Args:
         put: how many were put, by everybody.
         taken: how many the fastest group took.
+        seconds: over how long.
     """
 
     put: float
     taken: float
+    seconds: float
 
 
 class Samples:
@@ -75,11 +77,13 @@ class Samples:
     def rates(self, state: ChannelState, over_seconds: float = 60.0) -> Rates:
         """Return how fast events came and went."""
         now = time.time()
-        base = next((s for s in self._kept if now - s.time <= over_seconds), None)
-        if base is None:
-            return Rates(0.0, 0.0)
-        elapsed = max(now - base.time, 1e-3)
-        taken = [
-            g.position + g.ahead.size() - base.taken[name] for name, g in state.groups.items() if name in base.taken
-        ]
-        return Rates((state.last_id - base.last_id) / elapsed, max(taken, default=0) / elapsed)
+        recent = [s for s in self._kept if now - s.time <= over_seconds]
+        if not recent:
+            return Rates(0.0, 0.0, 0.0)
+        elapsed = max(now - recent[0].time, 1e-3)
+        taken = [0]
+        for name, group in state.groups.items():
+            base = next((s.taken[name] for s in recent if name in s.taken), None)
+            if base is not None:  # a group that came later began where it did
+                taken.append(group.position + group.ahead.size() - base)
+        return Rates((state.last_id - recent[0].last_id) / elapsed, max(taken) / elapsed, elapsed)

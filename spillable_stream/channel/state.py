@@ -77,6 +77,10 @@ class Use(NamedTuple):
     events: int
     payload_bytes: int
 
+    def plus(self, other: Use) -> Use:
+        """Return both together."""
+        return Use(self.events + other.events, self.payload_bytes + other.payload_bytes)
+
 
 @dataclass(slots=True)
 class MemoryTier:
@@ -87,12 +91,14 @@ class MemoryTier:
         byte_capacity: how many bytes of memory it was given.
         open: whether it may hold anything.
         reserved_id: the last write-order ID that it may use.
+        token: what tells it from every other tier that a channel with this identity ever had.
     """
 
     generation: int = 0
     byte_capacity: int = 0
     open: bool = False
     reserved_id: int = 0
+    token: str = ""
 
 
 class ChannelState:
@@ -112,6 +118,7 @@ class ChannelState:
         memory: the memory tier.
         overflow: whether puts go to disk, when memory has no room, without waiting for it.
         spilled: how many put transactions went to disk for want of memory.
+        unsaid_sinks: of `sinks`, what only the memory tier's log says.
         lost: events that went with a memory tier before every group had taken them.
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
@@ -130,6 +137,7 @@ class ChannelState:
         self.memory = MemoryTier()
         self.overflow = False
         self.spilled = 0
+        self.unsaid_sinks: dict[str, int] = {}
         self.lost = RangeSet()
         self.doubtful = RangeSet()
 
@@ -151,16 +159,16 @@ class ChannelState:
                 for tx, pending in self.pending.items()
                 if pending.takes
             },
-            **self._memory_image(),
+            **self._tier_image(),
         }
 
-    def _memory_image(self) -> dict[str, Any]:
+    def _tier_image(self) -> dict[str, Any]:
         """Return what there is to say of the memory tier; nothing of a channel that never had one."""
         if not self.memory.generation:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
         return {
-            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory],
+            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.unsaid_sinks)],
             "lost": [list(self.lost), list(self.doubtful)],
         }
 
@@ -186,7 +194,7 @@ class ChannelState:
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = _Pending(takes=records)
         if "memory" in image:
-            *tier, state.overflow, state.spilled, in_memory = image["memory"]
+            *tier, state.overflow, state.spilled, in_memory, state.unsaid_sinks = image["memory"]
             state.memory = MemoryTier(*tier)
             for tx in in_memory:
                 state.pending[tx].in_memory = True
@@ -225,9 +233,7 @@ class ChannelState:
 
     def memory_byte_capacity(self) -> int:
         """Return how much memory the memory tier may take, in bytes; 0 if there never was one."""
-        if not self.memory.generation:
-            return 0
-        return self.options["byte_capacity"] or self.memory.byte_capacity
+        return self.memory.byte_capacity if self.memory.generation else 0
 
     def memory_limits(self) -> Use:
         """Return what the memory tier may hold; the buffer percentage of its bytes is for all but payloads."""
@@ -329,6 +335,8 @@ class ChannelState:
         pending = self._take_pending(tx, file_id)
         if record.seen:
             self._see(record.seen)
+            self._raise_floor()
+            self.unsaid_sinks.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
         if record.kind == "move":
@@ -345,10 +353,23 @@ class ChannelState:
             query, batch = record.sink
             self.sinks.pop(query, None)
             self.sinks[query] = batch
+            if in_memory(file_id):
+                self.unsaid_sinks[query] = batch
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
         self._raise_floor()
+        if pending.takes:
+            self._drop_taken(r for take in pending.takes for r in take.ranges)
         self._settle_overflow(record)
+
+    def _drop_taken(self, ranges: Iterable[Range]) -> None:
+        """Forget blocks of the memory tier above the floor that no group needs: their memory can be used again."""
+        memory, not_needed = self.blocks.memory, self._not_needed()
+        if not not_needed:
+            return
+        for block in [b for first, last in ranges for b in memory.between(first, last)]:
+            if next(not_needed.gaps(max(block.first_id, self.floor), block.last_id), None) is None:
+                memory.remove(block.first_id)
 
     def _take_pending(self, tx: int, file_id: int) -> _Pending:
         """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
@@ -356,7 +377,7 @@ class ChannelState:
         others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
         if others:
             self.pending[tx] = _Pending(frames=others)
-            pending.frames = [f for f in pending.frames if f not in others]
+            pending.frames = [f for f in pending.frames if in_memory(f[0]) == in_memory(file_id)]
         return pending
 
     def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
@@ -391,6 +412,7 @@ class ChannelState:
     def _see(self, seen: dict[str, Any]) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
+        self.sinks.update(seen.get("sinks", {}))
         for name, (position, ahead) in seen["groups"].items():
             if name in self.groups:
                 self.groups[name].take(1, position)
@@ -398,22 +420,25 @@ class ChannelState:
                     self.groups[name].take(first, last)
 
     def _settle_overflow(self, record: CommitRecord) -> None:
-        """Begin the overflow with a put for which memory was full; end it when a take has freed enough."""
+        """Begin the overflow with a put for which memory was full; end it when enough is free."""
         if record.spilled:
             self.spilled += 1
             self.overflow = self.overflow or record.spilled == "full"
-        elif self.overflow and record.kind == "take":
+        elif self.overflow and record.kind != "put":
             self.overflow = self.memory_free_percent() < self.options["overflow_deactivation_threshold"]
 
     def _control(self, type_: FrameType, value: Any) -> None:
         if type_ == FrameType.OPTIONS:
             self.options.update(value)
+            self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
         elif type_ == FrameType.SCHEMA:
             if value["id"] == len(self.schemas):
                 self.schemas.append(value["schema"])
         elif type_ == FrameType.RESERVE:
-            self.memory = MemoryTier(value["generation"], value["bytes"], value["open"], value["through"])
-            self.overflow = self.overflow and value["open"]
+            tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
+            self.memory = MemoryTier(*tier)
+            if not self.memory.open:
+                self._forget_memory()
         elif type_ == FrameType.LOST:
             self._lose(value)
         elif value.get("drop"):
@@ -441,11 +466,16 @@ class ChannelState:
         for group in self.groups.values():
             for first, last in gone:
                 group.lose(first, last)
-        for tx, pending in list(self.pending.items()):
-            if pending.in_memory:  # the records went too
-                del self.pending[tx]
+        if not value.get("kept"):
+            self.memory.open = False
+            self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
+        for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
+            del self.pending[tx]
         self.blocks.memory.clear()
-        self.memory.open = self.overflow = False
+        self.overflow = False
 
     def _raise_floor(self) -> None:
         """Let go of the events that every group has taken."""

@@ -62,6 +62,7 @@ class CommitLock:
                 raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
             yield
         finally:
+            self._held = None
             if not self._closed:
                 self._lock.release()
             self._thread_lock.release()

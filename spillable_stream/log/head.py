@@ -99,6 +99,9 @@ class Head:
     Args:
         fs: the file system.
         path: the head file, made if it is missing.
+
+    Attributes:
+        boot: what names this boot of this machine.
     """
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
@@ -106,7 +109,7 @@ class Head:
         if self._file.size() < HEAD_SIZE_BYTES:
             self._file.truncate(HEAD_SIZE_BYTES)
         self._map = self._file.map(HEAD_SIZE_BYTES)
-        self._boot = boot_id()
+        self.boot = boot_id()
         self._sequence = 0
         self._pid = os.getpid()
         self._seen: tuple[bytes, tuple[int, bytes, Published] | None] = (b"", None)  # what it was parsed to
@@ -114,13 +117,13 @@ class Head:
     def read(self) -> Published | None:
         """Return what the head publishes, or None if it is damaged or of another boot."""
         found = self._newest()
-        return found[2] if found and found[1] == self._boot else None
+        return found[2] if found and found[1] == self.boot else None
 
     def begin_writing(self) -> Published | None:
         """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back."""
         found = self._newest()
         self._sequence = found[0] if found else 0
-        return found[2] if found and found[1] == self._boot else None
+        return found[2] if found and found[1] == self.boot else None
 
     def read_any_boot(self) -> Published | None:
         """Return what the head published, even before a reboot: a lower bound of what was synced."""
@@ -152,7 +155,7 @@ class Head:
         published = published._replace(pid=self._pid)
         raw = _SLOT.pack(
             self._sequence,
-            self._boot,
+            self.boot,
             *published.disk,
             *published.memory,
             published.last_id,
@@ -161,7 +164,7 @@ class Head:
         )
         offset = _SLOT_OFFSETS[self._sequence % 2]
         self._map[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(google_crc32c.value(raw))
-        self._seen = (self._map[:_SLOTS_END], (self._sequence, self._boot, published))
+        self._seen = (self._map[:_SLOTS_END], (self._sequence, self.boot, published))
         return published
 
     def host(self) -> str:

@@ -59,9 +59,9 @@ class SegmentWriter:
     def _create(self, name: str) -> None:
         """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
         self.name = name
+        self.path = self._layout.segment_file(name)
         while True:
-            self.path = self._layout.segment_file(self.name)
-            self._file = self._fs.open(self.path, create=True, exclusive=True)
+            self._file = self._fs.open(self.path, create=True)
             if FileLock(self._file).try_acquire() and self._file.is_linked():
                 return
             self._file.close()

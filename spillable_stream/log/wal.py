@@ -75,6 +75,7 @@ class WriteAheadLog:
         self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
         self._mapped = MappedFiles()
+        self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
 
@@ -214,11 +215,21 @@ class WriteAheadLog:
             snapshot: the channel's small state now, for a new file's header.
         """
         head = self.current()
-        if head.end + size_bytes > self.max_file_size_bytes and head.end > self._first_frame_end(head.file_id):
-            head = self._roll(head, snapshot)
+        if head.end + size_bytes > self.max_file_size_bytes:
+            begin = self._first_frame_end(head.file_id)
+            most = self.max_file_size_bytes
+            if self.tier is Tier.MEMORY:  # where the image of a long backlog is large, many appends share it
+                most = max(most, 4 * begin)
+            if head.end + size_bytes > most and head.end > begin:
+                head = self._roll(head, snapshot)
         return Position(head.file_id, head.end)
 
     def _first_frame_end(self, file_id: int) -> int:
+        if self._begin[0] != file_id:
+            self._begin = (file_id, self._scan_first_frame(file_id))
+        return self._begin[1]
+
+    def _scan_first_frame(self, file_id: int) -> int:
         for found in Scanner(self._open_for_reading(file_id), self.seed(file_id), 0):
             return found.end
         return 0
@@ -390,7 +401,7 @@ class WriteAheadLog:
 
     def _give_back_unused(self, head: TierEnd) -> None:
         """Cut the preallocated rest of a file that is full; only space depends on it."""
-        if head.file_id and self.tier is Tier.DISK:
+        if head.file_id:
             with contextlib.suppress(StorageError, FileNotFoundError):
                 self._open_for_writing(head.file_id).truncate(head.end)
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import DataLossError, NotAChannelError
 from spillable_stream.format.batch import decode_schema, fit_batch
@@ -94,7 +94,7 @@ def check_loss(path: str, state: ChannelState, gone: Iterable[Range], *, fail: b
         DataLossError: some are lost, or may be.
     """
     missed = list(gone)
-    lost, doubtful = _shown(state.lost, missed), _shown(state.doubtful, missed)
+    lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
     if not lost and not doubtful:
         return
     found = [f"the events {lost} are lost"] if lost else []
@@ -107,9 +107,8 @@ def check_loss(path: str, state: ChannelState, gone: Iterable[Range], *, fail: b
     _log.warning("%s; the read goes on without them", message)
 
 
-def _shown(gone: RangeSet, missed: list[Range]) -> str:
-    found = [(max(a, first), min(b, last)) for a, b in gone for first, last in missed if a <= last and b >= first]
-    return ", ".join(f"{a} to {b}" for a, b in found)
+def _both(gone: RangeSet, missed: list[Range]) -> str:
+    return shown((max(a, first), min(b, last)) for a, b in gone for first, last in missed if a <= last and b >= first)
 
 
 def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

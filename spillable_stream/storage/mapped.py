@@ -48,10 +48,11 @@ class MappedFiles:
             return self._last[1]
         identity = file.identity()
         mapping = self._mappings.pop(identity, None)
-        if mapping is None or len(mapping) < size:
+        if file.size() < size:  # new, or cut when it was full
             file.preallocate(0, size)
             if file.size() < size:
                 return None
+        if mapping is None or len(mapping) < size:
             mapping = file.map(size)
         self._mappings[identity] = mapping  # which keeps the file, so that none gets its identity meanwhile
         while len(self._mappings) > _KEPT:

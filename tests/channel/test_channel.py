@@ -451,3 +451,38 @@ def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
 
         in_child(child)
     assert peek(channel) == [b"x"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "capacity"),
+    [
+        ("", 0),
+        ("type = SPILLABLEMEMORY", 10_000),
+        ("type = spillablememory\nmemoryCapacity = 7", 7),
+        ("type = FILE", 0),
+    ],
+)
+def test_a_configuration_of_flumes_types(path: Path, tmp_path: Path, lines: str, capacity: int) -> None:
+    file = tmp_path / "channel.ini"
+    if "FILE" in lines:
+        Channel(path, memory_capacity=5).close()
+    file.write_text(f"[channel]\npath = {path}\nminimumRequiredSpace = 0\n{lines}\n")
+    with Channel.from_config(file) as channel:
+        assert channel.options["memory_capacity"] == capacity
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[channel]\npath = x\ntype = MEMORY\n",
+            "must be FILE or SPILLABLEMEMORY.*not 'MEMORY'",
+        ),
+        ("path = x\n", "can't be read"),
+        ("[other]\npath = x\n", r"a section \[channel\]"),
+    ],
+)
+def test_a_configuration_that_is_wrong_names_its_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.ini").write_text(text)
+    with pytest.raises(OptionError, match=f"bad.ini.*{message}"):
+        Channel.from_config(tmp_path / "bad.ini")

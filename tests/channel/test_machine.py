@@ -120,6 +120,14 @@ class ChannelMachine(RuleBasedStateMachine):
             return set(self.stored)
         return {i for g in self.groups.values() for i in g.queue + g.held}
 
+    def settle(self) -> None:
+        """End the overflow if enough of the memory is free: after any commit but a put."""
+        if self.overflow:
+            free = (
+                100 * (self.memory_capacity - self.memory_use()) / self.memory_capacity if self.memory_capacity else 0
+            )
+            self.overflow = free < 5
+
     def memory_use(self) -> int:
         return len(self.needed() & self.memory)
 
@@ -167,6 +175,8 @@ class ChannelMachine(RuleBasedStateMachine):
             needed = self.needed()  # a new group starts at the first event that any other still needs
             first = min(needed, default=self.last_id + 1)
             group = self.groups[name] = Group([i for i in self.stored if i >= first])
+            self.handle(self.owner(name, number))
+            self.settle()
         if group.transaction is None:
             channel = self.handle(self.owner(name, number))
             group.transaction = channel.take_transaction(name)
@@ -188,8 +198,8 @@ class ChannelMachine(RuleBasedStateMachine):
             group.transaction.rollback()
             group.queue = group.held + group.queue
         took, group.transaction, group.held = commit and bool(group.held), None, []
-        if took and self.overflow and self.memory_capacity:
-            self.overflow = 100 * (1 - self.memory_use() / self.memory_capacity) < 5
+        if took:
+            self.settle()
 
     @precondition(lambda self: any(not g.transaction for g in self.groups.values()))
     @rule(data=st.data())
@@ -199,6 +209,7 @@ class ChannelMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(sorted(n for n, g in self.groups.items() if not g.transaction)))
         self.handle(self.owner(name, 0)).drop_group(name)
         del self.groups[name]
+        self.settle()
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2))
@@ -257,12 +268,16 @@ class SpillMachine(ChannelMachine):
         if len(self.handles) == 3:
             self.kill_handle(0)
         self.open_handle()
+        self.settle()
 
     @precondition(lambda self: self.handles)
     @rule(number=st.integers(0, 2))
     def flush(self, number: int) -> None:
-        assert self.handle(number).flush() >= self.memory_use()
+        moved = self.handle(number).flush()
+        assert moved >= self.memory_use()
         self.memory.clear()
+        if moved:
+            self.settle()
 
     @rule(rebooted=st.booleans())
     def lose_memory(self, rebooted: bool) -> None:

@@ -14,11 +14,12 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import read_group_position
+from spillable_stream.channel.ranges import shown
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, DataLossError, MemoryLossWarning, StorageError
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import age_head, flip
+from tests.damage import flip
 from tests.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
@@ -183,6 +184,26 @@ def test_groups_lose_only_what_they_had_not_taken(path: Path, open_channel: Open
         assert list(ids(channel, "new")) == list(range(11, 36))
 
 
+def test_a_group_remembers_what_it_lost_until_it_takes_a_later_event(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 2)
+    kill(channel)
+    lose(path)
+    with reopened(path)[0] as channel:
+        assert channel.stats().groups["default"].lost == ((3, 10), (36, 38))
+        put(channel, b"later")
+        take(channel, 25)
+        assert channel.stats().groups["default"].lost == ((36, 38),)
+        take(channel, 1)
+        assert channel.stats().groups["default"].lost == ()
+
+
+def test_many_lost_ranges_are_told_in_few_words() -> None:
+    assert shown([(1, 2), (4, 4)]) == "1 to 2, 4"
+    assert shown([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
+
+
 def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     spilled(channel)
@@ -264,24 +285,27 @@ def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_chann
         assert moved.stats().drain_order == [10, -25, 3]
 
 
-def test_memory_that_survives_a_reboot_whole_is_used(path: Path, tmp_path: Path, open_channel: Open) -> None:
+def test_memory_that_survives_a_reboot_whole_is_used(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`memoryDir` may be on a disk, and the host may have been shut down in order."""
     (tmp_path / "disk").mkdir()
     channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
     spilled(channel)
     take(channel, 4)
     kill(channel)
-    age_head(path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        channel = open_channel()
-    assert channel.stats().drain_order == [6, -25, 3]
-    assert take(channel) == [*numbered(4, 6), *numbered(0, 25), *numbered(0, 3)]
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, [first for first, _ in warning.doubtful]) == ((), [39])
+        assert channel.stats().drain_order == [6, -25, 3]
+        assert put(channel, b"next")[0] > warning.doubtful[0][1]
+        assert take(channel) == [*numbered(4, 6), *numbered(0, 25), *numbered(0, 3), b"next"]
 
 
 @pytest.mark.parametrize("damage", ["an event", "the tail"])
 def test_memory_that_survives_a_reboot_in_part_is_lost(
-    path: Path, tmp_path: Path, open_channel: Open, damage: str
+    path: Path, tmp_path: Path, open_channel: Open, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "disk").mkdir()
     channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
@@ -289,7 +313,7 @@ def test_memory_that_survives_a_reboot_in_part_is_lost(
     (extent,) = channel.engine().state.blocks.extents(1, 10)
     end = channel.engine().positions.memory.offset
     kill(channel)
-    age_head(path)
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
     (file,) = (path / "memory").glob("memory-*")
     if damage == "an event":
         flip(file, extent.offset + 100)
@@ -338,6 +362,7 @@ def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_pat
         if not crashed:
             assert number > 2
             return
+    pytest.fail("it never opened without a crash")
 
 
 @pytest.fixture

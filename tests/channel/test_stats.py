@@ -2,7 +2,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spillable_stream import Channel
+import pytest
+
+from spillable_stream import Channel, ChannelFullError
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -41,3 +43,54 @@ def test_what_is_taken_ahead_of_an_open_take_counts(open_channel: Open) -> None:
         stats = channel.stats()
         assert (stats.channel_size, stats.groups["default"].position, stats.groups["default"].lag) == (7, 0, 7)
         slow.rollback()
+
+
+def test_a_handle_counts_what_it_puts_and_takes_under_flumes_names(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=5, overflow_timeout=0, keep_alive=0)
+    put(channel, *numbered(0, 10))
+    put(channel, *numbered(0, 4))
+    with pytest.raises(ChannelFullError):
+        put(channel, *numbered(0, 6))
+    assert len(take(channel, 12)) == 12
+    peek(channel, 1)
+    counters = channel.stats().flume_counters()
+    expected = {
+        "ChannelSize": 2,
+        "ChannelCapacity": 15,
+        "EventPutAttemptCount": 20,
+        "EventPutSuccessCount": 14,
+        "EventPutErrorCount": 1,
+        "EventTakeAttemptCount": 13,
+        "EventTakeSuccessCount": 12,
+        "EventTakeErrorCount": 0,
+        "CheckpointWriteErrorCount": 0,
+        "MemoryEvents": 0,
+        "DiskEvents": 2,
+        "SpilledTransactions": 1,
+        "OverflowActive": 0,
+        "Unhealthy": 0,
+    }
+    assert {name: counters[name] for name in expected} == expected
+    assert counters["ChannelFillPercentage"] == pytest.approx(100 * 2 / 15)
+    assert counters["GroupCommits"] == counters["GroupedCommits"] == 4
+    assert open_channel().stats().counters.event_put_success_count == 0  # of this handle alone
+    assert open_channel().stats().spilled_transactions == 1
+
+
+def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    state, samples, clock = channel.engine().state, channel.engine().samples, [1000.0]
+    monkeypatch.setattr("spillable_stream.channel.samples.time.time", lambda: clock[0])
+    samples._kept.clear()
+    samples.note(state, now=True)
+    clock[0] += 100
+    put(channel, *numbered(0, 50))
+    peek(channel, 1)
+    samples.note(channel.engine().follow(), now=True)
+    clock[0] += 10
+    put(channel, *numbered(0, 100))
+    take(channel, 120)
+    rates = samples.rates(channel.engine().follow())
+    assert (rates.put, rates.taken, rates.seconds) == (10, 12, 10)

@@ -246,8 +246,8 @@ def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) ->
     with pytest.raises(ChannelFullError) as caught:
         put(channel, *numbered(8, 3))
     message = str(caught.value)
-    assert "3 events do not fit" in message and "disk 8 of overflowCapacity 10 events" in message
-    assert "Waited 0.05 s" in message and "take events, or raise overflowCapacity" in message
+    assert "3 events do not fit" in message and "disk holds 8 of overflowCapacity 10 events" in message
+    assert "Waited 0." in message and "take events, or raise overflowCapacity" in message
     take(channel, 1)
     put(channel, *numbered(8, 3))
     assert channel.stats().channel_size == 10
