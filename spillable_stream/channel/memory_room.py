@@ -87,10 +87,11 @@ class MemoryRoom:
 
     def has_pages_for(self, size_bytes: int) -> bool:
         """Tell whether the tier's files leave room for a put: events that are taken are freed file by file."""
-        current = self._replica.positions.memory.file_id
-        if current != self._measured_at:
+        current, most = self._replica.positions.memory.file_id, self._replica.state.memory_byte_capacity()
+        if current != self._measured_at or self._used_bytes + size_bytes > most:  # others free files too
+            self.free_taken()
             self._measured_at, self._used_bytes = current, self._directory.used_bytes()
-        return self._used_bytes + size_bytes <= self._replica.state.memory_byte_capacity()
+        return self._used_bytes + size_bytes <= most
 
     def reserve_ids(self, last_id: int) -> None:
         """Make sure that write-order IDs up to one are reserved on disk, so that none is ever used twice."""

@@ -157,6 +157,17 @@ def test_files_of_memory_are_bounded_though_takes_ahead_leave_holes(path: Path, 
     assert channel.stats().memory.events == len(take(channel))
 
 
+def test_a_put_that_waits_for_files_finds_those_that_another_handle_freed(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=2 << 20, overflow_timeout=0)
+    while channel.stats().spilled_transactions == 0:
+        put(channel, bytes(100_000))
+    other = open_channel()
+    take(other)
+    channel.engine().state.options["overflow_timeout"] = 1e9
+    put(channel, bytes(100_000))
+    assert channel.stats().drain_order == [1]
+
+
 def test_dropping_a_group_or_moving_to_disk_ends_the_overflow_too(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_timeout=0)
     peek(channel, 1, "slow")
