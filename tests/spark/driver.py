@@ -22,7 +22,11 @@ def main(source: str, target: str, checkpoint: str) -> None:
     )
     spark.sparkContext.setLogLevel("ERROR")
     until = sys.stdin.readline().strip()  # so that the next driver can start up while another works
-    events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 200).load(source)
+    events = (
+        spark.readStream.format("spillable")
+        .option("maxEventsPerTrigger", 200 if until == "forever" else 5_000)
+        .load(source)
+    )
     writer = (
         events.withColumn("batch_partition", F.spark_partition_id())
         .writeStream.format("spillable")
