@@ -16,6 +16,7 @@ from spillable_stream.log.segment import is_being_written
 __all__ = ["MemoryRoom"]
 
 _RETRY_SECONDS = 60.0
+_SPARES = 3
 _RESERVED_IDS = 1 << 20  # one sync for so many events that stay in memory
 
 
@@ -123,13 +124,15 @@ class MemoryRoom:
         replica = self._replica
         with replica.looking() as state:
             memory, current = state.blocks.memory, replica.positions.memory.file_id
-            if not memory.emptied:
+            emptied, live = memory.emptied - {current}, set(memory.files)
+            if not emptied:
                 return
-            emptied, memory.emptied = memory.emptied, set()
-            live = set(memory.files)
+            memory.emptied &= {current}  # it is written, and holds the state: it goes when it is neither
         for file_id in replica.layout.log_files(replica.fs, Tier.MEMORY):
-            if file_id not in live and file_id < current:  # the newest holds the state, and stays
-                replica.fs.rename(replica.layout.log_file(file_id), replica.layout.spare_memory)
+            if file_id not in live and file_id < current:
+                replica.fs.rename(replica.layout.log_file(file_id), replica.layout.spare_file(file_id))
+        for path in replica.layout.spare_memory(replica.fs)[:-_SPARES]:
+            replica.fs.remove(path)
         for name in emptied - live:
             if isinstance(name, str):
                 replica.fs.remove(replica.layout.segment_file(name))

@@ -101,8 +101,9 @@ class MemoryDirectory:
         warnings.warn(MemoryTierWarning(f"the memory tier of {self._layout.path}: {what}"), stacklevel=2)
 
     def used_bytes(self) -> int:
-        """Return how much memory the tier's files take."""
-        names = self._fs.list(self._layout.memory)
+        """Return how much memory the tier's files take, but for those that wait to be used again."""
+        spare = {path.name for path in self._layout.spare_memory(self._fs)}
+        names = [name for name in self._fs.list(self._layout.memory) if name not in spare]
         return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
 
     def make(self, options: Mapping[str, Any]) -> None:

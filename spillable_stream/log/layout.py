@@ -12,7 +12,7 @@
     DIR/checkpoint/checkpoint-000000000001 …
     DIR/memory                  a link to the memory tier's directory, while there is one
     DIR/memory/memory-000001-000001 …   its log: generation and number
-    DIR/memory/spare            a file that was taken from and is used again
+    DIR/memory/spare-…          files whose events were taken, to be used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
     DIR/groups/NAME.position    how far a group is, kept for the loss of the memory tier
 """
@@ -47,6 +47,7 @@ __all__ = [
 _LOG_NAME = re.compile(r"log-(\d{6,})\Z")
 _MEMORY_NAME = re.compile(r"memory-(\d{6,})-(\d{6,})\Z")
 _MEMORY_SEGMENT = "memory-"
+_SPARE = "spare-"
 _IDENTITY = "channel.json"
 
 
@@ -146,10 +147,13 @@ class Layout:
         """The link to the memory tier's directory."""
         return self.path / "memory"
 
-    @property
-    def spare_memory(self) -> Path:
-        """A file of the memory tier that is not needed any more and will be the next one."""
-        return self.memory / "spare"
+    def spare_memory(self, fs: FileSystem) -> list[Path]:
+        """Return the files of the memory tier that are not needed any more and will be the next ones."""
+        return [self.memory / name for name in fs.list(self.memory) if name.startswith(_SPARE)]
+
+    def spare_file(self, file_id: int) -> Path:
+        """The path that a file of the memory tier has while it waits to be used again."""
+        return self.memory / f"{_SPARE}{log_name(file_id)}"
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""

@@ -28,7 +28,6 @@ from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner
 from spillable_stream.storage.filesystem import File
-from spillable_stream.storage.mapped import MappedFiles
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
 
@@ -74,7 +73,6 @@ class WriteAheadLog:
         self.max_file_size_bytes = max_file_size_bytes
         self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
-        self._mapped = MappedFiles()
         self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
         self._reading: tuple[int, File] | None = None
@@ -252,11 +250,9 @@ class WriteAheadLog:
         self.publish(head._replace(state=HeadState.APPENDING))
         buffers, size = self._encode(at.file_id, entries)
         try:
-            if self.tier is Tier.MEMORY:
-                self._mapped.write(file, at.offset, size, buffers, self.max_file_size_bytes)
-            else:
+            if self.tier is Tier.DISK:
                 self._preallocate(file, at.offset, size)
-                file.write(at.offset, _joined(buffers))
+            file.write(at.offset, _joined(buffers))
         except StorageError:
             self._cut(file, head)
             raise
@@ -335,7 +331,7 @@ class WriteAheadLog:
         if self.tier is Tier.DISK:
             file.truncate(end)
             return
-        for offset in range(end, file.size(), _ZEROS):  # it may be mapped: a cut would be a signal to who writes there
+        for offset in range(end, file.size(), _ZEROS):  # zeros keep the pages, which cost more than a copy
             file.write(offset, [bytes(min(_ZEROS, file.size() - offset))])
 
     def _sync_cut(self, file: File, head: TierEnd) -> None:
@@ -388,8 +384,8 @@ class WriteAheadLog:
 
         What is left in it can't pass for frames: their checksums start from another name.
         """
-        if self.tier is Tier.MEMORY and self._fs.exists(self.layout.spare_memory):
-            self._fs.rename(self.layout.spare_memory, path)
+        if self.tier is Tier.MEMORY and (spare := self.layout.spare_memory(self._fs)):
+            self._fs.rename(spare[-1], path)  # the one that was used last
             return self._fs.open(path)
         return self._fs.open(path, create=True, exclusive=True)
 
@@ -401,7 +397,7 @@ class WriteAheadLog:
 
     def _give_back_unused(self, head: TierEnd) -> None:
         """Cut the preallocated rest of a file that is full; only space depends on it."""
-        if head.file_id:
+        if head.file_id and self.tier is Tier.DISK:
             with contextlib.suppress(StorageError, FileNotFoundError):
                 self._open_for_writing(head.file_id).truncate(head.end)
 
@@ -444,7 +440,6 @@ class WriteAheadLog:
 
     def close(self) -> None:
         """Close every file; nothing is written."""
-        self._mapped.close()
         self._close_writing()
         self._close_reading()
 

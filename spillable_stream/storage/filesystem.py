@@ -36,10 +36,6 @@ def _named(what: str, path: str | Path, *, may_be_missing: bool = False) -> Iter
         raise StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})") from e
 
 
-def _identity(found: os.stat_result) -> str:
-    return f"{found.st_dev:x}-{found.st_ino:x}"
-
-
 class File:
     """An open data file: positioned reads and writes, one sync.
 
@@ -60,11 +56,6 @@ class File:
         """Return the size in bytes."""
         with _named("reading the size of", self.path):
             return os.fstat(self._fd).st_size
-
-    def identity(self) -> str:
-        """Return what tells the file from every other that is there at the same time."""
-        with _named("looking at", self.path):
-            return _identity(os.fstat(self._fd))
 
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
@@ -272,7 +263,8 @@ class FileSystem:
     def identity(self, path: Path) -> str:
         """Return what tells a file or directory from its copies, as long as it lives."""
         with _named("looking at", path):
-            return _identity(os.stat(path))
+            found = os.stat(path)
+            return f"{found.st_dev:x}-{found.st_ino:x}"
 
     def make_private_directory(self, path: Path) -> None:
         """Make a directory, mode 0700, that must not be there yet; it needs no sync."""
