@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +17,15 @@ from spillable_stream import Channel
 # The same examples in every run, and no verdict about time.
 settings.register_profile("spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("spillable")
+
+
+@pytest.fixture(autouse=True)
+def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
+    """Remove the memory tiers of channels that a test killed and never closed."""
+    yield
+    for link in tmp_path.glob("*/memory"):
+        if link.is_symlink():
+            shutil.rmtree(os.readlink(link), ignore_errors=True)
 
 
 @pytest.fixture
