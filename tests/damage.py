@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import struct
 from pathlib import Path
 
 import google_crc32c
 
+from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.scan import Scanned, Scanner
@@ -27,6 +30,24 @@ def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
             head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
         head[slot + 84 : slot + 88] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 84])))
     (path / "head").write_bytes(head)
+
+
+def kill(channel: Channel) -> None:
+    """Let go of a handle as the kernel does for a killed process: nothing is written."""
+    for consumer in channel._consumers.values():
+        consumer.close()
+    channel._consumers.clear()
+    channel.engine().close()
+
+
+def memory_of(path: Path) -> Path:
+    """Return the directory of a channel's memory tier."""
+    return Path(os.readlink(path / "memory"))
+
+
+def lose_memory(path: Path) -> None:
+    """Take the memory tier away. Every handle must be closed or killed."""
+    shutil.rmtree(memory_of(path))
 
 
 def log_file(path: Path, file_id: int = 1) -> Path:

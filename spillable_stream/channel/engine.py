@@ -15,6 +15,7 @@ from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, 
 from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, SpillableError, StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
+from spillable_stream.log.segment import copy_to_disk
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Engine"]
@@ -214,6 +215,8 @@ class Engine(Replica):
 
     def _found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""
+        if not in_memory(segment.name):
+            return segment
         on_disk = replace(segment, name=disk_segment(segment.name))
         return on_disk if self.fs.exists(self.layout.segment_file(on_disk.name)) else segment
 
@@ -221,9 +224,8 @@ class Engine(Replica):
         """Move a segment that was staged in memory to disk."""
         if not in_memory(segment.name):
             return segment
-        moved = replace(segment, name=disk_segment(segment.name))
         source = self.layout.segment_file(segment.name)
         if self.fs.size_bytes(source) >= segment.end:
-            self.fs.copy_durably(source, self.layout.segment_file(moved.name))
+            copy_to_disk(self.fs, self.layout, segment.name)
             self.fs.remove(source)
-        return moved
+        return replace(segment, name=disk_segment(segment.name))

@@ -7,8 +7,8 @@ from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.requests import Move
 from spillable_stream.format.frame import Frame
 from spillable_stream.format.record import SegmentRef
-from spillable_stream.log.layout import disk_segment
 from spillable_stream.log.reader import EventReader
+from spillable_stream.log.segment import copy_to_disk
 from spillable_stream.log.wal import Entry
 
 __all__ = ["flush_memory"]
@@ -78,9 +78,7 @@ def _entries(reader: EventReader, block: Block) -> list[Entry]:
 
 
 def _copy_segment(engine: Engine, block: Block, name: str) -> SegmentRef:
-    """Copy a segment to disk; its bytes are the same there."""
-    target = disk_segment(name)
-    end = engine.fs.copy_durably(engine.layout.segment_file(name), engine.layout.segment_file(target))
+    target, end = copy_to_disk(engine.fs, engine.layout, name)
     return SegmentRef(
         target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
     )

@@ -50,7 +50,7 @@ class GroupPosition:
         """Note what the group has taken."""
         if self._file is None:
             self._file = self._fs.open(self._path, create=True)
-        value = pack([group.position, list(group.ahead)])
+        value = pack(group.taken())
         self._file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
 
     def forget(self) -> None:

@@ -10,8 +10,8 @@ from spillable_stream.channel.requests import Control, PrepareOnDisk
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import NO_TIER
-from spillable_stream.log.layout import Tier, disk_segment, in_memory, memory_file_id
-from spillable_stream.log.segment import is_being_written
+from spillable_stream.log.layout import Tier, in_memory, memory_file_id
+from spillable_stream.log.segment import copy_to_disk, is_being_written
 
 __all__ = ["MemoryRoom"]
 
@@ -115,18 +115,21 @@ class MemoryRoom:
         if self._replica.lock.current().memory.file_id:
             self._replica.tiers.memory.roll(self._replica.memory_image)
             self._replica.catch_up()
-            with self._replica.looking() as state:
-                state.blocks.memory.emptied.add(0)  # look at the files whatever this process saw emptied
-            self.free_taken()
+            self._free_files()  # also what this process never saw emptied
 
     def free_taken(self) -> None:
-        """Free the memory of events that every group has taken; a file of theirs is used again."""
+        """Free the memory of events that every group has taken, as far as this process saw files emptied."""
+        with self._replica.looking() as state:
+            emptied = state.blocks.memory.emptied - {self._replica.positions.memory.file_id}
+        if emptied:
+            self._free_files()
+
+    def _free_files(self) -> None:
+        """Remove files that hold no event which is needed, but for some log files to be used again."""
         replica = self._replica
         with replica.looking() as state:
             memory, current = state.blocks.memory, replica.positions.memory.file_id
             emptied, live = memory.emptied - {current}, set(memory.files)
-            if not emptied:
-                return
             memory.emptied &= {current}  # it is written, and holds the state: it goes when it is neither
         for file_id in replica.layout.log_files(replica.fs, Tier.MEMORY):
             if file_id not in live and file_id < current:
@@ -160,8 +163,7 @@ class MemoryRoom:
             replica.tiers.memory.close()
             replica.catch_up()
             for name in self._all_segments():  # of a Spark batch that is still to be committed
-                source, target = (replica.layout.segment_file(n) for n in (name, disk_segment(name)))
-                replica.fs.copy_durably(source, target)
+                copy_to_disk(replica.fs, replica.layout, name)
             self._directory.remove()
             return True
 

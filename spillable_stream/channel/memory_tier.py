@@ -13,7 +13,7 @@ from typing import Any
 
 from spillable_stream.errors import MemoryTierWarning, StorageError
 from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import Layout, is_spare
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["MemoryDirectory", "file_size_bytes", "machine_free_bytes"]
@@ -102,8 +102,7 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how much memory the tier's files take, but for those that wait to be used again."""
-        spare = {path.name for path in self._layout.spare_memory(self._fs)}
-        names = [name for name in self._fs.list(self._layout.memory) if name not in spare]
+        names = (name for name in self._fs.list(self._layout.memory) if not is_spare(name))
         return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
 
     def make(self, options: Mapping[str, Any]) -> None:

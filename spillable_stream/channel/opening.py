@@ -23,7 +23,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import Published, TierEnd
-from spillable_stream.log.layout import Tier, generation_of, in_memory, log_name
+from spillable_stream.log.layout import Tier, generation_of, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
 from spillable_stream.log.scan import Scanned
@@ -220,10 +220,8 @@ class Opening:
         reader = EventReader(self._fs, self._layout, schemas.__getitem__)
         try:
             for block in state.blocks.memory:
-                for extent in state.blocks.extents(block.first_id, block.last_id):
-                    if in_memory(extent.file):
-                        for _ in reader.read(extent):
-                            pass
+                for _ in reader.read(block.extent()):
+                    pass
         finally:
             reader.close()
 
@@ -238,11 +236,8 @@ class Opening:
         """
         groups = {}
         for name, group in state.groups.items():
-            position, ahead = read_group_position(self._fs, self._layout, name)
-            group.take(1, position)
-            for first, last in ahead:
-                group.take(first, last)
-            groups[name] = [group.position, list(group.ahead)]
+            group.learn(*read_group_position(self._fs, self._layout, name))
+            groups[name] = group.taken()
         last_id = max(state.last_id, known.last_id if known else 0)
         reserved = state.memory.reserved_id
         state.do_without_memory(last_id + 1, groups)

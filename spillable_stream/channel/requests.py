@@ -92,7 +92,7 @@ class Plan:
         """Append the COMMIT of a transaction."""
         seen: dict[str, Any] | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
-            groups = {name: [g.position, list(g.ahead)] for name, g in self.state.groups.items()}
+            groups = {name: g.taken() for name, g in self.state.groups.items()}
             seen = {"next": self.state.next_id, "groups": groups}
             if self.state.unsaid_sinks:
                 seen["sinks"] = dict(self.state.unsaid_sinks)

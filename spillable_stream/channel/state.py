@@ -50,10 +50,19 @@ class GroupState:
             self.lost.add(a, b)
         self.take(first, last)
 
+    def taken(self) -> list[Any]:
+        """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
+        return [self.position, list(self.ahead)]
+
+    def learn(self, position: int, ahead: Iterable[Range]) -> None:
+        """Note what another source says that the group has `taken`."""
+        self.take(1, position)
+        for first, last in ahead:
+            self.take(first, last)
+
     def image(self) -> list[Any]:
-        """Return the position as plain values."""
-        value = [self.position, list(self.ahead)]
-        return [*value, list(self.lost)] if self.lost else value
+        """Return the group as plain values."""
+        return [*self.taken(), list(self.lost)] if self.lost else self.taken()
 
 
 @dataclass(slots=True)
@@ -236,11 +245,13 @@ class ChannelState:
         return self.memory.byte_capacity if self.memory.generation else 0
 
     def memory_limits(self) -> Use:
-        """Return what the memory tier may hold; the buffer percentage of its bytes is for all but payloads."""
-        o = self.options
-        return Use(
-            o["memory_capacity"], self.memory_byte_capacity() * (100 - o["byte_capacity_buffer_percentage"]) // 100
-        )
+        """Return what the memory tier may hold."""
+        return Use(self.options["memory_capacity"], self.payloads_within(self.memory_byte_capacity()))
+
+    def payloads_within(self, byte_capacity: int) -> int:
+        """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
+        kept_percent: int = 100 - self.options["byte_capacity_buffer_percentage"]
+        return byte_capacity * kept_percent // 100
 
     def lag(self, group: str) -> int:
         """Return how many events a group has yet to take."""
@@ -258,10 +269,8 @@ class ChannelState:
         not_needed = self._not_needed()
         for block in self.blocks:
             first = max(block.first_id, self.floor)
-            count = sum(b - a + 1 for a, b in not_needed.gaps(first, block.last_id)) if not_needed else 0
-            if not not_needed:
-                count = block.last_id - first + 1
-            if count <= 0:
+            count = sum(b - a + 1 for a, b in not_needed.gaps(first, block.last_id))
+            if count == 0:
                 continue
             signed = count if in_memory(block.file) else -count
             if runs and (runs[-1] > 0) == (signed > 0):
@@ -415,9 +424,7 @@ class ChannelState:
         self.sinks.update(seen.get("sinks", {}))
         for name, (position, ahead) in seen["groups"].items():
             if name in self.groups:
-                self.groups[name].take(1, position)
-                for first, last in ahead:
-                    self.groups[name].take(first, last)
+                self.groups[name].learn(position, ahead)
 
     def _settle_overflow(self, record: CommitRecord) -> None:
         """Begin the overflow with a put for which memory was full; end it when enough is free."""

@@ -173,5 +173,4 @@ def _memory_bytes(engine: Engine, state: ChannelState) -> int:
         return 0
     if state.memory.open:
         return state.memory_limits().payload_bytes
-    whole = engine.memory_directory.byte_capacity(state.options)
-    return whole * (100 - int(state.options["byte_capacity_buffer_percentage"])) // 100
+    return state.payloads_within(engine.memory_directory.byte_capacity(state.options))

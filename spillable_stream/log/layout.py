@@ -38,6 +38,7 @@ __all__ = [
     "disk_segment",
     "generation_of",
     "in_memory",
+    "is_spare",
     "log_name",
     "memory_file_id",
     "memory_segment",
@@ -90,7 +91,12 @@ def disk_segment(name: str) -> str:
 
 def seed_name(file: int | str) -> str:
     """Return the name that a file's checksums start from: the same for a segment in either tier."""
-    return log_name(file) if isinstance(file, int) else file.removeprefix(_MEMORY_SEGMENT)
+    return log_name(file) if isinstance(file, int) else disk_segment(file)
+
+
+def is_spare(name: str) -> bool:
+    """Tell whether a file of the memory tier's directory waits to be used again."""
+    return name.startswith(_SPARE)
 
 
 def log_name(file_id: int) -> str:
@@ -149,7 +155,7 @@ class Layout:
 
     def spare_memory(self, fs: FileSystem) -> list[Path]:
         """Return the files of the memory tier that are not needed any more and will be the next ones."""
-        return [self.memory / name for name in fs.list(self.memory) if name.startswith(_SPARE)]
+        return [self.memory / name for name in fs.list(self.memory) if is_spare(name)]
 
     def spare_file(self, file_id: int) -> Path:
         """The path that a file of the memory tier has while it waits to be used again."""

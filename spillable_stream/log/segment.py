@@ -24,10 +24,9 @@ from spillable_stream.log.layout import Layout, disk_segment, memory_segment, se
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LOCAL_OWNER", "SegmentWriter", "is_being_written", "remove_abandoned_segments"]
+__all__ = ["LOCAL_OWNER", "SegmentWriter", "copy_to_disk", "is_being_written", "remove_abandoned_segments"]
 
 LOCAL_OWNER = "local"
-_COPY_BYTES = 4 << 20
 
 
 class SegmentWriter:
@@ -98,8 +97,7 @@ class SegmentWriter:
         memory, memory_path = self._file, self.path
         self._memory_bytes = 0
         self._create(disk_segment(self.name))
-        for offset in range(0, self._end, _COPY_BYTES):
-            self._file.write(offset, [memory.read(offset, min(_COPY_BYTES, self._end - offset))])
+        self._file.copy_from(memory, self._end)
         memory.close()
         self._fs.remove(memory_path)
 
@@ -152,6 +150,16 @@ def remove_abandoned_segments(
             removed.add(path.parent)
     for directory in removed:
         fs.sync_directory(directory)
+
+
+def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
+    """Copy a segment of the memory tier to disk, durably; its bytes are the same there.
+
+    Returns:
+        Its name on disk, and its size in bytes.
+    """
+    copy = disk_segment(name)
+    return copy, fs.copy_durably(layout.segment_file(name), layout.segment_file(copy))
 
 
 def is_being_written(fs: FileSystem, path: Path) -> bool:

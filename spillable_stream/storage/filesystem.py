@@ -92,6 +92,11 @@ class File:
                         views[0] = views[0][written:]
         return offset - start
 
+    def copy_from(self, source: File, size: int) -> None:
+        """Write the first ``size`` bytes of another file to the beginning of this one."""
+        for offset in range(0, size, _COPY_BYTES):
+            self.write(offset, [source.read(offset, min(_COPY_BYTES, size - offset))])
+
     def preallocate(self, offset: int, size: int) -> None:
         """Reserve blocks, so that later writes find room and leave the size alone."""
         with _named("preallocating", self.path):
@@ -215,9 +220,8 @@ class FileSystem:
         try:
             copy = self.open(target, create=True)
             try:
-                end = 0
-                while data := original.read(end, _COPY_BYTES):
-                    end += copy.write(end, [data])
+                end = original.size()
+                copy.copy_from(original, end)
                 copy.truncate(end)
                 copy.sync()
             finally:

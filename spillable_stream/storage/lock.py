@@ -59,7 +59,7 @@ class FileLock:
 
     def acquire(self, timeout_seconds: float, *, shared: bool = False) -> bool:
         """Take the lock, waiting up to ``timeout_seconds``, and tell whether it was had."""
-        for _ in range(_SPINS):  # a commit to memory is shorter than the shortest sleep
+        for _ in range(_SPINS if timeout_seconds else 1):  # a commit to memory is shorter than the shortest sleep
             if self.try_acquire(shared=shared):
                 return True
             os.sched_yield()

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
 from spillable_stream.log import head as head_module
+from tests.damage import kill, lose_memory
 
 GROUPS = ["a", "b", "c"]
 CAPACITY = 25
@@ -106,10 +107,7 @@ class ChannelMachine(RuleBasedStateMachine):
         """Let go of a handle as the kernel does for a killed process: nothing is written."""
         channel = self.handle(number)
         self.give_back(channel)
-        for consumer in channel._consumers.values():
-            consumer.close()
-        channel._consumers.clear()
-        channel.engine().close()
+        kill(channel)
         self.handles.remove(channel)
 
     # ── puts and takes ──────────────────────────────────────────────────────────────────────────
@@ -287,7 +285,7 @@ class SpillMachine(ChannelMachine):
         if not os.path.lexists(self.path / "memory"):
             return
         known = (self.path / "head").exists()
-        shutil.rmtree(os.readlink(self.path / "memory"))
+        lose_memory(self.path)
         if rebooted:
             self.boots += 1
             head_module.boot_id = lambda boot=self.boots: boot.to_bytes(16)  # type: ignore[misc]

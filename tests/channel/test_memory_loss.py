@@ -19,23 +19,11 @@ from spillable_stream.errors import ChannelBusyError, ChannelClosedError, DataLo
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import flip
+from tests.damage import flip, kill, lose_memory
 from tests.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
 OPTIONS = {"memory_capacity": 19, "overflow_timeout": 0}
-
-
-def kill(channel: Channel) -> None:
-    """Let go of a handle as the kernel does for a killed process."""
-    for consumer in channel._consumers.values():
-        consumer.close()
-    channel.engine().close()
-
-
-def lose(path: Path) -> None:
-    """Take the memory away."""
-    shutil.rmtree(os.readlink(path / "memory"))
 
 
 def reopened(path: Path) -> tuple[Channel, MemoryLossWarning]:
@@ -57,7 +45,7 @@ def test_exactly_the_lost_ranges_are_reported_and_the_rest_is_there(path: Path, 
     channel = open_channel(**OPTIONS)
     spilled(channel)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     with channel:
         assert (warning.lost, warning.doubtful) == (((1, 10), (36, 38)), ())
@@ -77,7 +65,7 @@ def test_after_a_reboot_ids_go_on_above_every_id_that_may_have_been_used(
     spilled(channel)
     reserved = channel.engine().state.memory.reserved_id
     kill(channel)
-    lose(path)
+    lose_memory(path)
     monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
     channel, warning = reopened(path)
     with channel:
@@ -95,7 +83,7 @@ def test_what_was_taken_is_not_lost(path: Path, open_channel: Open) -> None:
     spilled(channel)
     take(channel, 4)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     with channel:
         assert warning.lost == ((5, 10), (36, 38))
@@ -110,7 +98,7 @@ def test_what_was_taken_ahead_of_an_open_take_is_not_lost(path: Path, open_chann
         take(channel, 4)
         open_take.rollback()
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     channel.close()
     assert warning.lost == ((1, 3), (8, 10))
@@ -122,7 +110,7 @@ def test_a_take_of_both_tiers_never_comes_back(path: Path, open_channel: Open) -
     take(channel, 20)
     (path / "groups" / "default.position").unlink()
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     with channel:
         assert warning.lost == ((36, 38),)
@@ -136,7 +124,7 @@ def test_a_put_on_disk_remembers_what_was_taken_from_memory(path: Path, open_cha
     put(channel, *numbered(0, 25))
     (path / "groups" / "default.position").unlink()
     kill(channel)
-    lose(path)
+    lose_memory(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error", MemoryLossWarning)
         channel = open_channel()
@@ -148,7 +136,7 @@ def test_an_empty_memory_tier_is_no_loss(path: Path, open_channel: Open) -> None
     put(channel, *numbered(0, 10))
     take(channel, 10)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         channel = open_channel()
@@ -159,7 +147,7 @@ def test_the_loss_is_reported_once_and_remembered(path: Path, open_channel: Open
     channel = open_channel(**OPTIONS)
     spilled(channel)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     reopened(path)[0].close()
     for _ in range(2):
         (path / "head").unlink()
@@ -176,7 +164,7 @@ def test_groups_lose_only_what_they_had_not_taken(path: Path, open_channel: Open
     take(channel, 2, "slow")
     take(channel, 38, "fast")
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     with channel:
         assert warning.lost == ((3, 10), (36, 38))
@@ -189,7 +177,7 @@ def test_a_group_remembers_what_it_lost_until_it_takes_a_later_event(path: Path,
     spilled(channel)
     take(channel, 2)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.stats().groups["default"].lost == ((3, 10), (36, 38))
         put(channel, b"later")
@@ -208,7 +196,7 @@ def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_
     channel = open_channel(**OPTIONS)
     spilled(channel)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.stats().first_id == 11
         put(channel, b"x")
@@ -227,7 +215,7 @@ def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_ch
     layout = Layout.read(FileSystem(), path)
     assert read_group_position(FileSystem(), layout, "default") == (7, [])
     kill(channel)
-    lose(path)
+    lose_memory(path)
     channel, warning = reopened(path)
     channel.close()
     assert warning.lost == ((7, 15),)
@@ -239,7 +227,7 @@ def test_a_damaged_position_says_nothing(path: Path, open_channel: Open, damage:
     put(channel, *numbered(0, 10))
     take(channel, 4)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     file = path / "groups" / "default.position"
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:9])
@@ -253,7 +241,7 @@ def test_a_damaged_position_says_nothing(path: Path, open_channel: Open, damage:
 def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     put(channel, b"x")
-    lose(path)
+    lose_memory(path)
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
     with pytest.raises(ChannelBusyError, match="is open on the host"):
@@ -331,7 +319,7 @@ def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: O
     channel.consumer("g").prepare([(1, 5)])
     channel.checkpoint()
     kill(channel)
-    lose(path)
+    lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.consumer("g", resume=True).prepared() == {}
 
@@ -342,7 +330,7 @@ def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_pat
     channel = open_channel(**OPTIONS)
     spilled(channel)
     kill(channel)
-    lose(path)
+    lose_memory(path)
     for number in range(1, 40):
         copy = tmp_path / f"copy-{number}"
         shutil.copytree(path, copy, symlinks=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import threading
 from collections.abc import Callable
@@ -20,16 +19,11 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import offsets
+from tests.damage import kill, lose_memory, memory_of, offsets
 from tests.events import ids, numbered, peek, put, take
 from tests.fakes import FaultyFileSystem
 
 Open = Callable[..., Channel]
-
-
-def memory_of(path: Path) -> Path:
-    """Return the memory tier's directory."""
-    return Path(os.readlink(path / "memory"))
 
 
 # ── where puts go ───────────────────────────────────────────────────────────────────────────────
@@ -367,8 +361,7 @@ def test_handles_share_it_and_it_outlives_a_killed_one(path: Path, open_channel:
     second = open_channel()
     put(second, b"2")
     assert list(ids(first)) == [1, 2]
-    first._consumers["default"].close()
-    first.engine().close()
+    kill(first)
     second.engine().close()
     third = open_channel()
     assert (peek(third), third.stats().drain_order) == ([b"1", b"2"], [2])
@@ -452,9 +445,8 @@ def test_a_take_prepared_in_memory_and_committed_on_disk_never_comes_back(path: 
     consumer.commit(ranges, tx)
     put(channel, b"in memory")
     (path / "groups" / "g.position").unlink()
-    consumer.close()
-    channel.engine().close()
-    shutil.rmtree(memory_of(path))
+    kill(channel)
+    lose_memory(path)
     with pytest.warns(MemoryLossWarning):
         channel = open_channel()
     assert peek(channel, 10, "g") == numbered(5, 5)

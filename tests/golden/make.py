@@ -6,8 +6,6 @@ Run once for each channel of a format version, kept for ever, and never run agai
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -19,7 +17,7 @@ from spillable_stream import Channel, Event, MemoryLossWarning
 from spillable_stream.channel.requests import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.segment import SegmentWriter
-from tests.damage import trim
+from tests.damage import kill, lose_memory, trim
 from tests.golden.dump import dump
 
 BASE: dict[str, Any] = {"minimum_required_space": 0, "checkpoint_on_close": False}
@@ -91,9 +89,8 @@ def spilled_channel(path: Path) -> None:
     put(channel, *(Event(b"lost %d" % i) for i in range(4)))
     put(channel, *(Event(b"kept %d" % i) for i in range(9)))
     take(channel, "fast", 19)
-    channel.consumer("fast").close()
-    channel.engine().close()  # as when the process is killed
-    shutil.rmtree(os.readlink(path / "memory"))
+    kill(channel)
+    lose_memory(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MemoryLossWarning)
         Channel(path).close()

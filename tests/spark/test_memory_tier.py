@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import warnings
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import kill, lose_memory
 from tests.events import numbered, put
 from tests.spark.test_stream import bodies, run, stream
 
@@ -35,10 +35,10 @@ def disk_end(channel: ss.Channel) -> int:
     return channel.engine().positions.disk.offset
 
 
-def lose_memory(channel: ss.Channel) -> None:
+def lose_host(channel: ss.Channel) -> None:
     """Kill a handle and take the memory tier away; nothing else has the channel open."""
-    channel.engine().close()
-    shutil.rmtree(os.readlink(channel.path / "memory"))
+    kill(channel)
+    lose_memory(channel.path)
 
 
 def write(spark: SparkSession, path: Path, rows: int, size: int) -> None:
@@ -125,7 +125,7 @@ def test_a_reader_fails_on_lost_events_or_goes_on_without_them(spark: SparkSessi
     put(channel, *numbered(0, 10))
     put(channel, *numbered(10, 5))
     channel.consumer("default").close()
-    lose_memory(channel)
+    lose_host(channel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ss.errors.MemoryLossWarning)
         opened(path).close()
@@ -144,7 +144,7 @@ def test_a_query_that_was_under_way_meets_the_loss_too(spark: SparkSession, tmp_
     run(stream(spark, path), tmp_path / "ck", tmp_path / "out")
     put(channel, *numbered(5, 5))
     put(channel, *numbered(10, 20))
-    lose_memory(channel)
+    lose_host(channel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ss.errors.MemoryLossWarning)
         opened(path).close()
