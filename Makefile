@@ -26,8 +26,8 @@ check: $(STAMP) ## Run the linter, the format check, the type checker and the im
 	.venv/bin/mypy
 	.venv/bin/lint-imports
 
-test: java $(STAMP) ## Run the tests, all but the slow ones
-	.venv/bin/python -m pytest -q -m "not slow" -n 2 --dist loadfile
+test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory
+	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
 
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
@@ -35,8 +35,9 @@ demo: java $(STAMP) ## Run the demo
 bench: $(STAMP) ## Run the benchmarks
 	.venv/bin/python -m benchmarks.run
 
-crash: $(STAMP) ## Run the slow tests, which crash the channel on purpose
-	.venv/bin/python -m pytest -m slow
+SIZE ?= full
+crash: $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist loadfile --timeout 7200 tests/crash
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

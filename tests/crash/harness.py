@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spillable_stream import Channel, SpillableError
+from tests.crash.contents import CONSUMERS, contents
 from tests.crash.ledger import Outcome, check
-from tests.crash.worker import CONFIGURATIONS, OPTIONS
+from tests.crash.workload import CONFIGURATIONS, OPTIONS
 
 DISK = ("disk",)
 MEMORY = ("tiny memory", "small memory", "disk", "memory")
@@ -39,7 +40,7 @@ class Harness:
         self._turn = 0
         # A group that takes nothing keeps every event. It would keep the memory tier full, so that there
         # the ledgers alone say what was taken.
-        self._groups = ("history", "consumers") if configurations == DISK else ("consumers",)
+        self._groups = ("history", CONSUMERS) if configurations == DISK else (CONSUMERS,)
         with Channel(self.path, **OPTIONS, **CONFIGURATIONS[configurations[0]]) as channel:
             for group in self._groups:
                 channel.consumer(group)
@@ -92,31 +93,17 @@ class Harness:
         outcome = Outcome.read(self.directory.glob("*.ledger"))
         try:
             with Channel(self.path, **OPTIONS) as channel:
-                history = dict(self._peek(channel, self._groups[0]))
-                remaining = [i for i, _ in self._peek(channel, "consumers")]
-                stats, uuid = channel.stats(), channel.uuid
-                self.spilled = stats.spilled_transactions
+                found, uuid = contents(channel, self._groups[0]), channel.uuid
+                self.spilled = channel.stats().spilled_transactions
         except SpillableError as e:
             return [f"the channel can't be read: {e}"]
-        doubtful = [i for first, last in stats.doubtful for i in range(first, last + 1)]
-        return check(outcome, history, remaining, doubtful) + self._left_behind(uuid)
+        return check(outcome, found) + self._left_behind(uuid)
 
     def _left_behind(self, uuid: str) -> list[str]:
         """Return what the last clean close should have removed of the memory tier."""
         link = self.path / "memory"
         found = [*Path("/dev/shm").glob(f"spillable-{uuid}-*"), *([link] if os.path.lexists(link) else [])]
         return [f"{path} was left behind" for path in found]
-
-    def _peek(self, channel: Channel, group: str) -> list[tuple[int, bytes]]:
-        consumer = channel.consumer(group)
-        ranges = consumer.claim(1 << 60)
-        found = [
-            (read.first_id + i, body)
-            for read in consumer.read(ranges)
-            for i, body in enumerate(read.batch.column("body").to_pylist())
-        ]
-        consumer.release(ranges)
-        return found
 
     def errors(self) -> str:
         """Return what the workers wrote to stderr, but for warnings."""

@@ -2,7 +2,7 @@
 
 python -m tests.crash.worker put|take CHANNEL LEDGER NAME SEED TRANSACTIONS CONFIGURATION BROKEN
 
-0 transactions are without end; CONFIGURATION is one of `CONFIGURATIONS`; an empty BROKEN is not broken.
+0 transactions are without end; CONFIGURATION is one of the workload's `CONFIGURATIONS`; an empty BROKEN is not broken.
 """
 
 from __future__ import annotations
@@ -16,63 +16,55 @@ from typing import Any
 from spillable_stream import Channel, Event
 from spillable_stream.log.head import TierEnd
 from spillable_stream.log.wal import WriteAheadLog
-from tests.crash.ledger import Ledger, body, parse_body
-
-OPTIONS: dict[str, Any] = {
-    "minimum_required_space": 0,
-    "max_file_size": 60_000,
-    "max_inline_bytes": 8_000,
-    "checkpoint_interval": 100,
-    "checkpoint_on_close": False,
-}
-_MEMORY: dict[str, Any] = {"byte_capacity": 1 << 20, "overflow_capacity": 100_000_000}
-CONFIGURATIONS: dict[str, dict[str, Any]] = {
-    "disk": {"memory_capacity": 0},
-    "tiny memory": {**_MEMORY, "memory_capacity": 50, "overflow_timeout": 0.0},
-    "small memory": {**_MEMORY, "memory_capacity": 150, "overflow_timeout": 0.01},
-    "memory": {**_MEMORY, "memory_capacity": 500, "overflow_timeout": 0.002},
-}
+from tests.crash.contents import CONSUMERS
+from tests.crash.ledger import Ledger, LedgerFile, body
+from tests.crash.workload import CONFIGURATIONS, OPTIONS, put, said
 
 
-def put(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
+def put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
     """Put one transaction, roll it back now and then."""
     count, padding = rng.randint(1, 20), rng.choice([0, 50, 400, 2000])
-    events = [Event(body(name, number, i, count, padding)) for i in range(count)]
-    tx = channel.put_transaction()
-    tx.begin()
-    tx.put_many(events)
     if rng.random() < 0.1:
+        tx = channel.put_transaction()
+        tx.begin()
+        tx.put_many(Event(body(name, number, i, count, padding)) for i in range(count))
         tx.rollback()
-        return
-    ledger.write("put", name, number, count)
-    if broken == "acknowledges too early":
-        ledger.write("ack", name, number)
+    elif broken == "acknowledges too early":
+        ledger.write("put", name, number, count)
+        ledger.write("ack", name, number, channel.stats().last_id + 1)
         time.sleep(0.01)
-    if broken == "commits in two halves" and count > 1:
-        tx.rollback()
-        for half in (events[: count // 2], events[count // 2 :]):
+        put(channel, Unwritten(), name, number, count, padding)
+    elif broken == "commits in two halves" and count > 1:
+        ledger.write("put", name, number, count)
+        for half in (range(count // 2), range(count // 2, count)):
             with channel.put_transaction() as tx:
-                tx.put_many(half)
+                tx.put_many(Event(body(name, number, i, count, padding)) for i in half)
             time.sleep(0.01)
     else:
-        tx.commit()
-    ledger.write("ack", name, number)
+        put(channel, ledger, name, number, count, padding)
 
 
-def take(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
+def take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
     """Take one transaction, roll it back now and then."""
-    tx = channel.take_transaction("consumers")
+    tx = channel.take_transaction(CONSUMERS)
     tx.begin()
     events = tx.take_many(rng.randint(1, 30), timeout_seconds=0.05)
     if rng.random() < 0.2 or not events:
         tx.rollback()
         return
-    ledger.write("take", *(":".join(map(str, (e.write_order_id, *parse_body(e.body)))) for e in events))
+    ledger.write("take", *map(said, events))
     if broken == "forgets its takes":
         tx.rollback()
     else:
         tx.commit()
     ledger.write("ack", "take")
+
+
+class Unwritten:
+    """A ledger of what was written down before."""
+
+    def write(self, *words: object) -> None:
+        """Write nothing."""
 
 
 def publish_before_writing() -> None:
@@ -96,7 +88,7 @@ def main(
     what: str, path: str, ledger_path: str, name: str, seed: str, transactions: str, configuration: str, broken: str
 ) -> None:
     """Work until killed, or for so many transactions."""
-    rng, ledger = random.Random(seed), Ledger(Path(ledger_path))
+    rng, ledger = random.Random(seed), LedgerFile(Path(ledger_path))
     if broken == "publishes before it writes":
         publish_before_writing()
     options = {**OPTIONS, **CONFIGURATIONS[configuration]}
@@ -106,9 +98,9 @@ def main(
     while not int(transactions) or number < int(seed) * 1_000_000 + int(transactions):
         number += 1
         if what == "put":
-            put(channel, ledger, name, rng, number, broken)
+            put_something(channel, ledger, name, rng, number, broken)
         else:
-            take(channel, ledger, rng, broken)
+            take_something(channel, ledger, rng, broken)
         if rng.random() < 0.05:
             channel.checkpoint()
         if options["memory_capacity"] and rng.random() < 0.02:
