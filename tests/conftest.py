@@ -23,7 +23,7 @@ settings.load_profile("spillable")
 def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""
     yield
-    for link in tmp_path.glob("*/memory"):
+    for link in tmp_path.rglob("memory"):
         if link.is_symlink():
             shutil.rmtree(os.readlink(link), ignore_errors=True)
 

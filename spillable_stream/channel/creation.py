@@ -17,7 +17,7 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["create_channel"]
 
-_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory"}
+_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "quarantine"}
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
@@ -70,8 +70,10 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
         stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
+        # Whoever is killed between the identity's rename and its sync leaves a channel that a power cut can take
+        # away. With a head of no boot the first to open it recovers, which syncs what leads to it.
+        lock.head.boot = bytes(16)
         wal.create_first_file(ChannelState(stored, schemas).small)
-        lock.head.write_host()
     finally:
         wal.close()
         lock.close()

@@ -20,13 +20,13 @@ import google_crc32c
 
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import GroupState
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
-from spillable_stream.format.record import pack, unpack
+from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["GroupPosition", "read_group_position"]
+__all__ = ["GroupPosition", "parse_group_position", "read_group_position"]
 
 _HEADER = struct.Struct("<II")
 
@@ -72,14 +72,22 @@ def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int
         data = fs.read_file(layout.group_position(group))
     except (FileNotFoundError, StorageError):
         return 0, []
+    return parse_group_position(layout, group, data) or (0, [])
+
+
+def parse_group_position(layout: Layout, group: str, data: bytes) -> tuple[int, list[Range]] | None:
+    """Return what the bytes of a group's file say, or None if they are damaged."""
     if len(data) < _HEADER.size:
-        return 0, []
+        return None
     length, crc = _HEADER.unpack_from(data)
     value = data[_HEADER.size : _HEADER.size + length]
     if len(value) < length or crc != google_crc32c.extend(_seed(layout, group), value):
+        return None
+    try:
+        position, ahead = unpack(value)
+        return int(position), [(int(a), int(b)) for a, b in ahead]
+    except (CorruptionError, *NONSENSE):
         return 0, []
-    position, ahead = unpack(value)
-    return position, [(a, b) for a, b in ahead]
 
 
 def _seed(layout: Layout, group: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
+from functools import partial
 from typing import Any
 
 from spillable_stream.channel.group_position import read_group_position
@@ -20,18 +21,19 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import Published, TierEnd
+from spillable_stream.log.head import NO_TIER, Published, TierEnd
 from spillable_stream.log.layout import Tier, generation_of, log_name
 from spillable_stream.log.reader import EventReader
-from spillable_stream.log.recovery import discard_unfinished_file, oldest_file, recover
+from spillable_stream.log.recovery import discard_unfinished_file, first_commit, oldest_file, recover
 from spillable_stream.log.scan import Scanned
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.options import CHANNEL, defaults
 
-__all__ = ["Opening"]
+__all__ = ["Opening", "restored"]
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +65,25 @@ class Opening:
         published = self._lock.head.read()
         return published is not None and self._directory.is_present(published)
 
+    def is_proven(self) -> bool:
+        """Tell whether the head is whole: of a damaged one the older slot is left, which would take commits back."""
+        return self._lock.head.is_whole()
+
+    def apply(self, state: ChannelState, file_id: int, found: Scanned) -> None:
+        """Apply a frame that was found in a log.
+
+        Raises:
+            CorruptionError: what it says is no sense, though its checksums are right.
+        """
+        try:
+            state.apply(file_id, found.offset, found.header, found.payload)
+        except NONSENSE as e:
+            raise CorruptionError(
+                f"a {found.header.type.name} makes no sense: {type(e).__name__}: {e}",
+                str(self._layout.log_file(file_id)),
+                found.offset,
+            ) from e
+
     def load(self, ends: Published | None = None) -> tuple[ChannelState, Positions]:
         """Return the state at the published ends.
 
@@ -79,7 +100,7 @@ class Opening:
             try:
                 state, start = self._memory_base(published) if published.memory.file_id else self._disk_base(end.disk)
                 for file_id, found in self._tiers.records(start, end):
-                    state.apply(file_id, found.offset, found.header, found.payload)
+                    self.apply(state, file_id, found)
                 self._check_complete(state)
             except (FileNotFoundError, DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and deleted files meanwhile.
@@ -101,10 +122,14 @@ class Opening:
             ) from e
         if header is None:
             raise CorruptionError("the header of a file of the memory tier is damaged", path, 0)
-        disk = Position(*header.state["disk"])
+        state = restored(header.state, path)
+        try:
+            disk = Position(*header.state["disk"])
+        except NONSENSE as e:
+            raise CorruptionError("a state of the memory tier does not say what it is of", path, 0) from e
         if disk > Position(*published.disk[:2]):
             raise DataLossError(f"the memory tier knows of the disk tier's log up to {disk}, beyond its end", path)
-        return _restored(header.state), Positions(disk, Position(file_id, 0))
+        return state, Positions(disk, Position(file_id, 0))
 
     def _disk_base(self, end: Position | None) -> tuple[ChannelState, Positions]:
         """Return the state to replay from: the newest good checkpoint's, else the oldest file's.
@@ -119,9 +144,9 @@ class Opening:
                 raise DataLossError(
                     f"{log_name(position.file_id)} is missing: a checkpoint was made of it", str(self._layout.path)
                 )
-            return _restored(image), Positions(position)
-        file_id, header = oldest_file(self._fs, self._tiers.disk)
-        return _restored(header.state), Positions(Position(file_id, 0))
+            return restored(image, str(self._layout.checkpoint_dir)), Positions(position)
+        file_id, header = oldest_file(self._fs, self._tiers.disk, end.file_id if end else None)
+        return restored(header.state, str(self._layout.log_file(file_id))), Positions(Position(file_id, 0))
 
     def _check_complete(self, state: ChannelState) -> None:
         """Prove that every event that is still needed has a file."""
@@ -153,22 +178,26 @@ class Opening:
             DataLossError: data files are missing.
         """
         self._layout.make_small_directories(self._fs)
+        self._fs.sync_parents(self._layout.head)
         discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints.newest_file_id())
         known, same_boot = self._lock.head.read_any_boot(), self._lock.head.read() is not None
         state, start = self._disk_base(None)
 
-        def apply(file_id: int, found: Scanned) -> None:
-            state.apply(file_id, found.offset, found.header, found.payload)
-
-        found = recover(self._fs, self._tiers.disk, start.disk, apply)
+        found = recover(self._fs, self._tiers.disk, start.disk, partial(self.apply, state))
         _log.info("recovered %s: the log ends at %s, event %d", self._layout.path, found.end, state.last_id)
         self._lock.head.write_host()
         if not state.memory.open:
-            self._lock.publish(Published(TierEnd(*found.end), last_id=state.last_id))
+            self._publish(found.end, None, state.last_id, known)
             self._directory.remove()
         elif not self._recover_memory(state, found.end, known):
             self._lose(state, found.end, known, same_boot)
         return found.torn_bytes
+
+    def _publish(self, disk: Position, memory: Position | None, last_id: int, known: Published | None) -> None:
+        """Publish what was recovered; the last checkpoint is as old as the head said."""
+        checkpoint_time = known.checkpoint_time if known else 0
+        memory_end = TierEnd(*memory) if memory else NO_TIER
+        self._lock.publish(Published(TierEnd(*disk), memory_end, last_id, checkpoint_time))
 
     def _recover_memory(self, state: ChannelState, end: Position, known: Published | None) -> bool:
         """Publish the ends of both tiers and return true, or false if the memory tier is gone or of no use.
@@ -198,19 +227,22 @@ class Opening:
             doubtful = [(last_id + 1, state.memory.reserved_id)]
             last_id = state.memory.reserved_id
             end = self._record_loss(whole, end, {"lost": [], "doubtful": doubtful, "groups": {}, "kept": True}, last_id)
-        self._lock.publish(Published(TierEnd(*end), TierEnd(*memory), last_id=last_id))
+        self._publish(end, memory, last_id, known)
         return True
 
     def _memory_files(self, state: ChannelState, known: Published | None) -> list[int]:
         """Return the memory tier's files, none if they are not what the disk tier speaks of.
 
-        The newest may have been being made when its maker died; its header is not whole then, and it goes.
+        The newest may have been being made when its maker died; its header is not whole then, and it goes. One that
+        holds commits was whole once.
         """
         files = self._layout.log_files(self._fs, Tier.MEMORY)
         if not self._directory.is_own() or not files or generation_of(files[-1]) != state.memory.generation:
             return []
         published = known.memory.file_id if known else 0
         while len(files) > 1 and files[-1] > published and self._tiers.memory.read_file_header(files[-1]) is None:
+            if first_commit(self._fs, self._tiers.memory, files[-1]) is not None:
+                return []
             self._fs.remove(self._layout.log_file(files.pop()))
         return files
 
@@ -245,7 +277,7 @@ class Opening:
         doubtful = [] if same_boot or reserved <= last_id else [(last_id + 1, reserved)]
         last_id = max(last_id, *(b for _, b in doubtful), 0)
         end = self._record_loss(state, end, {"lost": lost, "doubtful": doubtful, "groups": groups}, last_id)
-        self._lock.publish(Published(TierEnd(*end), last_id=last_id))
+        self._publish(end, None, last_id, known)
         self._directory.remove()
 
     def _record_loss(self, state: ChannelState, end: Position, value: dict[str, Any], last_id: int) -> Position:
@@ -259,9 +291,20 @@ class Opening:
         return self._tiers.disk.append_unpublished(end, plan.entries)
 
 
-def _restored(image: dict[str, Any]) -> ChannelState:
-    """Return the state of an image; one that an earlier version made has fewer options."""
-    return ChannelState.from_image({**image, "options": {**defaults(CHANNEL), **image["options"]}})
+def restored(image: dict[str, Any], path: str = "") -> ChannelState:
+    """Return the state of an image; one that an earlier version made has fewer options.
+
+    Args:
+        image: the image.
+        path: the file that it was in.
+
+    Raises:
+        CorruptionError: it is no image.
+    """
+    try:
+        return ChannelState.from_image({**image, "options": {**defaults(CHANNEL), **image["options"]}})
+    except NONSENSE as e:
+        raise CorruptionError(f"a state makes no sense: {type(e).__name__}: {e}", path, 0 if path else None) from e
 
 
 def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:

@@ -71,12 +71,15 @@ class Replica:
     def _enter(self) -> None:
         """Share the open lock with this host's other handles; recover what is of no use as it is."""
         deadline = time.monotonic() + self.lock_timeout_seconds
+        busy = False
         while True:
-            if self._open_lock.try_acquire(shared=True) and self._opening.is_current():
+            current = self._open_lock.try_acquire(shared=True) and self._opening.is_current()
+            if current and (busy or self._opening.is_proven()):  # a slot that is being written is not whole either
                 return
             self._open_lock.release()
-            if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
-                if not self._opening.is_current():
+            busy = not self._open_lock.try_acquire()
+            if not busy:  # nobody else has it open: after a reboot, or a damaged head
+                if not (self._opening.is_current() and self._opening.is_proven()):
                     with self.lock.locked(self.lock_timeout_seconds):
                         self.torn_bytes = self._opening.recover()
                 self._open_lock.release()
@@ -132,7 +135,7 @@ class Replica:
     def _apply_until(self, end: Positions) -> None:
         with self._applying():
             for file_id, found in self.tiers.records(self.positions, end):
-                self.state.apply(file_id, found.offset, found.header, found.payload)
+                self._opening.apply(self.state, file_id, found)
             self.positions = end
 
     @contextlib.contextmanager

@@ -172,8 +172,8 @@ class ChannelState:
         }
 
     def _tier_image(self) -> dict[str, Any]:
-        """Return what there is to say of the memory tier; nothing of a channel that never had one."""
-        if not self.memory.generation:
+        """Return what there is to say of the memory tier and of losses; nothing of a channel that never had any."""
+        if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
         return {
@@ -348,6 +348,8 @@ class ChannelState:
             self.unsaid_sinks.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
+        if record.kind == "take" and not pending.takes:
+            raise ValueError("it commits a take that is not in the log")
         if record.kind == "move":
             self._move(file_id, record)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from spillable_stream.errors import EventTooLargeError, SchemaError
+from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
 
 __all__ = [
@@ -27,6 +27,7 @@ EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string()))
 
 # A frame is the unit of a read, so a large batch is cut where both sides stay cheap.
 _TARGET_FRAME_BYTES = 16 << 20
+_NOT_ARROW = (pa.ArrowException, EOFError, OSError, TypeError, ValueError)
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
 
@@ -36,8 +37,15 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(message: bytes) -> pa.Schema:
-    """Return the schema of an Arrow IPC schema message."""
-    return pa.ipc.read_schema(pa.py_buffer(message))
+    """Return the schema of an Arrow IPC schema message.
+
+    Raises:
+        CorruptionError: it is none.
+    """
+    try:
+        return pa.ipc.read_schema(pa.py_buffer(message))
+    except _NOT_ARROW as e:
+        raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
 def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> Iterator[Frame]:
@@ -84,8 +92,15 @@ def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buf
 
 
 def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the record batch of a PUT payload; its columns point into ``payload``."""
-    return pa.ipc.read_record_batch(payload, schema)
+    """Return the record batch of a PUT payload; its columns point into ``payload``.
+
+    Raises:
+        CorruptionError: it is no batch of this schema.
+    """
+    try:
+        return pa.ipc.read_record_batch(payload, schema)
+    except _NOT_ARROW as e:
+        raise CorruptionError(f"a batch is not Arrow's: {e}") from e
 
 
 def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:

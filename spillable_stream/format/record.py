@@ -32,6 +32,7 @@ from spillable_stream.format.frame import Frame, FrameType
 
 __all__ = [
     "FORMAT_VERSION",
+    "NONSENSE",
     "CommitRecord",
     "FileHeader",
     "SegmentRef",
@@ -41,6 +42,9 @@ __all__ = [
 ]
 
 FORMAT_VERSION = 1
+
+NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What the use of a record can raise whose checksums are right and that no version of this package wrote."""
 
 
 def pack(value: Any) -> bytes:
@@ -56,7 +60,7 @@ def unpack(payload: bytes) -> Any:
     """
     try:
         return msgpack.unpackb(payload, raw=False, strict_map_key=False)
-    except (ValueError, msgpack.UnpackException) as e:
+    except (*NONSENSE, msgpack.UnpackException) as e:
         raise CorruptionError(f"a record is not valid msgpack: {e}") from e
 
 
@@ -91,10 +95,17 @@ class FileHeader:
 
     @classmethod
     def parse(cls, payload: bytes) -> FileHeader:
-        """Return the header that a FILE_HEADER payload holds."""
+        """Return the header that a FILE_HEADER payload holds.
+
+        Raises:
+            CorruptionError: it makes no sense.
+        """
         v = unpack(payload)
-        previous = tuple(v["previous"]) if v["previous"] else None
-        return cls(v["channel"], v["file"], previous, v["state"], v["format"])
+        try:
+            previous = (int(v["previous"][0]), int(v["previous"][1])) if v["previous"] else None
+            return cls(v["channel"], v["file"], previous, dict(v["state"]), v["format"])
+        except NONSENSE as e:
+            raise _nonsense(cls, e) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +121,16 @@ class TakeRecord:
 
     @classmethod
     def parse(cls, payload: bytes) -> TakeRecord:
-        """Return the record that a TAKE payload holds."""
+        """Return the record that a TAKE payload holds.
+
+        Raises:
+            CorruptionError: it makes no sense.
+        """
         v = unpack(payload)
-        return cls(v["group"], [(a, b) for a, b in v["ranges"]])
+        try:
+            return cls(v["group"], [(a, b) for a, b in v["ranges"]])
+        except NONSENSE as e:
+            raise _nonsense(cls, e) from e
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +194,20 @@ class CommitRecord:
 
     @classmethod
     def parse(cls, payload: bytes) -> CommitRecord:
-        """Return the record that a COMMIT payload holds."""
+        """Return the record that a COMMIT payload holds.
+
+        Raises:
+            CorruptionError: it makes no sense.
+        """
         v = unpack(payload)
-        segments = [SegmentRef(*s) for s in v.get("segments", ())]
-        sink = v.get("sink")
-        ids = (sink[0], sink[1]) if sink else None
-        return cls(v["kind"], v["start"], segments, ids, v.get("spilled", ""), v.get("seen"))
+        try:
+            segments = [SegmentRef(*s) for s in v.get("segments", ())]
+            sink = v.get("sink")
+            ids = (sink[0], sink[1]) if sink else None
+            return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"))
+        except NONSENSE as e:
+            raise _nonsense(cls, e) from e
+
+
+def _nonsense(record: type, error: Exception) -> CorruptionError:
+    return CorruptionError(f"a {record.__name__} makes no sense: {type(error).__name__}: {error}")

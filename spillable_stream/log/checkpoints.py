@@ -24,7 +24,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import pack, unpack
+from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
@@ -82,23 +82,36 @@ class Checkpoints:
 
     def load(self) -> Iterator[tuple[Position, dict[str, Any]]]:
         """Yield position and image of every valid checkpoint, newest first; bad ones are logged."""
-        every = sorted((c for d in self._directories for c in self._in(d)), key=lambda c: c[0], reverse=True)
-        for position, path in every:
+        for position, path in self.all():
             try:
-                value = self._read(path)
+                value = self.read(path)
+                if value["position"] != position:  # its state is that of another place
+                    raise CorruptionError("the checkpoint is of another position than its name says", str(path), 0)
             except (CorruptionError, StorageError, FileNotFoundError) as e:
                 _log.warning("passing over a checkpoint: %s", e)
                 continue
             yield position, value["state"]
 
-    def _read(self, path: Path) -> dict[str, Any]:
+    def all(self) -> list[tuple[Position, Path]]:
+        """Return position and file of every checkpoint, newest first, whatever is in the files."""
+        return sorted((c for d in self._directories for c in self._in(d)), key=lambda c: c[0], reverse=True)
+
+    def read(self, path: Path) -> dict[str, Any]:
+        """Return what a checkpoint file holds: ``position`` and ``state``.
+
+        Raises:
+            CorruptionError: it is damaged.
+        """
         data = self._fs.read_file(path)
         header = parse_header(data, 0, self._seed)
         payload = data[HEADER_SIZE_BYTES : HEADER_SIZE_BYTES + header.length] if header else b""
         if header is None or header.type != FrameType.CHECKPOINT or not payload_matches(header, payload):
             raise CorruptionError("the checkpoint is damaged", str(path), 0)
-        value: dict[str, Any] = unpack(payload)
-        return value
+        try:
+            value: dict[str, Any] = unpack(payload)
+            return {**value, "position": Position(*value["position"]), "state": dict(value["state"])}
+        except (CorruptionError, *NONSENSE) as e:
+            raise CorruptionError("the checkpoint makes no sense", str(path), 0) from e
 
     def newest_file_id(self) -> int:
         """Return the number of the newest data file that a checkpoint was made of, or 0."""

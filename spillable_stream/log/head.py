@@ -30,7 +30,19 @@ import google_crc32c
 from spillable_stream.errors import ChannelClosedError
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["NO_TIER", "Head", "HeadState", "Published", "TierEnd", "boot_id"]
+__all__ = [
+    "DISOWNED",
+    "NO_TIER",
+    "Head",
+    "HeadState",
+    "Published",
+    "TierEnd",
+    "boot_id",
+    "disowned",
+    "is_half_damaged",
+    "parse_head",
+    "parse_host",
+]
 
 _SLOT = struct.Struct("<Q16sQQIQQIQQI")
 _CRC = struct.Struct("<I")
@@ -39,6 +51,7 @@ _SLOTS_END = 216
 _HOST_OFFSET = 256
 _HOST_SIZE = 256
 HEAD_SIZE_BYTES = 512
+DISOWNED = b"\xff" * 16  # the boot of a head that was up to date when a repair began
 
 
 class HeadState(IntEnum):
@@ -93,6 +106,47 @@ def boot_id() -> bytes:
         return uuid.UUID(int=uuid.getnode()).bytes
 
 
+def parse_head(data: bytes) -> tuple[int, bytes, Published] | None:
+    """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
+    found = [slot for offset in _SLOT_OFFSETS if (slot := _parse_slot(data[offset:]))]
+    return max(found, key=lambda slot: slot[0], default=None)
+
+
+def _parse_slot(data: bytes) -> tuple[int, bytes, Published] | None:
+    """Return what the slot says that some bytes begin with, or None if it is not valid."""
+    raw = data[: _SLOT.size + _CRC.size]
+    if len(raw) < _SLOT.size + _CRC.size:
+        return None
+    if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
+        return None
+    sequence, boot, *ends = _SLOT.unpack_from(raw)
+    published = Published(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:])
+    return (sequence, boot, published) if sequence else None
+
+
+def is_half_damaged(data: bytes) -> bool:
+    """Tell whether the newer slot of a head file may be the one that is not valid: they are written in turn."""
+    found = sorted(slot[0] for offset in _SLOT_OFFSETS if (slot := _parse_slot(data[offset:])))
+    return bool(found) and found[-1] > 1 and (len(found) == 1 or found[1] - found[0] != 1)
+
+
+def disowned(data: bytes) -> bytes:
+    """Return a head file's contents as those of no boot: what this boot published stays known, and is nobody's."""
+    head = bytearray(data[:HEAD_SIZE_BYTES].ljust(HEAD_SIZE_BYTES, b"\0"))
+    for offset in _SLOT_OFFSETS:
+        slot = _parse_slot(bytes(head[offset:]))
+        if slot is not None and slot[1] == boot_id():
+            head[offset + 8 : offset + 24] = DISOWNED
+            crc = google_crc32c.value(bytes(head[offset : offset + _SLOT.size]))
+            head[offset + _SLOT.size : offset + _SLOT.size + _CRC.size] = _CRC.pack(crc)
+    return bytes(head)
+
+
+def parse_host(data: bytes) -> str:
+    """Return the host's name that a head file holds."""
+    return data[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
+
+
 class Head:
     """The mapped head file.
 
@@ -107,6 +161,8 @@ class Head:
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._file = fs.open(path, create=True)
         if self._file.size() < HEAD_SIZE_BYTES:
+            # Under a mapping, a full disk is a signal that kills the process; here it is an error.
+            self._file.preallocate(0, HEAD_SIZE_BYTES)
             self._file.truncate(HEAD_SIZE_BYTES)
         self._map = self._file.map(HEAD_SIZE_BYTES)
         self.boot = boot_id()
@@ -138,16 +194,12 @@ class Head:
         seen = self._seen
         if slots == seen[0]:
             return seen[1]
-        best: tuple[int, bytes, Published] | None = None
-        for offset in _SLOT_OFFSETS:
-            raw = slots[offset : offset + _SLOT.size + _CRC.size]
-            if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
-                continue
-            sequence, boot, *ends = _SLOT.unpack_from(raw)
-            if sequence and (best is None or sequence > best[0]):
-                best = (sequence, boot, Published(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:]))
-        self._seen = (slots, best)
-        return best
+        self._seen = (slots, parse_head(slots))
+        return self._seen[1]
+
+    def is_whole(self) -> bool:
+        """Tell whether no slot is damaged: else what the head says may be older than what was published last."""
+        return not is_half_damaged(self._map[:_SLOTS_END])
 
     def write(self, published: Published) -> Published:
         """Publish, and return what was; between `begin_writing` and the end of the lock."""
@@ -169,7 +221,7 @@ class Head:
 
     def host(self) -> str:
         """Return the name of the host that last opened the channel first."""
-        return self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
+        return parse_host(self._map[:])
 
     def write_host(self) -> None:
         """Leave this host's name."""

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
-from spillable_stream.format.record import FORMAT_VERSION
+from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -217,6 +217,7 @@ class Layout:
         """Make every directory of a new channel."""
         for directory in (self.path, *self.data_dirs):
             fs.make_directory(directory)
+            fs.sync_parents(directory)
         self.make_small_directories(fs)
 
     def make_small_directories(self, fs: FileSystem) -> None:
@@ -256,7 +257,7 @@ class Layout:
             if version <= FORMAT_VERSION:
                 return cls(
                     path,
-                    value["channel"],
+                    str(uuid.UUID(value["channel"])),
                     tuple(path / d for d in value["dataDirs"]),
                     path / value["checkpointDir"],
                     path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
@@ -264,7 +265,7 @@ class Layout:
         except FileNotFoundError:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None
-        except (ValueError, KeyError, TypeError) as e:
+        except NONSENSE as e:
             raise CorruptionError(
                 f"the channel's identity can't be read ({e}); restore it from a copy", str(file)
             ) from e

@@ -144,9 +144,13 @@ class EventReader:
         """Yield the events of whole frames from the one that holds ``first_id`` on."""
         seed = file_seed(self.layout.channel, seed_name(extent.file))
         for header, payload, end in self._frames(extent, offset, first_id, seed):
-            batch = decode_batch(payload, self._schema_of(header.schema_id))
+            at = end - frame_size(header.length)
+            try:
+                batch = decode_batch(payload, self._schema_of(header.schema_id))
+            except (CorruptionError, IndexError) as e:
+                raise self._damaged(extent, at) from e
             if batch.num_rows != header.count:
-                raise self._damaged(extent, end)
+                raise self._damaged(extent, at)
             transaction_id = extent.transaction_id or header.transaction_id
             time_us = extent.time_us or header.time_us
             first = header.write_order_id + extent.base_id
@@ -173,6 +177,8 @@ class EventReader:
             end = offset + frame_size(header.length)
             if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
                 if start + header.length > len(window):
+                    if end > file.size():
+                        raise self._damaged(extent, offset)
                     window = file.read(offset, max(frame_size(header.length), size))
                     base, start, buffer = offset, HEADER_SIZE_BYTES, pa.py_buffer(window)
                 payload = buffer.slice(start, header.length)

@@ -16,18 +16,16 @@ from typing import NamedTuple
 from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import CommitRecord, FileHeader
+from spillable_stream.log.appends import ENDS, Appends
 from spillable_stream.log.head import NO_TIER, TierEnd
 from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner, find_frame
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["Recovered", "oldest_file", "recover"]
+__all__ = ["ENDS", "Recovered", "discard_unfinished_file", "first_commit", "oldest_file", "recover", "written_bytes"]
 
 _log = logging.getLogger(__name__)
-
-# After which frames the log may end. A TAKE alone is a micro-batch in flight; a PUT alone is torn.
-_ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
 
 
 class Recovered(NamedTuple):
@@ -42,15 +40,20 @@ class Recovered(NamedTuple):
     torn_bytes: int
 
 
-def oldest_file(fs: FileSystem, wal: WriteAheadLog) -> tuple[int, FileHeader]:
+def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> tuple[int, FileHeader]:
     """Return the first data file from which an unbroken chain leads to the last, and its header.
 
     Files before a break in the chain are left-overs of a deletion.
 
+    Args:
+        fs: the file system.
+        wal: the log.
+        last: the newest file that is published; one that comes after it may be half made. None while nothing is.
+
     Raises:
         CorruptionError: there is no data file, or the last one has no valid header.
     """
-    files = wal.layout.log_files(fs)
+    files = [i for i in wal.layout.log_files(fs) if last is None or i <= last]
     if not files:
         raise CorruptionError("the channel has no data files", str(wal.layout.path))
     oldest = files[-1]
@@ -77,27 +80,32 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: 
 
     Raises:
         CorruptionError: the file holds commits, or a checkpoint or the head names it: its header was whole once.
+            Or the file before it is damaged too: nothing is removed then.
     """
     files = wal.layout.log_files(fs)
     if not files or wal.read_file_header(files[-1]) is not None:
         return
     path = wal.layout.log_file(files[-1])
     known = _known_end(wal)
-    if files[-1] <= max(proven_file_id, known.file_id):
+    before_is_whole = len(files) > 1 and wal.read_file_header(files[-2]) is not None  # else this is no roll
+    if files[-1] <= max(proven_file_id, known.file_id) or not before_is_whole:
         raise CorruptionError(f"the header of {path.name} is damaged", str(path), 0)
-    file = fs.open(path, readonly=True)
-    try:
-        for found in find_frame(file, wal.seed(files[-1]), 0, FrameType.COMMIT):
-            raise CorruptionError(
-                f"the header of {path.name} is damaged and a commit follows at offset {found.offset}",
-                str(path),
-                0,
-            )
-    finally:
-        file.close()
+    if (found := first_commit(fs, wal, files[-1])) is not None:
+        raise CorruptionError(
+            f"the header of {path.name} is damaged and a commit follows at offset {found.offset}", str(path), 0
+        )
     _log.warning("removing %s: it was being made when the host stopped", path)
     fs.remove(path)
     fs.sync_directory(path.parent)
+
+
+def first_commit(fs: FileSystem, wal: WriteAheadLog, file_id: int) -> Scanned | None:
+    """Return the first whole COMMIT of a file, wherever it is."""
+    file = fs.open(wal.layout.log_file(file_id), readonly=True)
+    try:
+        return next(find_frame(file, wal.seed(file_id), 0, FrameType.COMMIT), None)
+    finally:
+        file.close()
 
 
 def _known_end(wal: WriteAheadLog) -> TierEnd:
@@ -175,20 +183,27 @@ def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable
     synced = floor
     for found in Scanner(file, seed, start):
         if found.header.type == FrameType.COMMIT:
-            synced = max(synced, CommitRecord.parse(found.payload or b"").start)
+            synced = max(synced, _append_start(found))
     end = start
     waiting: list[Scanned] = []  # of an append that may not be whole
-    scanner = Scanner(file, seed, start, verify_from=synced)
+    scanner, appends, wrong = Scanner(file, seed, start, verify_from=synced), Appends(start), None
     for found in scanner:
+        if (wrong := appends.wrong(found)) is not None:
+            break
         waiting.append(found)
-        if found.header.type in _ENDS:
+        if found.header.type in ENDS:
             for whole in waiting:
                 apply(whole)
             waiting, end = [], found.end
-    proof = _proof_of_sync(file, seed, scanner.offset, synced)
+    damaged = scanner.offset if wrong is None else end
+    proof = _proof_of_sync(file, seed, damaged, synced)
     if proof is not None:
-        raise CorruptionError(f"a committed frame is damaged: {proof}", str(file.path), scanner.offset)
-    return end, _written_bytes(file, end)
+        what = "a committed frame is damaged" if wrong is None else wrong
+        raise CorruptionError(f"{what}: {proof}", str(file.path), damaged)
+    # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
+    if synced < end:
+        file.write(synced, [file.read(synced, end - synced)])
+    return end, written_bytes(file, end)
 
 
 def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | None:
@@ -196,13 +211,21 @@ def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | No
     if damaged < synced:
         return f"everything up to offset {synced} had been synced"
     for found in find_frame(file, seed, damaged, FrameType.COMMIT):
-        start = CommitRecord.parse(found.payload or b"").start
+        start = _append_start(found)
         if start > damaged:
             return f"the commit at offset {found.offset} was written after everything up to {start} had been synced"
     return None
 
 
-def _written_bytes(file: File, start: int) -> int:
+def _append_start(commit: Scanned) -> int:
+    """Return where the append of a COMMIT began; 0, which proves nothing, if it makes no sense."""
+    try:
+        return CommitRecord.parse(commit.payload or b"").start
+    except CorruptionError:
+        return 0
+
+
+def written_bytes(file: File, start: int) -> int:
     """Return how many bytes from ``start`` on lead up to the last that is not zero."""
     size, last, step = file.size(), start, 1 << 20
     for base in range(start, size, step):

@@ -96,7 +96,8 @@ def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[S
         at = chunk.find(MAGIC)
         while 0 <= at < step:
             if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
-                payload = file.read(base + at + HEADER_SIZE_BYTES, header.length)
+                found = Scanned(base + at, header, None)
+                payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length) if found.end <= size else b""
                 if payload_matches(header, payload):
-                    yield Scanned(base + at, header, payload)
+                    yield found._replace(payload=payload)
             at = chunk.find(MAGIC, at + 1)

@@ -21,8 +21,9 @@ from spillable_stream.errors import (
     DataLossError,
     StorageError,
 )
-from spillable_stream.format.frame import Frame, Payload, encode, file_seed, frame_size
+from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
 from spillable_stream.format.record import FileHeader
+from spillable_stream.log.appends import Appends
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, log_name
@@ -106,13 +107,16 @@ class WriteAheadLog:
             limit = end.offset if file_id == end.file_id else self.end_of(file_id)
             if offset < limit:
                 scanner = Scanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
+                appends, path = Appends(offset), str(self.layout.log_file(file_id))
                 for found in scanner:
+                    if (wrong := appends.wrong(found)) is not None:
+                        raise CorruptionError(f"{wrong}; the log is damaged", path, found.offset)
                     yield file_id, found
                 if scanner.offset != limit:
                     self._require_present(file_id)
                     raise CorruptionError(
                         f"a frame of {log_name(file_id)} is damaged; its bytes up to {limit} were committed",
-                        str(self.layout.log_file(file_id)),
+                        path,
                         scanner.offset,
                     )
             if file_id >= end.file_id:
@@ -142,8 +146,10 @@ class WriteAheadLog:
         file = self._fs.open(self.layout.log_file(file_id), readonly=True)
         try:
             for found in Scanner(file, self.seed(file_id), 0):
-                return FileHeader.parse(found.payload or b"")
+                return FileHeader.parse(found.payload or b"") if found.header.type == FrameType.FILE_HEADER else None
             return None
+        except CorruptionError as e:
+            raise CorruptionError(e.args[0], str(file.path), 0) from e
         finally:
             file.close()
 

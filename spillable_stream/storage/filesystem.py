@@ -166,6 +166,10 @@ class FileSystem:
         """Tell whether there is a file or directory."""
         return os.path.exists(path)
 
+    def is_file(self, path: Path) -> bool:
+        """Tell whether there is a regular file."""
+        return os.path.isfile(path)
+
     def size_bytes(self, path: Path) -> int:
         """Return the size of a file, 0 if it is missing."""
         with _named("looking at", path):
@@ -180,14 +184,26 @@ class FileSystem:
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents, mode 0700, each synced into its parent."""
-        if os.path.isdir(path):
-            return
-        with _named("making the directory", path):
-            self.make_directory(path.parent)
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+        """Make a directory and its missing parents, mode 0700, each synced into its parent.
+
+        One that is there is synced too: whoever made it may have been killed before.
+        """
+        if not os.path.isdir(path):
+            with _named("making the directory", path):
+                self.make_directory(path.parent)
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(path, 0o700)
         self.sync_directory(path.parent)
+
+    def sync_parents(self, path: Path) -> None:
+        """Sync every directory above, so that the path itself is on the medium; those of others are left alone."""
+        for parent in path.parents:
+            try:
+                self.sync_directory(parent)
+            except StorageError as e:
+                if isinstance(e.__cause__, PermissionError):
+                    return
+                raise
 
     def sync_directory(self, path: Path) -> None:
         """Return once the directory's entries are on the medium."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
 import time
 from pathlib import Path
 
-from spillable_stream.errors import LockUnsupportedError
+from spillable_stream.errors import LockUnsupportedError, StorageError
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["FileLock", "process_note"]
@@ -77,9 +78,10 @@ class FileLock:
         fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
 
     def write_holder(self, text: str) -> None:
-        """Leave a note in the lock file for whoever finds the lock taken."""
-        self._file.truncate(0)
-        self._file.write(0, [text.encode()])
+        """Leave a note in the lock file for whoever finds the lock taken; on a full disk there is none."""
+        with contextlib.suppress(StorageError):
+            self._file.truncate(0)
+            self._file.write(0, [text.encode()])
 
     def read_holder(self) -> str:
         """Return the note of the last holder."""

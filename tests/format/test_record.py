@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from spillable_stream.errors import CorruptionError
@@ -40,3 +42,17 @@ def test_binary_and_text_stay_apart() -> None:
 def test_what_is_not_msgpack_is_corruption(payload: bytes) -> None:
     with pytest.raises(CorruptionError, match="not valid msgpack"):
         unpack(payload)
+
+
+@pytest.mark.parametrize("parse", [FileHeader.parse, TakeRecord.parse, CommitRecord.parse])
+@pytest.mark.parametrize(
+    "value", [None, 7, [], "text", {}, {"start": []}, {"group": 1, "ranges": [1]}, {"previous": 3}]
+)
+def test_a_record_that_makes_no_sense_is_corruption(parse: Callable[[bytes], object], value: object) -> None:
+    with pytest.raises(CorruptionError, match="makes no sense"):
+        parse(pack(value))
+
+
+def test_what_no_dictionary_can_hold_is_corruption() -> None:
+    with pytest.raises(CorruptionError, match="not valid msgpack"):
+        unpack(b"\x81\x90\x01")

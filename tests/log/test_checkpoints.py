@@ -178,3 +178,15 @@ def test_takes_in_flight_at_a_checkpoint_come_back_in_order(open_channel: Open, 
         taken.rollback()
     with open_channel() as channel:
         assert peek(channel) == numbered(0, 10)
+
+
+def test_a_checkpoint_under_another_ones_name_is_passed_over(
+    path: Path, open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its state is that of another place of the log: replay from the wrong one would forget takes."""
+    with open_channel() as channel:
+        three_checkpoints(channel)
+    older, newer = (path / "checkpoint" / name for name in checkpoints(path))
+    newer.write_bytes(older.read_bytes())
+    replayed_from(path)
+    assert "of another position than its name says" in caplog.text

@@ -1,13 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from spillable_stream import Channel
+from spillable_stream.errors import StorageError
 from spillable_stream.log import head as head_module
 from spillable_stream.log.head import Head, HeadState, Published, TierEnd
 from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import flip
+from tests.events import peek, put, take
+from tests.fakes import FaultyFileSystem
 
 
 @pytest.fixture
@@ -24,6 +29,16 @@ def published(end: int) -> Published:
 def test_a_new_head_publishes_nothing(head: Head) -> None:
     assert head.read() is None
     assert head.read_any_boot() is None
+
+
+def test_a_head_has_its_room_from_the_start(head: Head, tmp_path: Path) -> None:
+    assert (tmp_path / "head").stat().st_blocks > 0  # else the first write on a full disk kills the process
+
+
+def test_a_head_for_which_there_is_no_room_is_an_error(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call.name == "preallocate"), pytest.raises(StorageError):
+        Head(fs, tmp_path / "head")
 
 
 def test_what_one_process_publishes_another_reads(head: Head, tmp_path: Path) -> None:
@@ -88,3 +103,34 @@ def test_the_host_is_noted(head: Head) -> None:
     assert head.host() == ""
     head.write_host()
     assert head.host() == os.uname().nodename
+
+
+@pytest.mark.parametrize("slot", [0, 128])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_what_was_acknowledged_outlives_a_damaged_slot(
+    path: Path, open_channel: Callable[..., Channel], slot: int, zeros: bool
+) -> None:
+    """The other slot says that the last append is under way; it must not be cut for that."""
+    with open_channel() as channel:
+        put(channel, b"first")
+        put(channel, b"second")
+    flip(path / "head", slot + 30)
+    if zeros:
+        head = (path / "head").read_bytes()
+        (path / "head").write_bytes(head[:slot] + bytes(128) + head[slot + 128 :])
+    with open_channel() as channel:
+        put(channel, b"third")
+        assert take(channel) == [b"first", b"second", b"third"]
+
+
+def test_a_damaged_slot_keeps_nobody_out_while_another_handle_is_open(
+    path: Path, open_channel: Callable[..., Channel]
+) -> None:
+    """It may be one that is being written."""
+    channel = open_channel()
+    put(channel, b"first")
+    head = (path / "head").read_bytes()
+    older = min((0, 128), key=lambda slot: int.from_bytes(head[slot : slot + 8], "little"))
+    flip(path / "head", older + 30)
+    other = open_channel()
+    assert peek(other, group="other") == [b"first"]

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError
-from spillable_stream.format.frame import FrameType
+from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.log.reader import Extent
 from tests.damage import flip, log_file, offsets
 from tests.events import numbered, put
@@ -81,3 +83,41 @@ def test_an_extent_that_does_not_hold_its_events_is_corruption(open_channel: Ope
     second = channel.engine().state.blocks.extents(1, 3)[0]._replace(offset=offsets(channel.path, FrameType.PUT)[1])
     with pytest.raises(CorruptionError, match="event 1 is not where the channel's state says"):
         list(reader.read(second))
+
+
+def rewritten(path: Path, channel: Channel, payload: bytes, length: int | None = None) -> int:
+    """Put a PUT frame of other contents, with right checksums, in place of the last; return where."""
+    at = offsets(path, FrameType.PUT)[-1]
+    seed = file_seed(channel.uuid, log_file(path).name)
+    frame = Frame(FrameType.PUT, payload, google_crc32c.value(payload), 1)
+    (data,) = encode(frame, seed, transaction_id=1, write_order_id=channel.stats().last_id)
+    if length is not None:
+        head = data[:4] + length.to_bytes(4, "little") + data[8:44]
+        data = head + google_crc32c.extend(seed, head).to_bytes(4, "little") + data[48:]
+    with log_file(path).open("r+b") as file:
+        file.seek(at)
+        file.write(data)
+    return at
+
+
+@pytest.mark.parametrize("payload", [b"", b"no batch", bytes(64), b"\xff\xff\xff\xff\x08\x00\x00\x00" + bytes(8)])
+def test_events_that_are_no_arrow_batch_are_corruption(path: Path, open_channel: Open, payload: bytes) -> None:
+    channel = open_channel()
+    put(channel, b"first")
+    put(channel, b"second")
+    at = rewritten(path, channel, payload)
+    with pytest.raises(CorruptionError, match="among the events 2 to 2") as caught:
+        read(channel, 2, 2)
+    assert (caught.value.path, caught.value.offset) == (str(log_file(path)), at)
+
+
+def test_no_more_is_read_than_the_file_has(path: Path, open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    put(channel, b"first")
+    at = rewritten(path, channel, b"x", length=1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(CorruptionError) as caught:
+        read(channel, 1, 1)
+    assert caught.value.offset == at
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError, DataLossError, TornTailWarning
+from spillable_stream import Channel, CorruptionError, DataLossError, StorageError, TornTailWarning
 from spillable_stream.format.frame import FrameType
 from tests.damage import age_head, flip, frames, log_file, offsets, reboot, trim
 from tests.events import numbered, peek, put, take
+from tests.fakes import FaultyFileSystem
 
 Open = Callable[..., Channel]
 
@@ -175,6 +176,22 @@ def test_a_put_without_its_commit_is_not_visible(path: Path, open_channel: Open)
         assert contents(path) == [b"first"]
 
 
+def test_a_recovery_whose_sync_failed_is_not_believed_at_the_next_open(path: Path, open_channel: Open) -> None:
+    """The kernel forgets what a failed sync was to write: only bytes that are written again can be synced then."""
+    with open_channel() as channel:
+        put(channel, b"a")
+        put(channel, b"b")
+    reboot(path)
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call == ("sync", "log-000001")), pytest.raises(StorageError):
+        open_channel(fs=fs)
+    fs.calls.clear()
+    with open_channel(fs=fs) as channel:
+        on_the_log = [call.name for call in fs.calls if call.file == "log-000001" and call.name in ("write", "sync")]
+        assert on_the_log[:2] == ["write", "sync"]
+        assert peek(channel) == [b"a", b"b"]
+
+
 def test_the_second_open_changes_nothing(path: Path, open_channel: Open) -> None:
     tear_second_commit(path, open_channel, kept_bytes=5)
     with pytest.warns(TornTailWarning):
@@ -195,6 +212,24 @@ def test_a_file_whose_making_was_cut_short_is_removed(path: Path, open_channel: 
         reboot(path)
         assert contents(path) == [b"first"]
         assert not log_file(path, 2).exists()
+
+
+@pytest.mark.parametrize("left", ["nothing", "half of the header"])
+def test_a_file_that_a_killed_process_was_making_hinders_no_open(path: Path, left: str) -> None:
+    """The host ran on, so that nothing is recovered: the file lies behind what the head publishes."""
+    fs = FaultyFileSystem()
+    with Channel(path, fs=fs, minimum_required_space=0, max_file_size=2000, checkpoint_on_close=False) as channel:
+        put(channel, b"first" * 200)
+        failing = fs.failing(lambda call: call.name in ("write", "remove") and call.file == "log-000002")
+        with failing, pytest.raises(StorageError):
+            put(channel, b"second" * 200)
+    if left == "nothing":
+        log_file(path, 2).write_bytes(b"")
+    assert log_file(path, 2).exists()
+    assert contents(path) == [b"first" * 200]
+    with reopened(path) as channel:
+        put(channel, b"third" * 200)
+        assert take(channel, 3) == [b"first" * 200, b"third" * 200]
 
 
 def test_a_damaged_header_before_commits_is_refused(path: Path, open_channel: Open) -> None:

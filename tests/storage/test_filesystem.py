@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -62,7 +63,21 @@ def test_directories_are_private_and_synced_into_their_parents(tmp_path: Path) -
     fs = FaultyFileSystem()
     fs.make_directory(tmp_path / "a" / "b" / "c")
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
-    assert [c.file for c in fs.calls] == [tmp_path.name, "a", "b"]
+    synced = [c.file for c in fs.calls]
+    assert synced[-3:] == [tmp_path.name, "a", "b"]
+    fs.make_directory(tmp_path / "a" / "b" / "c")  # whoever made it may have been killed before the sync
+    assert [c.file for c in fs.calls] == [*synced, "b"]
+
+
+def test_every_directory_above_is_synced_as_far_as_that_is_allowed(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    (tmp_path / "a").mkdir()
+    fs.sync_parents(tmp_path / "a" / "b")
+    assert [c.file for c in fs.calls][:2] == ["a", tmp_path.name]
+    with pytest.raises(StorageError, match="missing"):
+        fs.sync_parents(tmp_path / "missing" / "b")
+    with mock.patch("os.open", side_effect=PermissionError):
+        fs.sync_parents(tmp_path / "a" / "b")
 
 
 @pytest.mark.parametrize("call", ["create", "write", "sync", "rename"])

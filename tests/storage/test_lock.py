@@ -14,6 +14,7 @@ import pytest
 from spillable_stream.errors import LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, process_note
+from tests.fakes import FaultyFileSystem
 
 FS = FileSystem()
 
@@ -67,6 +68,15 @@ def test_a_note_names_the_holder(tmp_path: Path) -> None:
     first.write_holder("a long note that is overwritten")
     first.write_holder(process_note())
     assert second.read_holder() == f"pid {os.getpid()} on {os.uname().nodename}"
+
+
+def test_a_lock_is_held_on_a_full_disk_too_without_a_note(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    first = FileLock.open(fs, tmp_path / "lock")
+    assert first.try_acquire()
+    with fs.failing(lambda call: call.name == "write"):
+        first.write_holder(process_note())
+    assert not lock(tmp_path).try_acquire()
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
