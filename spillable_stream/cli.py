@@ -1,0 +1,134 @@
+"""The command line: ``spillable VERB PATH``.
+
+The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from spillable_stream.channel.ranges import shown
+from spillable_stream.errors import CorruptionError, SpillableError
+from spillable_stream.integrity.findings import Finding, Report
+from spillable_stream.integrity.repair import repair as repair_channel
+from spillable_stream.integrity.verify import verify as verify_channel
+
+__all__ = ["app", "main"]
+
+HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
+_SHOWN_FINDINGS = 50
+
+app = typer.Typer(
+    name="spillable",
+    help="Look after the channels of spillable_stream.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+_PATH = Annotated[Path, typer.Argument(metavar="PATH", help="The channel's directory.")]
+_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+
+
+@app.callback()
+def _verbs() -> None:
+    """Look after the channels of spillable_stream."""
+
+
+@app.command()
+def verify(path: _PATH, as_json: _JSON = False) -> None:
+    """Read all of a channel, live or not, change nothing, and say what is wrong where.
+
+    Exit status: 0 healthy, 1 something is wrong, 2 it can't be told.
+    """
+    report = _examined(verify_channel, path, as_json)
+    if as_json:
+        typer.echo(json.dumps(report.as_dict()))
+    else:
+        _print(report, "repair would" if not report.unrepairable else "")
+    raise typer.Exit(HEALTHY if report.healthy else UNHEALTHY)
+
+
+@app.command()
+def repair(path: _PATH, as_json: _JSON = False) -> None:
+    """Make a damaged channel whole again; copies of all that is concerned go to PATH/quarantine.
+
+    A healthy channel is not touched. Nobody may have the channel open.
+
+    Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
+    """
+    report = _examined(repair_channel, path, as_json)
+    if as_json:
+        typer.echo(json.dumps(report.as_dict()))
+    elif report.quarantine is None:
+        _print(report, "")
+    else:
+        _print(report, "repair did")
+        typer.echo(f"{report.path}: repaired; what was damaged is in {report.quarantine}")
+
+
+def _examined(examine: Callable[[Path], Report], path: Path, as_json: bool) -> Report:
+    """Return a report, or say why there is none and exit."""
+    try:
+        return examine(path)
+    except CorruptionError as e:
+        _fail(path, e, as_json, UNHEALTHY)
+    except SpillableError as e:
+        _fail(path, e, as_json, UNKNOWN)
+
+
+def _fail(path: Path, error: SpillableError, as_json: bool, status: int) -> NoReturn:
+    if as_json:
+        typer.echo(json.dumps({"path": str(path.absolute()), "error": type(error).__name__, "text": str(error)}))
+    else:
+        typer.echo(f"{type(error).__name__}: {error}", err=True)
+    raise typer.Exit(status)
+
+
+def _print(report: Report, who: str) -> None:
+    """Print a report for people.
+
+    Args:
+        report: the report.
+        who: the words before what is given up: "repair would" or "repair did"; empty to leave it out.
+    """
+    for finding in report.findings[:_SHOWN_FINDINGS]:
+        typer.echo(_line(finding))
+    if len(report.findings) > _SHOWN_FINDINGS:
+        typer.echo(f"… and {len(report.findings) - _SHOWN_FINDINGS:,} more findings; --json has all")
+    loss = report.loss
+    if who and not report.healthy:
+        lost = f"lose {loss.count:,} events, {shown(loss.lost)}" if loss.lost else "lose no event"
+        typer.echo(f"{who} {lost}")
+        if loss.doubtful:
+            typer.echo(f"{who} pass over the IDs {shown(loss.doubtful)}: nobody can tell whether they were in use")
+        for group, ranges in loss.repeated.items():
+            typer.echo(f"{who} give the group {group!r} events that it may have taken: among {shown(ranges)}")
+    if report.unrepairable:
+        typer.echo(f"repair can do nothing: {report.unrepairable}")
+    state = "healthy" if report.healthy else "damaged"
+    checked = f"{report.files:,} files, {report.frames:,} frames, {report.read_bytes:,} bytes"
+    typer.echo(f"{report.path}: {state} ({checked} read)")
+
+
+def _line(finding: Finding) -> str:
+    where = str(finding.path)
+    if finding.offset is not None:
+        where += f", offset {finding.offset}" + (f", {finding.size} bytes" if finding.size else "")
+    said = [f"{finding.severity.value}: {where}: {finding.text}"]
+    if finding.events:
+        said.append(f"events {shown(finding.events)}")
+    if finding.transactions:
+        said.append(f"transactions {', '.join(map(str, finding.transactions[:10]))}")
+    return "; ".join(said)
+
+
+def main() -> None:
+    """Run the command line."""
+    sys.exit(app())

@@ -1,0 +1,157 @@
+"""What an examination of a channel says: findings, what would be lost, and the report of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.channel.ranges import Range, RangeSet
+
+__all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
+
+
+class Severity(StrEnum):
+    """How bad a finding is."""
+
+    DAMAGE = "damage"  # bytes that count are not what was written
+    WARNING = "warning"  # the same, of bytes that can be missed
+    NOTE = "note"  # nothing is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found.
+
+    Args:
+        severity: how bad it is.
+        path: the file.
+        text: what it is, in one sentence.
+        offset: where in the file, in bytes; None for the file as a whole.
+        size: how many bytes of it; None for the file as a whole.
+        events: the write-order IDs of the events in it, as far as they are known.
+        transactions: the IDs of the transactions that it is part of, as far as they are known.
+    """
+
+    severity: Severity
+    path: Path
+    text: str
+    offset: int | None = None
+    size: int | None = None
+    events: tuple[Range, ...] = ()
+    transactions: tuple[int, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the finding as plain values."""
+        return {**asdict(self), "severity": self.severity.value, "path": str(self.path)}
+
+
+class Findings:
+    """Findings in the order in which they were made; of one place there is one, which learns."""
+
+    def __init__(self) -> None:
+        self._at: dict[tuple[Path, int | None], Finding] = {}
+
+    def add(self, finding: Finding) -> None:
+        """Add a finding; of a place that has one, add the events and transactions to it."""
+        key = finding.path, finding.offset
+        known = self._at.get(key)
+        if known is None:
+            self._at[key] = finding
+            return
+        worse = min(known, finding, key=lambda f: list(Severity).index(f.severity))
+        events = tuple(RangeSet(known.events).union(finding.events))
+        transactions = tuple(sorted({*known.transactions, *finding.transactions}))
+        self._at[key] = Finding(
+            worse.severity, finding.path, worse.text, known.offset, known.size, events, transactions
+        )
+
+    def note(self, path: Path, text: str, offset: int | None = None, size: int | None = None) -> None:
+        """Add a note."""
+        self.add(Finding(Severity.NOTE, path, text, offset, size))
+
+    def warn(self, path: Path, text: str, offset: int | None = None, size: int | None = None) -> None:
+        """Add a warning."""
+        self.add(Finding(Severity.WARNING, path, text, offset, size))
+
+    def damage(
+        self, path: Path, text: str, offset: int | None = None, size: int | None = None, events: Iterable[Range] = ()
+    ) -> None:
+        """Add damage."""
+        self.add(Finding(Severity.DAMAGE, path, text, offset, size, tuple(events)))
+
+    def all(self) -> tuple[Finding, ...]:
+        """Return them, the worst first."""
+        return tuple(sorted(self._at.values(), key=lambda f: list(Severity).index(f.severity)))
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What can't be had back.
+
+    Args:
+        lost: events that some group has yet to take and that can't be read any more.
+        doubtful: IDs of which nobody can tell whether they were in use.
+        repeated: for each group, events that it may have taken and would get again, since a record of it is damaged.
+    """
+
+    lost: tuple[Range, ...] = ()
+    doubtful: tuple[Range, ...] = ()
+    repeated: dict[str, tuple[Range, ...]] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many events are lost."""
+        return sum(b - a + 1 for a, b in self.lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an examination says.
+
+    Args:
+        path: the channel's directory.
+        channel: its UUID.
+        findings: what was found, the worst first.
+        loss: what `repair` would have to give up, or had to.
+        files: how many files were read.
+        frames: how many frames were read.
+        read_bytes: how many bytes these have.
+        unrepairable: why `repair` can do nothing; empty if it can.
+        quarantine: after a repair, the directory with the copies of what was changed; None if nothing was.
+    """
+
+    path: Path
+    channel: str
+    findings: tuple[Finding, ...]
+    loss: Loss
+    files: int
+    frames: int
+    read_bytes: int
+    unrepairable: str = ""
+    quarantine: Path | None = None
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there is nothing to repair; there may be notes."""
+        return all(f.severity is Severity.NOTE for f in self.findings)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes that count are damaged."""
+        return any(f.severity is Severity.DAMAGE for f in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the report as plain values; names stay, and new ones may come."""
+        return {
+            "path": str(self.path),
+            "channel": self.channel,
+            "healthy": self.healthy,
+            "findings": [f.as_dict() for f in self.findings],
+            "loss": {**asdict(self.loss), "count": self.loss.count},
+            "checked": {"files": self.files, "frames": self.frames, "bytes": self.read_bytes},
+            "unrepairable": self.unrepairable or None,
+            "quarantine": str(self.quarantine) if self.quarantine else None,
+        }

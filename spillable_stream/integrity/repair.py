@@ -1,0 +1,272 @@
+"""`repair`: begins a damaged channel's log anew with what can be read of it, and loses nothing in silence.
+
+No byte of a data file is changed. The state that is left after the damage becomes the image with
+which a new data file begins: where the events are that can be read, what the groups have taken,
+and no file before it, so that nothing is replayed across the damage any more. A LOST record in
+it says which events are gone. In this order, each step durable before the next:
+
+1. copies of all that is damaged, changed or removed go to ``DIR/quarantine``;
+2. the head is made one of another boot, so that nobody goes on where it points;
+3. the new data file gets its name, whole: from here on the channel is repaired, but for
+4. checkpoints and the head, which speak of the old log, and are removed;
+5. the identity file is written, if it was damaged.
+
+Killed in between, the channel is as it was, or refused, and the next repair does it all again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.channel.blocks import Block
+from spillable_stream.channel.memory_tier import MemoryDirectory
+from spillable_stream.channel.opening import restored
+from spillable_stream.channel.requests import Control, Move, Plan
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import ChannelBusyError, CorruptionError
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.frame import Frame, FrameHeader, FrameType, encode, file_seed, frame_size
+from spillable_stream.format.record import FileHeader
+from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.quarantine import Quarantine, memory_files
+from spillable_stream.integrity.survey import Survey
+from spillable_stream.integrity.verify import examine, report_of
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.head import disowned, parse_host
+from spillable_stream.log.layout import Layout, Tier, disk_segment, log_name
+from spillable_stream.log.reader import EventReader
+from spillable_stream.log.segment import copy_to_disk
+from spillable_stream.log.wal import Entry
+from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["repair"]
+
+
+def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
+    """Make a damaged channel whole again, without the events that can't be read; a healthy one is not touched.
+
+    Args:
+        path: the channel's directory.
+        fs: the file system, for tests.
+
+    Returns:
+        What was found and what was lost; its ``quarantine`` says where the copies are of what was changed.
+
+    Raises:
+        ChannelBusyError: some process has the channel open.
+        NotAChannelError: the path holds no channel.
+        UnsupportedFormatError: a newer version wrote it.
+        CorruptionError: it can't be repaired; the message says why.
+        StorageError: the file system refused; do it again.
+    """
+    fs, path = fs or FileSystem(), Path(path).absolute()
+    with _alone(fs, path, make=False):
+        found = examine(fs, path)
+        if report_of(found).healthy:
+            return report_of(found)
+    with _alone(fs, path, make=True):
+        found = examine(fs, path)
+        report = report_of(found)
+        if report.healthy:
+            return report
+        if found.unrepairable:
+            raise CorruptionError(f"{path} can't be repaired: {found.unrepairable}", str(path))
+        quarantine = Quarantine(fs, found.layout)
+        report = report_of(found, quarantine.path)
+        quarantine.keep(report, _changed(fs, found))
+        _Repair(fs, found).run()
+        return report
+
+
+@contextmanager
+def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
+    """Hold the lock that every open handle shares.
+
+    Args:
+        fs: the file system.
+        path: the channel's directory.
+        make: make the lock file if it is missing; without it nobody has the channel open.
+    """
+    try:
+        lock = FileLock(fs.open(path / "open.lock", create=make))
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        if not lock.try_acquire():
+            host = parse_host(fs.read_file(path / "head")) if fs.exists(path / "head") else ""
+            raise ChannelBusyError(f"{path} is open on the host {host or '?'}; close it everywhere, then repair it")
+        yield
+    finally:
+        lock.close()
+
+
+def _changed(fs: FileSystem, found: Survey) -> list[Path]:
+    """Return the files that a repair changes or removes."""
+    changed = [*found.bad_positions, *found.evidence.bad_checkpoints]
+    if found.evidence.half_head:
+        changed.append(found.layout.head)
+    if found.identity_damaged:
+        changed.append(found.layout.path / "channel.json")
+    if found.log_damaged:
+        changed += [found.layout.head, *(path for _, path in Checkpoints(fs, found.layout).all())]
+        if MemoryDirectory(fs, found.layout).is_own():
+            changed += memory_files(fs, found.layout)
+        live = found.state.blocks.segments()
+        changed += [found.layout.segment_file(n) for n in found.layout.segments(fs) if n not in live]
+    return changed
+
+
+class _Repair:
+    """The steps of a repair after the copies are made."""
+
+    def __init__(self, fs: FileSystem, found: Survey) -> None:
+        self._fs = fs
+        self._found = found
+        self._layout = found.layout
+
+    def run(self) -> None:
+        """Do what the survey found to be necessary."""
+        fs, found = self._fs, self._found
+        if found.log_damaged:
+            self._disown_head()
+            self._begin_anew()
+            self._remove([path for _, path in Checkpoints(fs, self._layout).all()])
+            self._remove([self._layout.head])
+            MemoryDirectory(fs, self._layout).remove()
+            fs.sync_directory(self._layout.path)
+        elif found.evidence.half_head:
+            self._disown_head()
+        self._remove([*found.evidence.bad_checkpoints, *found.bad_positions])
+        if found.identity_damaged:
+            self._layout.write(fs)
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._fs.remove(path)
+        for directory in {path.parent for path in paths if self._fs.exists(path.parent)}:
+            self._fs.sync_directory(directory)
+
+    def _disown_head(self) -> None:
+        """Make the head one of another boot: it still says what had been synced, and nobody goes on from it."""
+        if self._fs.exists(self._layout.head):
+            self._fs.write_atomically(self._layout.head, disowned(self._fs.read_file(self._layout.head)))
+
+    # ── the new data file ───────────────────────────────────────────────────────────────────────
+
+    def _begin_anew(self) -> None:
+        """Write the data file with which the log begins anew, and give it its name."""
+        file_id = self._new_file_id()
+        self._layout.make_small_directories(self._fs)
+        path = self._layout.log_file(file_id)
+        temporary = path.with_name(f"{path.name}.tmp")
+        moved = self._move_segments(file_id)
+        image = self._image(moved)
+        self._fs.make_directory(path.parent)
+        self._fs.remove(temporary)
+        file = self._fs.open(temporary, create=True, exclusive=True)
+        try:
+            builder = _LogBuilder(file, self._layout, file_id, image)
+            for block in self._found.state.blocks.memory:
+                if not isinstance(block.file, str):
+                    builder.move(self._fs, block)
+            builder.lose(self._found)
+            file.sync()
+        finally:
+            file.close()
+        self._fs.rename(temporary, path)
+        self._fs.sync_directory(path.parent)
+
+    def _new_file_id(self) -> int:
+        """Return a number that no data file had."""
+        found = self._found.evidence
+        known = found.known.disk.file_id if found.known else 0
+        files = self._layout.log_files(self._fs)
+        return max([known, Checkpoints(self._fs, self._layout).newest_file_id(), *files]) + 1
+
+    def _move_segments(self, file_id: int) -> list[Block]:
+        """Copy the segments of the memory tier to disk, and return their blocks there."""
+        moved = []
+        for block in self._found.state.blocks.memory:
+            if isinstance(block.file, str):
+                copy_to_disk(self._fs, self._layout, block.file)
+                values = {name: getattr(block, name) for name in Block.__slots__}
+                moved.append(Block(**{**values, "file": disk_segment(block.file), "commit_file": file_id}))
+        return moved
+
+    def _image(self, moved: list[Block]) -> dict[str, Any]:
+        """Return the state that is left, all of it on disk."""
+        state = restored(self._found.state.image())
+        for block in moved:
+            state.blocks.disk.insert(block)
+        state.blocks.memory.clear()
+        state.memory.open = False
+        state.overflow = False
+        for pending in state.pending.values():
+            pending.in_memory = False
+        return state.image()
+
+
+class _LogBuilder:
+    """Appends to a data file that has no name yet, and applies what it appends.
+
+    Args:
+        file: the file.
+        layout: the channel's files.
+        file_id: the number that it will have.
+        image: the state with which it begins.
+    """
+
+    def __init__(self, file: File, layout: Layout, file_id: int, image: dict[str, Any]) -> None:
+        self._end = 0
+        self._file = file
+        self._layout = layout
+        self._file_id = file_id
+        self._seed = file_seed(layout.channel, log_name(file_id))
+        self._state = ChannelState.from_image(image)
+        self._schemas = [decode_schema(s) for s in self._state.schemas]
+        plan = self._plan()
+        header = FileHeader(layout.channel, file_id, None, image).frame()
+        self._end = file.write(0, encode(header, self._seed, time_us=plan.time_us))
+
+    def _plan(self) -> Plan:
+        return Plan(self._state, Tier.DISK, start=self._end)
+
+    def move(self, fs: FileSystem, block: Block) -> None:
+        """Append the events of a block of the memory tier, under their IDs."""
+        reader = EventReader(fs, self._layout, self._schemas.__getitem__)
+        entries = []
+        try:
+            for header, payload in reader.frames(block.extent()):
+                frame = Frame(header.type, payload, header.payload_crc, header.count, header.schema_id)
+                entries.append(Entry(frame, header.transaction_id, header.write_order_id, header.time_us))
+        finally:
+            reader.close()
+        plan = self._plan()
+        Move(entries, []).plan(plan)
+        self._append(plan)
+
+    def lose(self, found: Survey) -> None:
+        """Append the record of what is lost, if anything is."""
+        loss = found.loss
+        if loss.lost or loss.doubtful:
+            value = {"lost": loss.lost, "doubtful": loss.doubtful, "next": found.last_id + 1, "groups": {}}
+            plan = self._plan()
+            Control(FrameType.LOST, value).plan(plan)
+            self._append(plan)
+
+    def _append(self, plan: Plan) -> None:
+        for frame, tx, order, time_us in plan.entries:
+            self._file.write(self._end, encode(frame, self._seed, tx, order, time_us))
+            length = len(frame.payload)
+            header = FrameHeader(
+                frame.type, length, tx, order, frame.count, frame.schema_id, time_us, frame.payload_crc
+            )
+            payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
+            self._state.apply(self._file_id, self._end, header, payload)
+            self._end += frame_size(length)

@@ -1,0 +1,94 @@
+"""`verify`: reads a channel, live or not, without changing it, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
+from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.survey import Survey, survey
+from spillable_stream.integrity.walk import MALFORMED
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["examine", "report_of", "verify"]
+
+_ATTEMPTS = 5
+
+
+def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
+    """Read everything in a channel, and return what is wrong where and what `repair` would have to give up.
+
+    Nothing is written, made, locked or mapped; others may use the channel meanwhile.
+
+    Args:
+        path: the channel's directory.
+        fs: the file system, for tests.
+
+    Raises:
+        NotAChannelError: the path holds no channel.
+        UnsupportedFormatError: a newer version wrote it.
+        CorruptionError: it is so damaged that nothing says what it is.
+        ChannelBusyError: it changes faster than it can be read.
+        StorageError: a file can't be read.
+    """
+    return report_of(examine(fs or FileSystem(), Path(path).absolute()))
+
+
+def examine(fs: FileSystem, path: Path) -> Survey:
+    """Survey a channel, again while others change what was found wrong.
+
+    Args:
+        fs: the file system.
+        path: the channel's directory.
+
+    Raises what `verify` raises.
+    """
+    before: Survey | None = None
+    for _ in range(_ATTEMPTS):
+        head = _head(fs, path)
+        try:
+            found = _surveyed(fs, path)
+        except FileNotFoundError:  # another process made a checkpoint and deleted files meanwhile
+            before = None
+            continue
+        if report_of(found).healthy or head == _head(fs, path):
+            return found
+        if before is not None and before.findings.all() == found.findings.all():
+            return found
+        before = found
+    raise ChannelBusyError(f"{path} changes faster than it can be read; try again when less is put and taken")
+
+
+def _surveyed(fs: FileSystem, path: Path) -> Survey:
+    try:
+        return survey(fs, path)
+    except (FileNotFoundError, SpillableError):
+        raise
+    except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:
+        # A frame whose checksums are right and whose contents nobody wrote.
+        raise CorruptionError(f"the channel can't be examined: {type(e).__name__}: {e}", str(path)) from e
+
+
+def _head(fs: FileSystem, path: Path) -> bytes:
+    try:
+        return fs.read_file(path / "head")
+    except FileNotFoundError:
+        return b""
+
+
+def report_of(found: Survey, quarantine: Path | None = None) -> Report:
+    """Return the report of a survey."""
+    return Report(
+        found.layout.path,
+        found.layout.channel,
+        found.findings.all(),
+        found.loss,
+        found.files,
+        found.frames,
+        found.read_bytes,
+        found.unrepairable,
+        quarantine,
+    )

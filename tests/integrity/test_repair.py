@@ -1,0 +1,518 @@
+"""`repair` gives up what can't be read, says exactly what that is, and keeps everything else."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, ChannelBusyError, CorruptionError, DataLossError, StorageError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.scan import Scanned
+from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
+from tests.events import numbered, peek, put, take
+from tests.fakes import FaultyFileSystem
+from tests.integrity.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+
+Open = Callable[..., Channel]
+MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
+
+
+def repaired(path: Path) -> Report:
+    """Repair a channel and prove that it is healthy then."""
+    report = repair(path)
+    assert verify(path).healthy, verify(path).findings
+    return report
+
+
+# ── what is not touched ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("locks", ["kept", "removed"])
+def test_a_healthy_channel_is_not_touched(path: Path, locks: str) -> None:
+    fill(path)
+    if locks == "removed":
+        (path / "open.lock").unlink()
+    before = snapshot(path)
+    report = repair(path)
+    assert snapshot(path) == before
+    assert report.healthy and report.quarantine is None
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_channel_that_is_open_is_refused(path: Path, open_channel: Open, damaged: bool) -> None:
+    at = three_puts(path)
+    channel = open_channel()
+    if damaged:
+        flip(log_file(path), at[0] + 60)
+    before = snapshot(path)
+    with pytest.raises(ChannelBusyError, match="is open on the host"):
+        repair(path)
+    assert snapshot(path) == before
+    channel.close()
+    assert repair(path).healthy is not damaged
+
+
+def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    before = log_file(path).read_bytes()
+    repaired(path)
+    assert log_file(path).read_bytes() == before
+
+
+# ── what is kept ────────────────────────────────────────────────────────────────────────────────
+
+
+def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:
+    at = three_puts(path, checkpoint=True)
+    flip(log_file(path), at[1] + 60)
+    checkpoint = max((path / "checkpoint").iterdir())
+    damaged, image = log_file(path).read_bytes(), checkpoint.read_bytes()
+    report = repaired(path)
+    assert report.quarantine is not None and report.quarantine.parent == path / "quarantine"
+    kept = {str(p.relative_to(report.quarantine)): p.read_bytes() for p in report.quarantine.rglob("*") if p.is_file()}
+    assert kept["files/data/log-000001"] == damaged
+    assert kept[f"files/checkpoint/{checkpoint.name}"] == image
+    piece = kept[f"damaged/log-000001-{at[1]}"]
+    assert len(piece) > 48 and piece == damaged[at[1] : at[1] + len(piece)]
+    said = json.loads(kept["report.json"])
+    assert (said["loss"]["lost"], said["findings"][0]["offset"]) == ([[3, 4]], at[1])
+    assert "files/head" in kept
+
+
+def test_a_second_repair_has_a_directory_of_its_own(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    first = repaired(path)
+    flip(log_file(path), at[2] + 60)
+    second = repaired(path)
+    assert first.quarantine != second.quarantine
+    assert (first.loss.lost, second.loss.lost) == (((3, 4),), ((5, 6),))
+    assert list(contents(path).groups["default"]) == [2]
+
+
+# ── what is lost, and what is not ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("head", ["same boot", "earlier boot"])
+@pytest.mark.parametrize("seed", range(3))
+def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
+    path: Path, tmp_path: Path, head: str, seed: int
+) -> None:
+    fill(path, **({"max_inline_bytes": 400} if seed == 1 else {}))
+    if head == "earlier boot":
+        age_head(path)
+    before = contents_of_copy(path)
+    files = sorted((path / "data").iterdir()) + sorted((path / "checkpoint").iterdir())
+    chosen = random.Random(seed)
+    lossy = 0
+    for number in range(25):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(path, copy)
+        for file in chosen.sample(files, chosen.choice([1, 1, 2])):
+            target = copy / file.relative_to(path)
+            offset = _covered(copy, target, chosen)
+            flip(target, offset, chosen.randrange(8))
+            assert target in {f.path for f in verify(copy).findings}, f"{target} at {offset}"
+        report = repaired(copy)
+        check_outcome(before, contents(copy), report)
+        assert verify(copy).healthy
+        lossy += bool(report.loss.lost)
+        shutil.rmtree(copy)
+    assert lossy > 1
+
+
+def _covered(path: Path, file: Path, chosen: random.Random) -> int:
+    """Return an offset in a file that some checksum covers: padding is not."""
+    if file.name.startswith("log-"):
+        found: list[Scanned] = frames(path, int(file.name[4:]))
+        if not found:
+            return 0
+        frame = chosen.choice(found)
+        return frame.offset + chosen.randrange(48 + frame.header.length)
+    return chosen.randrange(40)
+
+
+def test_the_loss_is_what_groups_and_readers_see_of_a_lost_memory_tier(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    assert repaired(path).loss.lost == ((3, 4),)
+    with Channel(path, create=False) as channel:
+        assert channel.stats().groups["default"].lost == ((3, 4),)
+        assert list(channel.engine().state.lost) == [(3, 4)]
+        assert put(channel, b"next") == (7, 7)
+        assert peek(channel) == [b"1", b"20", b"21", b"next"]
+    reboot(path)
+    for _ in range(2):  # remembered by every later file too
+        with Channel(path, create=False) as channel:
+            assert list(channel.engine().state.lost) == [(3, 4)]
+            with channel.engine().committing():
+                channel.engine().tiers.disk.roll(channel.engine().state.small)
+
+
+def test_a_group_made_after_a_repair_does_not_wait_for_what_is_lost(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[2] + 60)
+    repaired(path)
+    with Channel(path, create=False) as channel:
+        assert peek(channel, group="new") == [b"1", b"10", b"11"]
+
+
+def test_ids_are_not_used_again_when_the_last_events_are_lost(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[2] + 20)
+    report = repaired(path)
+    assert report.loss.lost == ((5, 6),)
+    with Channel(path, create=False) as channel:
+        assert put(channel, b"next") == (7, 7)
+
+
+def test_a_damaged_commit_costs_nothing(path: Path, tmp_path: Path) -> None:
+    three_puts(path)
+    before = contents_of_copy(path)
+    for part in (20, 50):
+        for number, at in enumerate(offsets(path, FrameType.COMMIT)[:2]):
+            copy = tmp_path / f"copy-{part}-{number}"
+            shutil.copytree(path, copy)
+            flip(log_file(copy), at + part)
+            report = repaired(copy)
+            assert report.damaged and report.loss.lost == ()
+            check_outcome(before, contents(copy), report)
+
+
+def test_a_take_whose_commit_is_known_of_its_header_alone_does_not_come_again(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        put(channel, *numbered(0, 5))
+        take(channel, 3)
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 50)
+    assert repaired(path).loss.repeated == {}
+    assert list(contents(path).groups["default"]) == [4, 5]
+
+
+def test_a_group_whose_making_is_damaged_loses_nothing(path: Path) -> None:
+    """Another group has taken everything since: nobody may take that for the end of the events."""
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        put(channel, *numbered(0, 5))
+        take(channel, 1, "hidden")
+        take(channel, 5, "other")
+        put(channel, b"later")
+    group = next(f for f in frames(path) if f.header.type == FrameType.GROUP)
+    flip(log_file(path), group.offset + 20)
+    flip(log_file(path), group.end + 20)
+    report = repaired(path)
+    assert (report.loss.lost, report.loss.repeated) == ((), {"hidden": ((2, 5),)})
+    left = contents(path).groups
+    assert (list(left["hidden"]), list(left["other"])) == ([2, 3, 4, 5, 6], [6])
+
+
+@pytest.mark.parametrize("which", ["middle", "newest", "first"])
+@pytest.mark.parametrize("checkpoints", ["kept", "removed"])
+def test_a_missing_data_file_costs_what_was_in_it(path: Path, which: str, checkpoints: str) -> None:
+    fill(path)
+    before = contents_of_copy(path)
+    if checkpoints == "removed":
+        shutil.rmtree(path / "checkpoint")
+    files = sorted((path / "data").glob("log-*"))
+    with_events = [f for f in files if offsets(path, FrameType.PUT, int(f.name[4:]))]
+    {"middle": with_events[len(with_events) // 2], "newest": files[-1], "first": files[0]}[which].unlink()
+    report = repaired(path)
+    check_outcome(before, contents(path), report)
+    assert report.loss.lost or which == "first"
+
+
+def test_a_missing_newest_file_of_which_only_a_checkpoint_speaks_leaves_its_ids_unused(path: Path) -> None:
+    fill(path)
+    with Channel(path, create=False, checkpoint_on_close=True):
+        pass
+    reboot(path)
+    max((path / "data").glob("log-*")).unlink()
+    report = repaired(path)
+    ((first, last),) = report.loss.doubtful
+    assert first == 41 and last > 1 << 32
+    with Channel(path, create=False) as channel:
+        assert put(channel, b"next") == (last + 1, last + 1)
+
+
+def test_a_file_that_was_cut_below_what_a_checkpoint_proves_may_have_been_longer(path: Path) -> None:
+    three_puts(path, checkpoint=True)
+    reboot(path)
+    with log_file(path).open("r+b") as file:
+        file.truncate(1000)
+    report = repaired(path)
+    assert report.loss.lost == ((2, 6),)
+    assert [first for first, _ in report.loss.doubtful] == [7]
+    with Channel(path, create=False) as channel:
+        assert put(channel, b"next")[0] == report.loss.doubtful[0][1] + 1
+
+
+@pytest.mark.parametrize("checkpoints", ["kept", "removed"])
+@pytest.mark.parametrize("file_id", [1, 2, 9])
+def test_a_damaged_file_header_costs_no_event(path: Path, file_id: int, checkpoints: str) -> None:
+    fill(path)
+    before = contents_of_copy(path)
+    if checkpoints == "removed":
+        shutil.rmtree(path / "checkpoint")
+    flip(log_file(path, file_id), 100)
+    report = repaired(path)
+    assert report.loss.lost == ()
+    check_outcome(before, contents(path), report)
+
+
+def test_an_event_channel_without_a_header_is_known_by_its_frames(path: Path) -> None:
+    three_puts(path)
+    before = contents_of_copy(path)
+    flip(log_file(path), 100)
+    report = repaired(path)
+    assert any("nothing but the damaged header" in f.text for f in report.findings)
+    check_outcome(before, contents(path), report)
+
+
+def test_a_typed_channel_without_a_header_is_not_guessed_at(path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put_batch(pa.table({"n": [1, 2]}, schema=schema))
+    shutil.rmtree(path / "checkpoint")
+    flip(log_file(path), 100)
+    before = snapshot(path)
+    with pytest.raises(CorruptionError, match="can't be repaired: the header of log-000001 is damaged"):
+        repair(path)
+    assert snapshot(path) == before and verify(path).unrepairable
+
+
+def test_a_damaged_segment_keeps_what_is_around_the_damage(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_inline_bytes=100) as channel, channel.put_transaction() as tx:
+        for i in range(4):
+            tx.put_batch(pa.RecordBatch.from_pylist(_rows(i), schema=channel.schema))
+    before = contents_of_copy_of_new_group(path)
+    (segment,) = (path / "data").glob("segment.*")
+    starts = [i for i in range(0, segment.stat().st_size, 8) if segment.read_bytes()[i : i + 4] == b"SPL1"]
+    assert len(starts) == 5
+    flip(segment, starts[2] + 80)
+    flip(segment, 20)
+    report = repaired(path)
+    assert report.loss.lost == ((4, 6),)
+    with Channel(path, create=False) as channel:
+        assert peek(channel, group="g") == [b for i, b in enumerate(before, 1) if not 4 <= i <= 6]
+
+
+def _rows(i: int) -> list[dict[str, Any]]:
+    return [{"headers": [], "body": b"%d" % (3 * i + k) * 50} for k in range(3)]
+
+
+def contents_of_copy_of_new_group(path: Path) -> list[bytes]:
+    """Return all bodies of a channel, from a copy."""
+    copy = path.with_name("for-a-new-group")
+    shutil.copytree(path, copy)
+    with Channel(copy, create=False) as channel:
+        return peek(channel, group="g")
+
+
+def test_damaged_checkpoints_are_taken_away_and_the_log_stays(path: Path) -> None:
+    fill(path)
+    before = contents_of_copy(path)
+    checkpoint = max((path / "checkpoint").iterdir())
+    flip(checkpoint, 90)
+    files = snapshot(path / "data")
+    report = repaired(path)
+    assert not checkpoint.exists() and snapshot(path / "data") == files
+    check_outcome(before, contents(path), report)
+
+
+def test_half_a_head_does_not_cost_the_last_transaction(path: Path) -> None:
+    three_puts(path)
+    before = contents_of_copy(path)
+    head = (path / "head").read_bytes()
+    newer = max((0, 128), key=lambda slot: int.from_bytes(head[slot : slot + 8], "little"))
+    flip(path / "head", newer + 33)
+    repaired(path)
+    assert contents(path) == before
+
+
+def test_the_identity_is_written_anew(path: Path) -> None:
+    fill(path)
+    before, uuid = contents_of_copy(path), Layout.read(FileSystem(), path).channel
+    (path / "channel.json").write_bytes(b"\0" * 100)
+    repaired(path)
+    assert contents(path) == before
+    assert Layout.read(FileSystem(), path).channel == uuid
+
+
+# ── the memory tier ─────────────────────────────────────────────────────────────────────────────
+
+
+def spilled(open_channel: Open) -> list[bytes]:
+    """Make a channel with events in memory, on disk, and in memory again; it was killed."""
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 20))
+    put(channel, *numbered(20, 10))
+    take(channel, 12)
+    put(channel, *[b"in memory"] * 5)
+    kill(channel)
+    return numbered(12, 18) + [b"in memory"] * 5
+
+
+def test_damage_on_disk_costs_nothing_of_what_is_in_memory(path: Path, open_channel: Open) -> None:
+    bodies = spilled(open_channel)
+    flip(log_file(path), offsets(path, FrameType.PUT)[0] + 60)
+    memory = memory_of(path)
+    report = repaired(path)
+    assert report.loss.lost == ((21, 30),)
+    assert not memory.exists()
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == [b for b in bodies if b not in numbered(20, 10)]
+        assert put(channel, b"next") == (36, 36)
+
+
+@pytest.mark.parametrize("part", ["header", "event"])
+def test_damage_in_memory_costs_what_was_in_the_damaged_frame(path: Path, open_channel: Open, part: str) -> None:
+    bodies = spilled(open_channel)
+    file = max(memory_of(path).glob("memory-*"))
+    data = file.read_bytes()
+    flip(file, 100 if part == "header" else data.index(b"in memory"))
+    report = repaired(path)
+    assert report.loss.lost == (() if part == "header" else ((31, 35),))
+    with Channel(path, create=False) as channel:
+        assert peek(channel)[-25:] == (bodies if part == "header" else bodies[:-5])
+
+
+def test_memory_that_is_gone_is_recorded_as_an_open_does(path: Path, open_channel: Open) -> None:
+    spilled(open_channel)
+    shutil.rmtree(memory_of(path))
+    assert repaired(path).loss.lost == ((13, 20), (31, 35))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Channel(path, create=False) as channel:
+            assert peek(channel) == numbered(20, 10)
+
+
+# ── killed in between ───────────────────────────────────────────────────────────────────────────
+
+
+class DyingFileSystem(FaultyFileSystem):
+    """Dies at the n-th call that changes anything, and does nothing from then on."""
+
+    def __init__(self, calls: int) -> None:
+        super().__init__()
+        self.left = calls
+        self._fails = self._dies
+
+    def _dies(self, call: Any) -> bool:
+        self.left -= call.name not in ("read", "open")
+        return self.left < 0
+
+
+@pytest.mark.parametrize("damage", ["header", "file", "identity", "segment"])
+def test_a_repair_that_is_killed_anywhere_is_done_by_the_next(path: Path, tmp_path: Path, damage: str) -> None:
+    fill(path, max_inline_bytes=300)
+    before = contents_of_copy(path)
+    files = sorted((path / "data").glob("log-*"))
+    if damage == "segment":
+        flip(max((path / "data").glob("segment.*")), 80)
+    elif damage == "file":
+        files[-1].unlink()
+    else:
+        flip(files[len(files) // 2], 100)
+    if damage == "identity":
+        (path / "channel.json").write_text("{")
+    damaged = verify(path)
+    number, finished = 0, False
+    while not finished:
+        number += 1 if damage == "header" else 3
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(path, copy)
+        try:
+            repair(copy, fs=DyingFileSystem(number))
+            finished = True
+        except StorageError:
+            _opens_unchanged_or_refuses(copy, before.last_id)
+        report = repair(copy)
+        assert verify(copy).healthy, f"killed at call {number}"
+        kept = [json.loads(p.read_text()) for p in (copy / "quarantine").glob("*/report.json")]
+        assert kept and (report.loss == damaged.loss or report.healthy or not report.loss.lost)
+        check_outcome(before, contents(copy), damaged)
+        shutil.rmtree(copy)
+    assert number > 15
+
+
+def test_a_repair_that_is_killed_again_and_again_keeps_what_is_in_memory(path: Path, open_channel: Open) -> None:
+    bodies = spilled(open_channel)
+    flip(log_file(path), offsets(path, FrameType.PUT)[0] + 60)
+    for number in range(1, 200, 2):
+        try:
+            repair(path, fs=DyingFileSystem(number))
+            break
+        except StorageError:
+            report = verify(path)
+            assert report.damaged and report.loss.lost in {((21, 30),), ()}, f"killed at call {number}"
+    assert verify(path).healthy and number > 15
+    reports = [json.loads(p.read_text()) for p in (path / "quarantine").glob("*/report.json")]
+    assert [[21, 30]] in [r["loss"]["lost"] for r in reports]
+    with Channel(path, create=False) as channel:
+        assert peek(channel) == [b for b in bodies if b not in numbered(20, 10)]
+
+
+def _opens_unchanged_or_refuses(path: Path, last_id: int) -> None:
+    """Prove that an open after a repair that was cut short gives nothing wrong to anybody."""
+    copy = path.with_name(f"{path.name}-opened")
+    shutil.copytree(path, copy)
+    try:
+        assert contents(copy).last_id >= last_id
+    except (CorruptionError, DataLossError):
+        pass
+    finally:
+        shutil.rmtree(copy)
+
+
+def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:
+    fill(path)
+    flip(log_file(path, 6), 100)
+    before = snapshot(path / "data", path / "checkpoint", path / "head")
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call == ("rename", "report.json")), pytest.raises(StorageError):
+        repair(path, fs=fs)
+    assert snapshot(path / "data", path / "checkpoint", path / "head") == before
+
+
+def test_a_repaired_channel_lives_on(path: Path) -> None:
+    """Old files go when their events are taken, and a channel that was repaired can be damaged and repaired again."""
+    fill(path)
+    flip(log_file(path, 4), 100)
+    repaired(path)
+    with Channel(path, create=False, max_file_size=2500) as channel:
+        for group in ("fast", "slow"):
+            assert len(take(channel, 1000, group)) > 20
+        put(channel, *numbered(0, 50))
+        channel.checkpoint()
+        put(channel, b"more")
+        channel.checkpoint()
+        assert not log_file(path, 4).exists()
+    assert verify(path).healthy
+    newest = max(int(p.name[4:]) for p in (path / "data").glob("log-*"))
+    flip(log_file(path, newest), 100)
+    assert repaired(path).loss.lost == ()
+    with Channel(path, create=False) as channel:
+        assert peek(channel, group="fast") == [*numbered(0, 50), b"more"]
+        assert put(channel, b"x") == (92, 92)
+
+
+def test_a_damaged_image_of_an_earlier_repair_costs_nothing_more(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    repaired(path)
+    flip(log_file(path, 2), 100)
+    report = repaired(path)
+    assert set(report.loss.lost) <= {(3, 4)}
+    assert [b for b in contents(path).groups["default"].values()] == [b"1", b"20", b"21"]

@@ -1,0 +1,126 @@
+"""The command line: what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from spillable_stream import Channel
+from spillable_stream.cli import app
+from tests.damage import flip, log_file
+from tests.integrity.channels import fill, three_puts
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_a_healthy_channel_is_status_0(path: Path) -> None:
+    fill(path)
+    for verb in ("verify", "repair"):
+        done = run(verb, path)
+        assert (done.exit_code, done.stderr) == (0, "")
+        assert f"{path}: healthy" in done.stdout and "lose" not in done.stdout
+
+
+def test_damage_is_status_1_with_file_offset_events_and_what_a_repair_would_lose(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    done = run("verify", path)
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith(f"damage: {log_file(path)}, offset {at[1]}, ")
+    assert lines[0].endswith("the payload of a PUT frame is damaged; events 3 to 4; transactions 2")
+    assert lines[1] == "repair would lose 2 events, 3 to 4"
+    assert lines[2].startswith(f"{path}: damaged (")
+
+
+def test_a_repair_is_status_0_and_says_what_was_lost_and_where_the_copies_are(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    done = run("repair", path)
+    assert done.exit_code == 0
+    assert "repair did lose 2 events, 3 to 4" in done.stdout
+    (quarantine,) = (path / "quarantine").iterdir()
+    assert done.stdout.splitlines()[-1] == f"{path}: repaired; what was damaged is in {quarantine}"
+    assert run("verify", path).exit_code == 0
+
+
+def test_what_cannot_be_repaired_is_status_1(path: Path) -> None:
+    three_puts(path)
+    log_file(path).unlink()
+    assert run("verify", path).exit_code == 1
+    done = run("repair", path)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "can't be repaired: the channel has no data files" in done.stderr
+
+
+def test_what_cannot_be_told_is_status_2(path: Path, open_channel: Callable[..., Channel]) -> None:
+    done = run("verify", path)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"NotAChannelError: {path} is not a channel: it is missing\n"
+    assert run("verify").exit_code == 2
+    assert run("heal", path).exit_code == 2
+    open_channel()
+    done = run("repair", path)
+    assert done.exit_code == 2 and "ChannelBusyError" in done.stderr
+
+
+def test_json_is_one_object_of_a_stable_shape(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 20)
+    done = run("verify", "--json", path)
+    said = json.loads(done.stdout)
+    assert done.exit_code == 1
+    assert set(said) == {
+        "path", "channel", "healthy", "findings", "loss", "checked", "unrepairable", "quarantine",
+    }  # fmt: skip
+    (finding,) = said["findings"]
+    assert finding == {
+        "severity": "damage",
+        "path": str(log_file(path)),
+        "offset": at[1],
+        "size": finding["size"],
+        "text": "no frame is whole here",
+        "events": [[3, 4]],
+        "transactions": [2],
+    }
+    assert said["loss"] == {"lost": [[3, 4]], "count": 2, "doubtful": [], "repeated": {"default": [[2, 2]]}}
+    assert set(said["checked"]) == {"files", "frames", "bytes"}
+    said = json.loads(run("repair", "--json", path).stdout)
+    assert said["quarantine"] and not said["healthy"]
+    assert json.loads(run("repair", "--json", path).stdout)["healthy"]
+
+
+def test_an_error_as_json_is_one_object_too(path: Path) -> None:
+    done = run("repair", "--json", path)
+    assert done.exit_code == 2
+    assert json.loads(done.stdout) == {
+        "path": str(path),
+        "error": "NotAChannelError",
+        "text": f"{path} is not a channel: it is missing",
+    }
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_package_is_a_program(path: Path, damaged: bool) -> None:
+    at = three_puts(path)
+    if damaged:
+        flip(log_file(path), at[0] + 60)
+    done = subprocess.run(
+        [sys.executable, "-m", "spillable_stream", "verify", path],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (int(damaged), "")
+    assert ("damaged (" if damaged else "healthy (") in done.stdout
