@@ -2,10 +2,10 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test demo bench crash clean
+.PHONY: help .venv java check test demo bench power-cut-table crash clean
 
 help: ## List the verbs
-	@awk -F ':.*## ' '/^[a-z.]+:.*## / { printf "%-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .venv: $(STAMP) ## Make the development environment from requirements-dev.txt
 
@@ -35,9 +35,15 @@ demo: java $(STAMP) ## Run the demo
 bench: $(STAMP) ## Run the benchmarks
 	.venv/bin/python -m benchmarks.run
 
+power-cut-table: $(STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md
+	@for tool in redis-server mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || \
+	  { echo "redis-server, mkfs.ext4 and mkfs.xfs are needed: apt-get install redis-server e2fsprogs xfsprogs" >&2; exit 2; }; done
+	.venv/bin/python -m pip install -q -r requirements-bench.txt
+	.venv/bin/python -m benchmarks.power_cut
+
 SIZE ?= full
 crash: $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist loadfile --timeout 7200 tests/crash
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 tests/crash
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -5,8 +5,10 @@ after it that it was acknowledged::
 
     put NAME 7 3            transaction 7 of producer NAME is about to commit 3 events
     ack NAME 7 12           it was acknowledged; the first event's write-order ID is 12
+    not NAME 7              its commit raised an error that says that nothing was committed
     take 12:NAME:7:0:3 …    a consumer is about to commit the takes of these events: ID and what the body says
-    ack take
+    ack take                it was acknowledged
+    not take                its commit raised an error
 
 `check` compares what the ledgers say with what a channel holds. Every recipe of the laboratory uses
 this ledger and this checker. What it looks for are the terms of Jepsen's total queue (lost,
@@ -82,6 +84,7 @@ class Outcome:
     Args:
         started: transactions that producers were about to commit: (producer, number) to event count.
         acknowledged: those whose commit returned, with the first event's ID.
+        refused: those whose commit raised.
         taken: IDs in takes whose commit returned, with how often.
         in_doubt: the takes of which nobody knows, each a list of IDs.
         seen: what the bodies of the events in all of these takes said, by ID.
@@ -89,6 +92,7 @@ class Outcome:
 
     started: dict[tuple[str, int], int] = field(default_factory=dict)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
+    refused: set[tuple[str, int]] = field(default_factory=set)
     taken: Counter[int] = field(default_factory=Counter)
     in_doubt: list[list[int]] = field(default_factory=list)
     seen: dict[int, Said] = field(default_factory=dict)
@@ -111,6 +115,10 @@ class Outcome:
                     case ["ack", "take"]:
                         outcome.taken.update(taking)
                         taking = []
+                    case ["not", "take"]:
+                        taking = []
+                    case ["not", name, number]:
+                        outcome.refused.add((name, int(number)))
                     case ["ack", name, number, first_id]:
                         outcome.acknowledged[name, int(number)] = int(first_id)
                     case ["take", *events]:
@@ -140,7 +148,7 @@ class Found:
         bodies: the events that can be read, at least those that the consumers' group has yet to take: ID to body.
         remaining: the IDs that the consumers' group has yet to take, in order.
         lost: the IDs of events that the channel says are lost.
-        doubtful: IDs that the channel says no event needs to have.
+        doubtful: IDs that the channel says no event needs to have; those that have one are lost.
     """
 
     bodies: dict[int, bytes]
@@ -166,43 +174,62 @@ def check(outcome: Outcome, found: Found) -> list[str]:
             continue
         if outcome.seen.get(event_id, said) != said:
             wrong.append(f"event {event_id} is another one than was taken")
-    lost, doubtful = _ids(found.lost), _ids(found.doubtful)
-    last_id = max(events, default=0)
-    if list(found.bodies) != sorted(found.bodies) or not events.keys() | lost | doubtful >= set(range(1, last_id + 1)):
+    known = _known(outcome, events) | set(found.remaining)
+    lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
+    if list(found.bodies) != sorted(found.bodies) or _has_gaps(events, [*found.lost, *found.doubtful]):
         wrong.append("the write-order IDs have gaps or are out of order")
-    wrong += _wrong_puts(outcome, events, lost)
-    wrong += _wrong_takes(outcome, events, found.remaining, lost)
+    wrong += _wrong_puts(outcome, events, lost | doubtful)
+    wrong += _wrong_takes(outcome, events, found.remaining, lost, doubtful)
     return wrong
 
 
-def _ids(ranges: Iterable[Range]) -> set[int]:
-    return {i for first, last in ranges for i in range(first, last + 1)}
+def _known(outcome: Outcome, events: dict[int, Said]) -> set[int]:
+    """Return every ID that an event has, or one that was put with it: millions more may be in doubt."""
+    first_ids = [(first_id, outcome.started[key]) for key, first_id in outcome.acknowledged.items()]
+    first_ids += {(event_id - said.index, said.count) for event_id, said in events.items()}
+    return {i for first_id, count in first_ids for i in range(first_id, first_id + count)}
 
 
-def _wrong_puts(outcome: Outcome, events: dict[int, Said], lost: set[int]) -> list[str]:
-    """Return what is wrong with what was put."""
+def _within(ids: set[int], ranges: Iterable[Range]) -> set[int]:
+    """Return the IDs that are in some ranges."""
+    return {i for first, last in ranges for i in ids if first <= i <= last}
+
+
+def _has_gaps(events: Iterable[int], reported: list[Range]) -> bool:
+    """Tell whether an ID before the last event's is neither an event's nor reported."""
+    next_id = 1
+    for first, last in sorted([*((i, i) for i in events), *reported]):
+        if first > next_id and any(i > next_id for i in events):
+            return True
+        next_id = max(next_id, last + 1)
+    return False
+
+
+def _wrong_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
+    """Return what is wrong with what was put; some IDs are reported lost or in doubt."""
     wrong: list[str] = []
-    found: dict[tuple[str, int], list[int]] = {}
+    found: dict[tuple[str, int], int] = {}
     last: dict[str, int] = {}
     for event_id, (producer, transaction, index, count) in sorted(events.items()):
-        ids = found.setdefault((producer, transaction), [])
-        if index != len(ids):
+        key = producer, transaction
+        if found.setdefault(key, event_id - index) != event_id - index:
             wrong.append(f"event {event_id} of {producer} {transaction} is out of order or there twice")
-        ids.append(event_id)
         if transaction < last.get(producer, 0):
             wrong.append(f"transaction {transaction} of {producer} comes after a later one")
         last[producer] = transaction
-        if outcome.started.get((producer, transaction)) != count:
+        if outcome.started.get(key) != count or key in outcome.refused:
             wrong.append(f"transaction {transaction} of {producer} was never committed")
-    for key, ids in found.items():
-        if len(ids) != outcome.started.get(key):
-            wrong.append(f"transaction {key} is not whole: {len(ids)} of {outcome.started.get(key)} events")
-        if outcome.acknowledged.get(key, ids[0]) != ids[0]:
-            wrong.append(f"transaction {key} begins at {ids[0]}; it was acknowledged at {outcome.acknowledged[key]}")
+    for key, first_id in found.items():
+        whole = range(first_id, first_id + outcome.started.get(key, 0))
+        missing = {i for i in whole if i not in events or events[i][:2] != key} - reported
+        if missing:
+            wrong.append(f"transaction {key} is not whole: {sorted(missing)} are missing")
+        if outcome.acknowledged.get(key, first_id) != first_id:
+            wrong.append(f"transaction {key} begins at {first_id}; it was acknowledged at {outcome.acknowledged[key]}")
     given: dict[int, tuple[str, int]] = {}
     for key, first_id in outcome.acknowledged.items():
         ids = range(first_id, first_id + outcome.started[key])
-        if key not in found and not lost.issuperset(ids):
+        if key not in found and not reported.issuperset(ids):
             wrong.append(f"transaction {key} was acknowledged and is lost")
         for event_id in ids:
             if event_id in given:
@@ -211,10 +238,12 @@ def _wrong_puts(outcome: Outcome, events: dict[int, Said], lost: set[int]) -> li
     return wrong
 
 
-def _wrong_takes(outcome: Outcome, events: dict[int, Said], remaining: list[int], lost: set[int]) -> list[str]:
+def _wrong_takes(
+    outcome: Outcome, events: dict[int, Said], remaining: list[int], lost: set[int], doubtful: set[int]
+) -> list[str]:
     """Return what is wrong with what was taken."""
     wrong: list[str] = []
-    left, taken = set(remaining), outcome.taken
+    left, taken, reported = set(remaining), outcome.taken, lost | doubtful
     if remaining != sorted(left):
         wrong.append("what remains is out of order or there twice")
     for event_id, times in taken.items():
@@ -226,9 +255,9 @@ def _wrong_takes(outcome: Outcome, events: dict[int, Said], remaining: list[int]
         wrong.append(f"event {event_id} is reported lost and is there")
     doubted = Counter(i for take in outcome.in_doubt for i in take)
     for take in outcome.in_doubt:  # all of it happened, or nothing
-        gone = [i for i in take if i not in left and i not in taken and i not in lost and doubted[i] == 1]
+        gone = [i for i in take if i not in left and i not in taken and i not in reported and doubted[i] == 1]
         if gone and not left.isdisjoint(take):
             wrong.append(f"a take of {take[0]} to {take[-1]} was committed in part")
-    for event_id in set(events) - set(taken) - left - set(doubted) - lost:
+    for event_id in set(events) - set(taken) - left - set(doubted) - reported:
         wrong.append(f"event {event_id} is neither taken nor in the channel")
     return wrong

@@ -1,27 +1,61 @@
-"""A process that puts or takes until it is killed, or for a number of transactions.
-
-python -m tests.crash.worker put|take CHANNEL LEDGER NAME SEED TRANSACTIONS CONFIGURATION BROKEN
-
-0 transactions are without end; CONFIGURATION is one of the workload's `CONFIGURATIONS`; an empty BROKEN is not broken.
-"""
+"""A process that puts, takes or only opens a channel, until it is killed or for a number of transactions."""
 
 from __future__ import annotations
 
 import random
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from spillable_stream import Channel, Event
-from spillable_stream.log.head import TierEnd
-from spillable_stream.log.wal import WriteAheadLog
-from tests.crash.contents import CONSUMERS
+from tests.crash.contents import CONSUMERS, contents
 from tests.crash.ledger import Ledger, LedgerFile, body
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, put, said
+from tests.crash.workload import commit_take, put, said
+
+__all__ = ["open_again", "work"]
 
 
-def put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
+def work(
+    what: str, path: Path, ledger_path: Path, name: str, seed: int, transactions: int, broken: str, **options: Any
+) -> None:
+    """Work until killed, or for a number of transactions.
+
+    Args:
+        what: "put" or "take".
+        path: the channel.
+        ledger_path: where to write down what is done.
+        name: the producer's.
+        seed: chooses what is done; no other worker of the channel has it.
+        transactions: how many; 0 is without end.
+        broken: what the program does wrong, so that somebody notices.
+        options: the channel's.
+    """
+    rng, ledger = random.Random(seed), LedgerFile(ledger_path)
+    channel = Channel(path, **options)
+    first = number = seed * 1_000_000
+    while not transactions or number < first + transactions:
+        number += 1
+        if what == "put":
+            _put_something(channel, ledger, name, rng, number, broken)
+        else:
+            _take_something(channel, ledger, rng, broken)
+        if rng.random() < 0.05:
+            channel.checkpoint()
+        if options["memory_capacity"] and rng.random() < 0.02:
+            channel.flush()
+        if options["memory_capacity"] and rng.random() < 0.02:
+            channel.close()
+            channel = Channel(path, **options)
+    channel.close()
+
+
+def open_again(path: Path, **options: Any) -> None:
+    """Open a channel, which recovers it where that is needed, look at it and close it."""
+    with Channel(path, **options) as channel:
+        contents(channel)
+
+
+def _put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
     """Put one transaction, roll it back now and then."""
     count, padding = rng.randint(1, 20), rng.choice([0, 50, 400, 2000])
     if rng.random() < 0.1:
@@ -44,7 +78,7 @@ def put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Rando
         put(channel, ledger, name, number, count, padding)
 
 
-def take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
+def _take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
     """Take one transaction, roll it back now and then."""
     tx = channel.take_transaction(CONSUMERS)
     tx.begin()
@@ -53,11 +87,7 @@ def take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken:
         tx.rollback()
         return
     ledger.write("take", *map(said, events))
-    if broken == "forgets its takes":
-        tx.rollback()
-    else:
-        tx.commit()
-    ledger.write("ack", "take")
+    commit_take(ledger, tx.rollback if broken == "forgets its takes" else tx.commit)
 
 
 class Unwritten:
@@ -65,51 +95,3 @@ class Unwritten:
 
     def write(self, *words: object) -> None:
         """Write nothing."""
-
-
-def publish_before_writing() -> None:
-    """Break the log: readers see what is not there yet."""
-    real = WriteAheadLog.append
-
-    def append(self: WriteAheadLog, at: Any, entries: Any, last_id: int, snapshot: Any) -> Any:
-        from spillable_stream.format.frame import total_size
-
-        published = self.lock.current()
-        size = total_size(e.frame for e in entries)
-        self.publish(TierEnd(at.file_id, at.offset + size), last_id)
-        time.sleep(0.01)
-        self.lock._held = published
-        return real(self, at, entries, last_id, snapshot)
-
-    WriteAheadLog.append = append  # type: ignore[method-assign]
-
-
-def main(
-    what: str, path: str, ledger_path: str, name: str, seed: str, transactions: str, configuration: str, broken: str
-) -> None:
-    """Work until killed, or for so many transactions."""
-    rng, ledger = random.Random(seed), LedgerFile(Path(ledger_path))
-    if broken == "publishes before it writes":
-        publish_before_writing()
-    options = {**OPTIONS, **CONFIGURATIONS[configuration]}
-    channel = Channel(path, **options)
-    number = int(seed) * 1_000_000
-    print("ready", flush=True)
-    while not int(transactions) or number < int(seed) * 1_000_000 + int(transactions):
-        number += 1
-        if what == "put":
-            put_something(channel, ledger, name, rng, number, broken)
-        else:
-            take_something(channel, ledger, rng, broken)
-        if rng.random() < 0.05:
-            channel.checkpoint()
-        if options["memory_capacity"] and rng.random() < 0.02:
-            channel.flush()
-        if options["memory_capacity"] and rng.random() < 0.02:
-            channel.close()
-            channel = Channel(path, **options)
-    channel.close()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

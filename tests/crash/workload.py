@@ -19,9 +19,11 @@ from typing import Any
 from spillable_stream import Channel, Event
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch
+from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
 from spillable_stream.storage.filesystem import FileSystem
 from tests.crash.contents import CONSUMERS
 from tests.crash.ledger import Ledger, LedgerFile, body, parse_body
+from tests.damage import kill
 
 __all__ = ["CONFIGURATIONS", "OPTIONS", "Program", "put", "said", "take"]
 
@@ -43,24 +45,39 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 
 def put(channel: Channel, ledger: Ledger, producer: str, number: int, count: int, padding: int) -> None:
     """Put one transaction."""
-    with channel.put_transaction() as tx:
-        tx.put_many(Event(body(producer, number, i, count, padding)) for i in range(count))
-        ledger.write("put", producer, number, count)
+    try:
+        with channel.put_transaction() as tx:
+            tx.put_many(Event(body(producer, number, i, count, padding)) for i in range(count))
+            ledger.write("put", producer, number, count)
+    except CommitOutcomeUnknownError:
+        raise
+    except SpillableError:
+        ledger.write("not", producer, number)
+        raise
     ledger.write("ack", producer, number, tx.committed.first_id)
 
 
 def take(channel: Channel, ledger: Ledger, limit: int) -> int:
     """Take one transaction and return how many events it had."""
-    tx = channel.take_transaction(CONSUMERS)
-    tx.begin()
-    events = tx.take_many(limit)
-    if not events:
-        tx.rollback()
-        return 0
-    ledger.write("take", *map(said, events))
-    tx.commit()
-    ledger.write("ack", "take")
+    with channel.take_transaction(CONSUMERS) as tx:
+        events = tx.take_many(limit)
+        if not events:
+            return 0
+        ledger.write("take", *map(said, events))
+        commit_take(ledger, tx.commit)
     return len(events)
+
+
+def commit_take(ledger: Ledger, commit: Callable[[], object]) -> None:
+    """Commit a take that is written down."""
+    try:
+        commit()
+    except CommitOutcomeUnknownError:
+        raise
+    except SpillableError:
+        ledger.write("not", "take")
+        raise
+    ledger.write("ack", "take")
 
 
 def said(event: Event) -> str:
@@ -93,7 +110,7 @@ class Program:
     ) -> None:
         self._path = path
         self._ledger = ledger
-        self._options = {**OPTIONS, "checkpoint_interval": 1 << 40, **CONFIGURATIONS[configuration], **options}
+        self._options = {**OPTIONS, "checkpoint_interval": 1 << 50, **CONFIGURATIONS[configuration], **options}
         self._rounds = rounds
         self._rng = random.Random(seed)
         self._producer = f"producer-{seed}"
@@ -106,21 +123,40 @@ class Program:
         for step in self.steps():
             step()
 
+    def run_whatever_fails(self) -> list[SpillableError]:
+        """Do every step, also after steps that failed; open the channel again where it must be."""
+        errors: list[SpillableError] = []
+        for step in self.steps():
+            try:
+                if self.channel is None and step != self.open:
+                    self.open()
+                step()
+            except SpillableError as e:
+                errors.append(e)
+                if isinstance(e, CommitOutcomeUnknownError | ChannelClosedError):
+                    self.give_up()
+        self.give_up()
+        return errors
+
+    def give_up(self) -> None:
+        """Let go of the channel as the kernel does for a killed process."""
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            kill(channel)
+
     def steps(self) -> Iterator[Callable[[], None]]:
         """Yield the steps, in order; each is done when it is called."""
         yield self.open
         for _ in range(self._rounds):
             steps = [self.put_small] * 3 + [self.take_some] * 2
             steps += [self.put_many, self.put_staged, self.roll_back_a_put, self.roll_back_a_take]
-            steps += [self.prepare_a_take, self.checkpoint, self.roll, self.reopen]
+            steps += [self.prepare_a_take, self.abandon_a_take, self.checkpoint, self.roll, self.reopen]
             if self._options["memory_capacity"]:
                 steps.append(self.flush)
             self._rng.shuffle(steps)
             yield from steps
-        yield self.take_all
-        yield self.checkpoint
-        yield self.put_small
-        yield self.checkpoint  # removes the files of what was taken
+        yield from (self.checkpoint, self.roll, self.take_all)
+        yield from (self.checkpoint, self.put_small, self.checkpoint)  # the files of what was taken go
         yield self.close
 
     def open(self) -> None:
@@ -177,17 +213,18 @@ class Program:
     def prepare_a_take(self) -> None:
         """Write down a take before it is committed, as Spark's source does with a micro-batch."""
         consumer = self._consumers()
-        ranges = consumer.claim(4)
-        if not ranges:
-            return
-        events = [event for read in consumer.read(ranges) for event in events_from_batch(read)]
-        prepared = consumer.prepare(ranges)
-        if self._rng.random() < 0.3:
-            consumer.release(ranges, prepared)
-            return
-        self._ledger.write("take", *map(said, events))
-        consumer.commit(ranges, prepared)
-        self._ledger.write("ack", "take")
+        if ranges := consumer.claim(4):
+            events = [event for read in consumer.read(ranges) for event in events_from_batch(read)]
+            prepared = consumer.prepare(ranges)
+            self.checkpoint()  # which must not forget it
+            self._ledger.write("take", *map(said, events))
+            commit_take(self._ledger, lambda: consumer.commit(ranges, prepared))
+
+    def abandon_a_take(self) -> None:
+        """Write down a take and think better of it."""
+        consumer = self._consumers()
+        if ranges := consumer.claim(4):
+            consumer.release(ranges, consumer.prepare(ranges))
 
     def checkpoint(self) -> None:
         """Make a checkpoint and remove the files that nothing needs."""
@@ -211,8 +248,8 @@ class Program:
 
     def close(self) -> None:
         """Close the channel."""
-        self._open_channel().close()
-        self.channel = None
+        channel, self.channel = self._open_channel(), None
+        channel.close()
 
 
 def main(path: str, ledger: str, configuration: str, rounds: str = "2", seed: str = "1") -> None:

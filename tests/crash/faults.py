@@ -1,0 +1,118 @@
+"""Making system calls fail: once or for good, at any call of a program."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from spillable_stream.storage import filesystem
+
+__all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
+
+SHORT = "short"  # a write or a read does half of what it was asked for
+ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", SHORT)
+_WRITES = ("pwritev",)
+_READS = ("pread",)
+_CALLS = (
+    *_WRITES,
+    *_READS,
+    *("open", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "replace", "unlink", "symlink", "mkdir", "rmdir"),
+    *("fstat", "stat", "listdir", "readlink"),
+)
+
+
+@dataclass
+class Fault:
+    """What fails.
+
+    Args:
+        number: the call that fails first, counted from 1; 0 for none.
+        error: one of `ERRORS`.
+        for_good: whether every later call of that name fails too.
+
+    Attributes:
+        calls: how many calls there were.
+        name: the call that failed, once it has.
+    """
+
+    number: int = 0
+    error: str = "EIO"
+    for_good: bool = False
+    calls: int = 0
+    name: str = ""
+
+    def strikes(self, name: str) -> bool:
+        """Count a call and tell whether it fails."""
+        self.calls += 1
+        if self.calls == self.number:
+            self.name = name
+            return True
+        return self.for_good and name == self.name
+
+    def __str__(self) -> str:
+        return f"{self.error} at call {self.number} ({self.name}){' and for good' if self.for_good else ''}"
+
+
+class _Failing:
+    """The ``os`` module, with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(os, name)
+        return self._watched(name, found) if name in _CALLS else found
+
+    def _watched(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if not self._fault.strikes(name):
+                return function(*arguments)
+            if self._fault.error == SHORT:
+                return _half(name, function, arguments)
+            number = getattr(errno, self._fault.error)
+            raise OSError(number, os.strerror(number))
+
+        return call
+
+
+def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """Do half of a write or of a read, and all of any other call."""
+    if name in _WRITES:
+        descriptor, buffers, offset = arguments
+        data = b"".join(buffers)
+        return function(descriptor, [data[: (len(data) + 1) // 2]], offset)
+    if name in _READS:
+        descriptor, size, offset = arguments
+        return function(descriptor, (size + 1) // 2, offset)
+    return function(*arguments)
+
+
+class _FailingMaps:
+    """The ``mmap`` module, with a fault."""
+
+    def __init__(self, fault: Fault) -> None:
+        self._fault = fault
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(mmap, name)
+
+    def mmap(self, *arguments: Any) -> mmap.mmap:
+        if self._fault.strikes("mmap") and self._fault.error != SHORT:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        return mmap.mmap(*arguments)
+
+
+@contextlib.contextmanager
+def faulty(fault: Fault) -> Iterator[None]:
+    """Let a system call of the package fail, in this process."""
+    with (
+        mock.patch.object(filesystem, "os", _Failing(fault)),
+        mock.patch.object(filesystem, "mmap", _FailingMaps(fault)),
+    ):
+        yield

@@ -1,0 +1,97 @@
+"""A system call fails, at every call of a program: what was acknowledged is there, what was refused is not."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+import traceback
+import warnings
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, SpillableError
+from tests.crash.contents import contents
+from tests.crash.faults import ERRORS, SHORT, Fault, faulty
+from tests.crash.ledger import Outcome, check
+from tests.crash.size import sized
+from tests.crash.workload import OPTIONS, Program, put
+
+FAULTS = [(error, for_good) for error in ERRORS for for_good in (False, True)]
+
+
+class Lines(list[str]):
+    """A ledger in memory."""
+
+    def write(self, *words: object) -> None:
+        self.append(" ".join(map(str, words)))
+
+
+def wrongs_with(directory: Path, configuration: str, fault: Fault) -> list[str]:
+    """Return what is wrong after a program with a fault."""
+    path, ledger = directory / "channel", Lines()
+    program = Program(path, ledger, configuration, rounds=1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with faulty(fault):
+                errors = program.run_whatever_fails()
+            if fault.error == SHORT and errors:
+                return [f"a short call is no error: {errors[0]!r}"]
+            return [*_wrong_words(errors), *_wrong_after(path, ledger)]
+    except Exception:  # whatever it is, it should have been one of the package's own errors
+        return [traceback.format_exc(limit=-8)]
+    finally:
+        program.give_up()
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _wrong_words(errors: list[SpillableError]) -> list[str]:
+    """Return the errors that do not say to what it happened."""
+    return [f"{e!r} names no file" for e in errors if "/" not in str(e)]
+
+
+def _wrong_after(path: Path, ledger: Lines) -> list[str]:
+    """Return what is wrong with the channel once the fault is gone."""
+    with Channel(path, **OPTIONS) as channel:
+        wrong = check(Outcome.of([ledger]), contents(channel))
+        put(channel, ledger, "afterwards", 1, 2, 10)
+        channel.checkpoint()
+    with Channel(path, **OPTIONS) as channel:
+        return wrong + check(Outcome.of([ledger]), contents(channel))
+
+
+def sweep(directory: Path, configuration: str, numbers: range) -> list[str]:
+    """Return what is wrong with a program of which every call fails once: in CI in one way each, else in every way."""
+    rng, found = random.Random(1), []
+    for number in numbers:
+        for error, for_good in FAULTS if sized(0, 1) else [rng.choice(FAULTS)]:
+            fault = Fault(number, error, for_good)
+            found += [f"{fault}: {w}" for w in wrongs_with(directory, configuration, fault)]
+            if len(found) > 3:
+                return found
+    return found
+
+
+def calls(directory: Path, configuration: str) -> int:
+    """Return how many calls a program does."""
+    fault = Fault()
+    assert wrongs_with(directory, configuration, fault) == []
+    return fault.calls
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
+def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, configuration: str, part: int) -> None:
+    count = calls(shared_memory, configuration)
+    assert count > 300
+    assert sweep(shared_memory, configuration, range(1 + part, count + 1, 4)) == []
+
+
+@pytest.mark.parametrize(("error", "for_good"), FAULTS)
+def test_a_failed_write_or_sync_is_reported_and_loses_nothing(shared_memory: Path, error: str, for_good: bool) -> None:
+    count = calls(shared_memory, "disk")
+    for number in itertools.islice(range(1, count), 7, None, count // 6):
+        assert wrongs_with(shared_memory, "disk", Fault(number, error, for_good)) == []

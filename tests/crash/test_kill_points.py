@@ -1,0 +1,178 @@
+"""A kill at every system call by which a fixed program changes files, half way through writes, and at every publish."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, SpillableError
+from spillable_stream.errors import MemoryLossWarning, TornTailWarning
+from tests.crash import mutants
+from tests.crash.calls import NEEDS_STRACE, Call, Recorder, kill_at, read_trace, strace, watching
+from tests.crash.children import Child, mutate
+from tests.crash.contents import contents
+from tests.crash.harness import FATES, left_behind
+from tests.crash.ledger import LedgerFile, Outcome, check
+from tests.crash.size import sized
+from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program
+from tests.damage import reboot
+
+SEED = 3
+BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
+
+
+@BOTH
+@pytest.mark.crash
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("turn", range(sized(ci=1, full=len(FATES))))
+def test_a_kill_at_any_call_loses_nothing_and_the_channel_goes_on(
+    shared_memory: Path, configuration: str, turn: int
+) -> None:
+    """In CI each moment has one of the fates; on demand all of them, in turns."""
+    last, wrong = count_moments(shared_memory, configuration), []
+    assert last > 300
+    for i, fate in enumerate(FATES):
+        points = range(1 + (i + turn) % len(FATES), last + 1, len(FATES))
+        wrong += kill_points(shared_memory / f"{i}", configuration, points, fate=fate)
+    assert wrong == []
+
+
+@NEEDS_STRACE
+@BOTH
+def test_strace_sees_every_call_that_the_recipe_knows_of(shared_memory: Path, configuration: str) -> None:
+    recorder, here = Recorder(), shared_memory / "recorded"
+    here.mkdir()
+    with watching(recorder):
+        Program(here / "channel", recorder, configuration, rounds=1, seed=SEED).run()
+    recorded = [c for c in recorder.calls if Path(c.path).is_relative_to(here) or "/spillable-" in c.path]
+    assert [_shape(c) for c in recorded if _changes(c)] == [
+        _shape(c) for c in _traced(shared_memory, configuration) if _changes(c)
+    ]
+
+
+@NEEDS_STRACE
+@BOTH
+@pytest.mark.crash
+@pytest.mark.timeout(3000)
+def test_a_kill_by_strace_at_any_call_loses_nothing(shared_memory: Path, configuration: str) -> None:
+    calls, wrong = _traced(shared_memory, configuration), []
+    step = max(1, len(calls) // sized(ci=6, full=len(calls)))
+    for i in range(step // 2, len(calls), step):
+        call, here = calls[i], shared_memory / str(i)
+        here.mkdir()
+        inject = f"--inject={call.syscall}:signal=KILL:when={call.number}"
+        if strace(_program(here, configuration), here / "trace", inject) != -9:
+            wrong.append(f"nothing was killed at {call}")
+        wrong += [f"{call}: {what}" for what in wrong_with(here, configuration)]
+    assert wrong == []
+
+
+def count_moments(directory: Path, configuration: str) -> int:
+    """Return how many moments the program has."""
+    recorder = Recorder()
+    with watching(recorder):
+        Program(directory / "counted", recorder, configuration, rounds=1, seed=SEED).run()
+    return recorder.moments
+
+
+def kill_points(
+    directory: Path, configuration: str, points: Iterable[int], mutant: str = "", fate: str = ""
+) -> list[str]:
+    """Return what is wrong after the program was killed at some of its moments, each time on a channel of its own.
+
+    Args:
+        directory: where the channels go.
+        configuration: one of the workload's.
+        points: the moments, counted from 1.
+        mutant: how the package is broken.
+        fate: what else happens then, one of `FATES`.
+    """
+    wrong: list[str] = []
+    for point in points:
+        here = directory / f"{configuration}-{point}"
+        here.mkdir(parents=True)
+
+        def run(here: Path = here, point: int = point) -> None:
+            mutate(mutant)
+            with watching(kill_at(point)):
+                Program(here / "channel", LedgerFile(here / "killed.ledger"), configuration, 1, SEED).run()
+
+        child = Child(run, here / "stderr")
+        if not child.killed_itself() and not (mutant and child.code == 0):  # which makes fewer calls perhaps
+            wrong.append(f"{point}: the program was not killed: {(here / 'stderr').read_text()}")
+        with mutants.broken(mutant):
+            wrong += [f"{point}, {fate or 'killed'}: {what}" for what in wrong_with(here, configuration, fate)]
+    return wrong
+
+
+def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]:
+    """Return what is wrong with what a killed program left: it opens, keeps every promise, and goes on for good.
+
+    Args:
+        directory: the one that the program had for its channel and its ledger.
+        configuration: the program's.
+        fate: what happens first, one of `FATES`.
+    """
+    path, wrong = directory / "channel", []
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TornTailWarning)
+            warnings.simplefilter("ignore", MemoryLossWarning)
+            if (path / "channel.json").exists():
+                FATES[fate](path)
+                wrong += _wrong_contents(directory, configuration)
+                once = _files(path)
+                wrong += _wrong_contents(directory, configuration)
+                wrong += [f"{name} was changed by a second open" for name in _differing(once, _files(path))]
+            Program(path, LedgerFile(directory / "more.ledger"), configuration, rounds=0, seed=SEED + 1).run()
+        with warnings.catch_warnings(record=True) as warned:
+            reboot(path)
+            wrong += _wrong_contents(directory, configuration)
+        return wrong + [f"a clean close left something to warn of: {w.message}" for w in warned]
+    except SpillableError as e:
+        return [*wrong, f"the channel can't be used: {e!r}"]
+
+
+def _wrong_contents(directory: Path, configuration: str) -> list[str]:
+    path, outcome = directory / "channel", Outcome.read(directory.glob("*.ledger"))
+    with Channel(path, **OPTIONS, **CONFIGURATIONS[configuration]) as channel:
+        found, uuid = contents(channel), channel.uuid
+    return check(outcome, found) + left_behind(path, uuid)
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
+
+
+def _differing(a: dict[str, bytes], b: dict[str, bytes]) -> list[str]:
+    return [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
+
+
+def _program(directory: Path, configuration: str) -> list[str]:
+    """Return Python's arguments for the program in a process of its own."""
+    paths = [str(directory / "channel"), str(directory / "killed.ledger")]
+    return ["-m", "tests.crash.workload", *paths, configuration, "1", str(SEED)]
+
+
+def _traced(directory: Path, configuration: str) -> list[Call]:
+    """Return the calls of the program on the channel's files."""
+    here, trace = directory / "traced", directory / "trace"
+    here.mkdir()
+    assert strace(_program(here, configuration), trace) == 0
+    memory = next((c.more for c in read_trace(trace, here) if c.name == "symlink"), "/nowhere")
+    return [c for c in read_trace(trace, here, Path(memory)) if not c.path.endswith(".ledger")]
+
+
+def _changes(call: Call) -> bool:
+    """Tell whether a call may change a file, or make it durable; what only looks is not watched."""
+    return call.name not in ("open", "close", "ledger", "publish") or call.more == "create"
+
+
+def _shape(call: Call) -> tuple[str, str]:
+    """Return a call without what differs from run to run."""
+    name = re.sub(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*", "UUID", Path(call.path).name)
+    return call.name, "parent" if name in ("recorded", "traced") else name

@@ -1,0 +1,49 @@
+"""Every state that a power cut can leave, in a model of a disk that loses all it may."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.crash.size import sized
+from tests.crash.states import CrashStates
+
+SEEDS = range(1, 1 + sized(ci=2, full=40))
+CONFIGURATIONS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
+
+
+def shown(lab: CrashStates) -> str:
+    return "\n\n".join(map(str, lab.failures))
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("seed", SEEDS)
+@CONFIGURATIONS
+def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, configuration: str, seed: int) -> None:
+    lab = CrashStates(shared_memory, configuration, seed)
+    lab.run()
+    assert not lab.failures, shown(lab)
+    for _ in range(2):  # crashes on top of crashes: of a recovery, and of what follows it
+        lab.run_after_a_crash()
+        assert not lab.failures, shown(lab)
+    assert lab.states > 5_000  # so that CI's four make 20,000
+
+
+@pytest.mark.crash
+@CONFIGURATIONS
+def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
+    every = sized(ci=4, full=1)
+    lab = CrashStates(shared_memory, configuration, samples=0)
+    syncs = lab.run()
+    assert syncs > 30
+    for n in range(1, syncs + 1, every):
+        lab.run(failing_sync=n)
+        assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
+
+
+def test_a_few_power_cuts_lose_nothing(shared_memory: Path) -> None:
+    lab = CrashStates(shared_memory, samples=0)
+    lab.run()
+    assert not lab.failures, shown(lab)
+    assert lab.states > 100

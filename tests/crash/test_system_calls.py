@@ -1,0 +1,250 @@
+"""The order of system calls: written, synced, named, the name synced, and only then acknowledged or relied upon.
+
+The same audit reads what the package asks of the operating system, recorded inside its process, and
+what strace saw from outside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash import mutants
+from tests.crash.calls import NEEDS_STRACE, Call, Recorder, read_trace, strace, watching
+from tests.crash.ledger import Ledger, LedgerFile
+from tests.crash.workload import Program
+
+ROUNDS, SEED = 3, 5
+
+
+@pytest.fixture(scope="module", params=["recorded", pytest.param("strace", marks=NEEDS_STRACE)])
+def traced(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
+    """What the program did on disk, with the lines of its ledger in between."""
+    directory = tmp_path_factory.mktemp("traced")
+    return record(directory) if request.param == "recorded" else trace(directory)
+
+
+def test_nothing_is_acknowledged_relied_upon_or_removed_too_early(traced: list[Call]) -> None:
+    assert len([c for c in traced if c.more.startswith("ack")]) > 10
+    assert audit(traced) == []
+
+
+def test_memory_changes_nothing_about_the_order_on_disk(tmp_path: Path) -> None:
+    assert audit(record(tmp_path, "small memory")) == []
+
+
+def test_a_channel_comes_into_being_whole(traced: list[Call]) -> None:
+    """Its directories, its first data file, and last its identity, each durable before the next."""
+    before, after = order(traced, "open")[0].split("rename channel.json")
+    made = ["mkdir channel", "mkdir data", "sync channel", "mkdir groups", "sync channel", "mkdir checkpoint"]
+    written = "create log, write log, sync log, sync data, create channel.json.tmp, write channel.json.tmp"
+    assert re.search(", ".join([".*".join(made), ".*sync channel", written, "sync channel.json.tmp"]), before)
+    assert after.startswith(", sync channel, ")
+
+
+def test_a_commit_is_written_then_synced_then_acknowledged(traced: list[Call]) -> None:
+    for steps in order(traced, "put_small"):
+        assert steps.removeprefix(ROLL).endswith("said put, write log, sync log, said ack")
+
+
+def test_a_take_is_written_then_synced_then_acknowledged(traced: list[Call]) -> None:
+    for steps in order(traced, "take_some"):
+        assert steps == "" or steps.removeprefix(ROLL).endswith("said take, write log, sync log, said ack")
+
+
+def test_a_staged_transaction_and_its_name_are_durable_before_the_commit_that_adopts_it(traced: list[Call]) -> None:
+    for steps in order(traced, "put_staged"):
+        staged, committed = steps.split("sync segment, sync data")
+        assert staged.removeprefix(ROLL).endswith("create segment, write segment, ")
+        assert committed.endswith("write log, sync log, said ack")
+
+
+def test_a_new_data_file_and_its_name_are_durable_before_anything_is_appended(traced: list[Call]) -> None:
+    for steps in order(traced, "roll"):
+        assert steps == "create log, write log, sync log, sync data, truncate log"
+
+
+def test_a_checkpoint_and_its_name_are_durable_before_anything_is_removed(traced: list[Call]) -> None:
+    pattern = (
+        "create checkpoint.tmp, write checkpoint.tmp, sync checkpoint.tmp, rename checkpoint, sync checkpoint"
+        "(, unlink checkpoint)?(, unlink segment, sync data)?(, unlink log, sync data)?"
+    )
+    found = order(traced, "checkpoint")
+    assert all(re.fullmatch(pattern, steps) for steps in found), found
+    assert any("unlink log" in steps for steps in found), "no data file was removed"
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        "skip the sync",
+        "skip the directory sync",
+        "rename before the sync",
+        "acknowledge before the sync",
+        "unlink early",
+    ],
+)
+def test_the_audit_notices_a_package_that_does_it_otherwise(tmp_path: Path, mutant: str) -> None:
+    assert system_calls(tmp_path, mutant) != []
+
+
+# ── the program, and what it did ────────────────────────────────────────────────────────────────
+
+
+def run(path: Path, ledger: Ledger, configuration: str = "disk") -> None:
+    """Do every step, and say in the ledger which comes next."""
+    for step in Program(path, ledger, configuration, ROUNDS, SEED).steps():
+        ledger.write("step", step.__name__)
+        step()
+
+
+def record(directory: Path, configuration: str = "disk") -> list[Call]:
+    """Return what the program does, recorded in this process, and what it publishes."""
+    recorder = Recorder()
+    with watching(recorder):
+        run(directory / "channel", recorder, configuration)
+    return list(_on_disk(recorder.calls, directory))
+
+
+def trace(directory: Path) -> list[Call]:
+    """Return what the program does, seen by strace."""
+    ledger = directory / "ledger"
+    program = f"from tests.crash.test_system_calls import main; main({str(directory / 'channel')!r}, {str(ledger)!r})"
+    assert strace(["-c", program], directory / "trace") == 0
+    calls = (
+        Call("ledger", "", c.more.strip()) if c.path == str(ledger) and c.name == "write" else c
+        for c in read_trace(directory / "trace", directory)
+        if c.name != "open" or c.more
+    )
+    return list(_on_disk(calls, directory))
+
+
+def main(path: str, ledger: str) -> None:
+    """Do every step, for strace to see."""
+    run(Path(path), LedgerFile(Path(ledger)))
+
+
+def _on_disk(calls: Any, directory: Path) -> Iterator[Call]:
+    """Yield what says, changes or syncs something on disk, with paths relative to the directory."""
+    for call in calls:
+        if call.name in ("lock", "close", "fallocate") or (call.name == "open" and not call.more):
+            continue
+        if not call.path or call.name == "publish":
+            yield call
+        elif Path(call.path).is_relative_to(directory):
+            yield call._replace(path=str(Path(call.path).relative_to(directory)))
+
+
+def order(calls: list[Call], step: str) -> list[str]:
+    """Return what each step of a name did, in short: "write log, sync log, said ack"."""
+    found: list[list[str]] = []
+    wanted = False
+    for call in calls:
+        if call.name == "ledger" and call.more.startswith("step "):
+            if wanted := call.more == f"step {step}":
+                found.append([])
+        elif wanted and (short := _short(call)):
+            found[-1].append(short)
+    return [", ".join(word for word, _ in groupby(words)) for words in found]
+
+
+ROLL = "create log, write log, sync log, sync data, truncate log, "
+_SMALL = re.compile(r"head|.*lock|.*\.position|memory.*")  # they are caches, notes or locks, and never synced
+
+
+def _short(call: Call) -> str:
+    name = Path(call.path).name
+    if call.name in ("publish", "symlink") or _SMALL.fullmatch(name):
+        return ""
+    if call.name == "ledger":
+        return f"said {call.more.split()[0]}"
+    if call.name == "unlink" and name.endswith(".tmp"):  # left by nobody
+        return ""
+    kind = re.sub(r"^(log|checkpoint)-[\d-]+|^segment\..*", lambda m: m[1] or "segment", name)
+    return f"{'create' if call.name == 'open' else call.name} {kind}"
+
+
+# ── the audit ───────────────────────────────────────────────────────────────────────────────────
+
+
+def system_calls(directory: Path, mutant: str = "") -> list[str]:
+    """Return what is wrong with the order of a program's calls, with and without a memory tier."""
+    wrong: list[str] = []
+    with mutants.broken(mutant):
+        for configuration in ("disk", "small memory"):
+            (directory / configuration).mkdir()
+            wrong += audit(record(directory / configuration, configuration))
+    return wrong
+
+
+def audit(calls: list[Call]) -> list[str]:
+    """Return what is wrong with the order of some calls; nothing if whatever counts is durable when it does."""
+    wrong, seen = [], _Seen()
+    for i, call in enumerate(calls):
+        if problem := seen.problem(call):
+            wrong.append(f"call {i}, {call.name} {call.path} {call.more}: {problem}")
+        seen.note(call)
+    return wrong
+
+
+class _Seen:
+    """What is on its way to the disk."""
+
+    def __init__(self) -> None:
+        self._data: set[str] = set()  # files with data that are not synced
+        self._names: set[str] = set()  # names whose directories are not synced
+        self._newest = ""  # data file
+        self._checkpointed = False  # since the last write of a data file
+
+    def problem(self, call: Call) -> str:
+        """Return what should have been synced before a call."""
+        kind, path = call.name, call.path
+        if (kind == "ledger" and call.more.startswith("ack")) or (kind == "publish" and call.more == "CLEAN"):
+            return self._may_be_lost(self._names | {f for f in self._data if "/log-" in f}, "/data/")
+        if kind == "rename" and path.endswith("/channel.json"):
+            return self._may_be_lost(self._names | self._data, "", f"{path}.tmp") or self._unsynced(call.more)
+        if kind == "rename":
+            return self._unsynced(call.more)
+        if kind == "unlink" and "/data/log-" in path:
+            if not self._checkpointed:
+                return "no checkpoint makes it unneeded"
+            return self._may_be_lost(self._names | self._data, "/checkpoint/")
+        if kind == "write" and "/data/" in path:
+            if path in self._names and path in self._data and "/log-" in path:
+                return "it has no durable header yet"
+            return self._may_be_lost(self._names, "/data/", path)
+        return ""
+
+    def _may_be_lost(self, files: set[str], where: str, besides: str = "") -> str:
+        left = sorted(f for f in files if where in f and f != besides)
+        return f"{left} may be lost" if left else ""
+
+    def _unsynced(self, path: str) -> str:
+        name = Path(path).name
+        return f"the data of {name} may be lost" if name in {Path(f).name for f in self._data} else ""
+
+    def note(self, call: Call) -> None:
+        """Note what a call makes durable, or leaves to be."""
+        kind, path = call.name, call.path
+        if kind == "sync":
+            self._data.discard(path)
+            self._names = {n for n in self._names if str(Path(n).parent) != path}
+        elif _SMALL.fullmatch(Path(path).name) or "/" not in path:
+            return
+        elif kind == "write" or (kind == "truncate" and path == self._newest):  # only space depends on the others'
+            self._data.add(path)
+        elif kind in ("open", "mkdir", "rename"):
+            self._names.add(path)
+            self._newest = path if "/log-" in path else self._newest
+        elif kind == "unlink":
+            self._data.discard(path)
+            self._names.discard(path)
+        if "/checkpoint/" in path and kind == "rename":
+            self._checkpointed = True
+        elif "/data/" in path and kind == "write":
+            self._checkpointed = False
