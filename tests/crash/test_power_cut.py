@@ -215,8 +215,8 @@ class _Laboratory:
                 before = [(path, path.read_bytes() if path.exists() else b"") for path in (ledger, on_disk)]
                 self._machine.cut(kept)
                 child.kill()
-                for path, lines in before:
-                    _forget_answers(path, lines)
+                for path, known in before:
+                    _forget_answers(path, known)
         return ledger.exists(), f"the program failed: {stderr.read_text()[-2000:]}" if failed else ""
 
     def _wrong(self, cycle: int, configuration: str) -> list[str]:
