@@ -28,6 +28,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.storage.filesystem import FileSystem
@@ -235,6 +237,7 @@ class Layout:
             "checkpointDir": self._relative(self.checkpoint_dir),
             "backupCheckpointDir": self._relative(self.backup_checkpoint_dir) if self.backup_checkpoint_dir else None,
         }
+        value["checksum"] = _checksum(value)
         fs.write_atomically(self.path / _IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
     def _relative(self, path: Path) -> str:
@@ -253,6 +256,8 @@ class Layout:
         file = path / _IDENTITY
         try:
             value = json.loads(fs.read_file(file))
+            if value.get("checksum", checksum := _checksum(value)) != checksum:
+                raise ValueError("it is not what its checksum was made of; who changed it by hand, remove the checksum")
             version = int(value["format"])
             if version <= FORMAT_VERSION:
                 return cls(
@@ -272,3 +277,9 @@ class Layout:
         raise UnsupportedFormatError(
             f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
         )
+
+
+def _checksum(identity: Mapping[str, Any]) -> int:
+    """Return the CRC32C of an identity; the first channels had none."""
+    value = {k: v for k, v in identity.items() if k != "checksum"}
+    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -110,6 +110,7 @@ class Image:
         found = self.snapshot()
         for name in found.keys() - wanted.keys():
             (self.base / name).unlink()
+        self._remove_strange_directories()
         for name in self._directories:
             if not os.path.isdir(self.base / name):
                 (self.base / name).mkdir(parents=True, mode=0o700)
@@ -121,6 +122,14 @@ class Image:
                 (self.base / name).unlink(missing_ok=True)
             elif found.get(name) != data:
                 (self.base / name).write_bytes(data)
+
+    def _remove_strange_directories(self) -> None:
+        """Remove what was made under a name that a damaged identity says; it is empty by now."""
+        known = {str(self.base / name) for name in [*self._directories, *self._links]}
+        for directory, directories, _ in os.walk(self.base, topdown=False):
+            for name in directories:
+                if (path := os.path.join(directory, name)) not in known:
+                    os.rmdir(path)
 
     def snapshot(self) -> dict[str, bytes]:
         """Return what the files hold now."""

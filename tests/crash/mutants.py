@@ -16,7 +16,8 @@ from spillable_stream.channel.requests import Put, Take
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
 from spillable_stream.log import checkpoints, reader, recovery, scan
-from spillable_stream.log.head import TierEnd
+from spillable_stream.log.appends import Appends
+from spillable_stream.log.head import Head, TierEnd
 from spillable_stream.log.layout import Tier
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -73,6 +74,16 @@ def rename_before_the_sync() -> list[_Patch]:
 def skip_the_checksum() -> list[_Patch]:
     """Payloads are believed."""
     return [_patch(m, "payload_matches", lambda real: lambda *_: True) for m in (checkpoints, reader, scan)]
+
+
+def believe_misplaced_frames() -> list[_Patch]:
+    """A frame that is whole is taken for one that is in its place."""
+    return [_patch(Appends, "wrong", lambda real: lambda self, found: None)]
+
+
+def believe_half_a_head() -> list[_Patch]:
+    """Where one slot of the head is damaged, the other one counts, though it may be older."""
+    return [_patch(Head, "is_whole", lambda real: lambda self: True)]
 
 
 def publish_before_the_write() -> list[_Patch]:
@@ -262,6 +273,8 @@ MUTANTS: dict[str, Callable[[], list[_Patch]]] = {
         skip_the_directory_sync,
         rename_before_the_sync,
         skip_the_checksum,
+        believe_misplaced_frames,
+        believe_half_a_head,
         publish_before_the_write,
         acknowledge_before_the_sync,
         unlink_early,

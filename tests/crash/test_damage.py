@@ -49,15 +49,18 @@ def small(base: Path) -> Image:
 
 @pytest.fixture(scope="module")
 def large(base: Path) -> Image:
-    """Several files, segments, checkpoints and copies of them; the last word is a take."""
-    options = {"max_file_size": 12_000, "backup_checkpoint_dir": str(base / "large" / "backup")}
+    """Several files, segments, checkpoints and copies of them; the last word is a take.
+
+    Every directory is inside the channel's: a flipped bit in the identity must not lead out of it.
+    """
+    options = {"max_file_size": 12_000, "backup_checkpoint_dir": str(base / "large" / "channel" / "backup")}
     return make_image(base / "large", rounds=2, seed=5, last=_after_a_checkpoint, **options)
 
 
 @pytest.fixture(scope="module")
 def taken(base: Path) -> Image:
     """A channel in use, of two disks: what was taken has left it."""
-    directories = [str(base / "taken" / "one"), str(base / "taken" / "two")]
+    directories = [str(base / "taken" / "channel" / name) for name in ("one", "two")]
     return make_image(base / "taken", rounds=3, seed=7, history=False, max_file_size=8_000, data_dirs=directories)
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.crash.damage_image import make_image
-from tests.crash.damage_kinds import bit_flips
-from tests.crash.damage_lab import wrongs
+from tests.crash.damage_kinds import bit_flips, frames_exchanged
+from tests.crash.damage_lab import Head, wrongs
 from tests.crash.faults import Fault
 from tests.crash.machine import missing
 from tests.crash.mutants import MUTANTS, broken
@@ -62,9 +62,11 @@ def kills(directory: Path, mutant: str) -> list[str]:
 
 def damage(directory: Path, mutant: str) -> list[str]:
     image = make_image(directory / "image", rounds=1, without=("checkpoint", "roll", "prepare_a_take"))
-    name = image.newest
+    log, head = image.newest, "channel/head"
     with broken(mutant):
-        return wrongs(image, bit_flips(image, name, 1000, 3000, step=97), most=3)
+        wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), most=3)
+        wrong += wrongs(image, frames_exchanged(image, log), spread=True, most=3)
+        return wrong + wrongs(image, bit_flips(image, head, 0, 216, harmless=True, step=13), [Head.SAME_BOOT], most=3)
 
 
 def concurrency(directory: Path, mutant: str) -> list[str]:
@@ -80,6 +82,8 @@ CAUGHT: dict[str, list[Recipe]] = {
     "skip the directory sync": [crash_states, system_calls],
     "rename before the sync": [crash_states, system_calls],
     "skip the checksum": [damage],
+    "believe misplaced frames": [damage],
+    "believe half a head": [damage],
     "publish before the write": [kills],
     "acknowledge before the sync": [crash_states, system_calls],
     "unlink early": [crash_states, system_calls],

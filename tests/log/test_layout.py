@@ -66,9 +66,24 @@ def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     made(tmp_path)
     identity = tmp_path / "channel.json"
-    identity.write_text(json.dumps({**json.loads(identity.read_text()), "format": 2}))
+    value = json.loads(identity.read_text())
+    del value["checksum"]
+    identity.write_text(json.dumps({**value, "format": 2}))
     with pytest.raises(UnsupportedFormatError, match=r"format version 2; this package reads up to 1: upgrade"):
         Layout.read(FS, tmp_path)
+
+
+def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) -> None:
+    made(tmp_path)
+    identity = tmp_path / "channel.json"
+    text = identity.read_text()
+    identity.write_text(text.replace("data", "date"))
+    with pytest.raises(CorruptionError, match="not what its checksum was made of"):
+        Layout.read(FS, tmp_path)
+    value = json.loads(text)
+    del value["checksum"]  # as of the first channels, or by hand
+    identity.write_text(json.dumps(value))
+    assert Layout.read(FS, tmp_path).channel == value["channel"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', '{"format": 1}'])
