@@ -148,7 +148,8 @@ def recover(
     known = _known_end(wal)
     if known.file_id > last:
         raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
-    if known.file_id in files[:-1] and (trusted := wal.end_of(known.file_id)) < known.end:
+    replayed = start.file_id <= known.file_id < last  # what is before is left of a deletion that a crash undid
+    if replayed and (trusted := wal.end_of(known.file_id)) < known.end:
         raise CorruptionError(
             f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "
             f"{trusted}: that one is stale",

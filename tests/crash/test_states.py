@@ -33,7 +33,7 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
 @pytest.mark.crash
 @CONFIGURATIONS
 def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configuration: str) -> None:
-    every = sized(ci=4, full=1)
+    every = sized(ci=5, full=1)
     lab = CrashStates(shared_memory, configuration, samples=0)
     syncs = lab.run()
     assert syncs > 30

@@ -322,6 +322,25 @@ def test_a_stale_file_that_came_back_is_refused(path: Path, open_channel: Open) 
         reopened(path)
 
 
+def test_a_left_over_that_an_old_head_names_hinders_no_open(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    """Of two files that were removed, a power cut brought the first one back, and the head is as old."""
+    with open_channel(max_file_size=2000) as channel:
+        for i in range(4):
+            put(channel, *[b"%d" % i * 100] * 10)
+        old = shutil.copy(log_file(path), tmp_path)
+        take(channel, 40)
+        put(channel, b"last")
+        for _ in range(2):
+            channel.checkpoint()
+            with channel.engine().committing():
+                channel.engine().tiers.disk.roll(channel.engine().state.small)
+        channel.checkpoint()
+        assert not log_file(path, 2).exists()
+    shutil.copy(old, log_file(path))
+    age_head(path, published=(1, trim(path)))
+    assert contents(path) == [b"last"]
+
+
 def test_a_damaged_header_of_a_file_that_a_checkpoint_names_is_not_removed(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         channel.checkpoint()
@@ -331,3 +350,21 @@ def test_a_damaged_header_of_a_file_that_a_checkpoint_names_is_not_removed(path:
     with pytest.raises(CorruptionError, match="header of log-000001 is damaged"):
         reopened(path)
     assert log_file(path).exists()
+
+
+def test_a_deletion_of_which_a_power_cut_undid_half_hinders_no_open(path: Path, open_channel: Open) -> None:
+    """Names reach the disk in any order, and the head of before may be what is left of it."""
+    with open_channel(max_file_size=1000) as channel:
+        put(channel, *numbered(0, 10))
+        first, head = log_file(path).read_bytes(), (path / "head").read_bytes()
+        for i in range(3):
+            put(channel, *numbered(10 + i * 10, 10))
+        take(channel, 35)
+        channel.checkpoint()
+        put(channel, b"last")
+        channel.checkpoint()
+        assert not log_file(path, 1).exists() and not log_file(path, 2).exists()
+    log_file(path).write_bytes(first)
+    (path / "head").write_bytes(head)
+    age_head(path)
+    assert contents(path) == [*numbered(35, 5), b"last"]
