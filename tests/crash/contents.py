@@ -1,11 +1,13 @@
-"""Reading what a channel holds, for the checker."""
+"""Reading what a channel holds, for the checker, and what its files are, to see what an open changes."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from spillable_stream import Channel
 from tests.crash.ledger import Found
 
-__all__ = ["CONSUMERS", "contents"]
+__all__ = ["CONSUMERS", "changes", "contents", "files_that_count"]
 
 CONSUMERS = "consumers"
 
@@ -34,3 +36,17 @@ def _peek(channel: Channel, group: str) -> dict[int, bytes]:
     }
     consumer.release(ranges)
     return found
+
+
+def files_that_count(path: Path) -> dict[str, bytes]:
+    """Return the files of a channel's directory but for locks, hints and the head, which any open may change."""
+    return {
+        str(file.relative_to(path)): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file() and file.name not in ("head", "lock") and file.suffix not in (".lock", ".position")
+    }
+
+
+def changes(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
+    """Return which files are not what they were."""
+    return [name for name in sorted(before.keys() | after.keys()) if before.get(name) != after.get(name)]

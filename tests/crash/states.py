@@ -7,7 +7,6 @@ ledger said up to that operation, and the channel must go on as if nothing had h
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import traceback
@@ -19,7 +18,7 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel, Event
-from tests.crash.contents import CONSUMERS, contents
+from tests.crash.contents import CONSUMERS, changes, contents, files_that_count
 from tests.crash.disk import Disk, Image, images
 from tests.crash.ledger import Found, Outcome, check
 from tests.crash.recorder import Note, Operation, recording
@@ -30,8 +29,6 @@ __all__ = ["CrashStates", "Failure"]
 CHANNEL = "channel"
 _CRASHES_KEPT = 0.01
 _ENOUGH = 3  # failures
-# May change when a channel is opened and closed: they hold nothing that counts.
-_HINTS = ("head", "lock", "open.lock", "checkpoint.lock", f"groups/{CONSUMERS}.lock", f"groups/{CONSUMERS}.position")
 
 
 @dataclass
@@ -167,32 +164,14 @@ class CrashStates:
                 warnings.simplefilter("ignore")
                 with Channel(path, **options) as channel:
                     found = contents(channel)
-                healed = _files(path)
+                healed = files_that_count(path)
                 with Channel(path) as channel:
-                    wrong = list(_differences(healed, _files(path)))
+                    wrong = [f"a second open changed {name}" for name in changes(healed, files_that_count(path))]
                     wrong += _goes_on(channel, found, outcome)
                 wrong += _left_behind(path)
         except Exception:  # whatever it is, the channel should have opened
             return None, [traceback.format_exc(limit=-6)]
         return found, wrong
-
-
-def _files(path: Path) -> dict[str, bytes]:
-    """Return the contents of the files that count."""
-    found: dict[str, bytes] = {}
-    for directory, _, names in os.walk(path):
-        for name in names:
-            file = Path(directory) / name
-            relative = str(file.relative_to(path))
-            if relative not in _HINTS and not file.is_symlink():
-                found[relative] = file.read_bytes()
-    return found
-
-
-def _differences(before: dict[str, bytes], after: dict[str, bytes]) -> Iterator[str]:
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            yield f"a second open changed {name}"
 
 
 def _goes_on(channel: Channel, found: Found, outcome: Outcome) -> Iterator[str]:
@@ -221,7 +200,7 @@ def _goes_on(channel: Channel, found: Found, outcome: Outcome) -> Iterator[str]:
 def _left_behind(path: Path) -> Iterator[str]:
     """Say which files are there though nothing needs them: everything was taken and there are two checkpoints."""
     allowed = 2 + 2  # data files from the older checkpoint on
-    names = sorted(_files(path))
+    names = sorted(files_that_count(path))
     data = [n for n in names if n.startswith("data/log-")]
     if len(data) > allowed:
         yield f"data files were left behind: {data}"

@@ -14,7 +14,7 @@ from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from tests.crash import mutants
 from tests.crash.calls import NEEDS_STRACE, Call, Recorder, kill_at, read_trace, strace, watching
 from tests.crash.children import Child, mutate
-from tests.crash.contents import contents
+from tests.crash.contents import changes, contents
 from tests.crash.harness import FATES, left_behind
 from tests.crash.ledger import LedgerFile, Outcome, check
 from tests.crash.size import sized
@@ -127,7 +127,7 @@ def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]
                 wrong += _wrong_contents(directory, configuration)
                 once = _files(path)
                 wrong += _wrong_contents(directory, configuration)
-                wrong += [f"{name} was changed by a second open" for name in _differing(once, _files(path))]
+                wrong += [f"{name} was changed by a second open" for name in changes(once, _files(path))]
             Program(path, LedgerFile(directory / "more.ledger"), configuration, rounds=0, seed=SEED + 1).run()
         with warnings.catch_warnings(record=True) as warned:
             reboot(path)
@@ -146,10 +146,6 @@ def _wrong_contents(directory: Path, configuration: str) -> list[str]:
 
 def _files(path: Path) -> dict[str, bytes]:
     return {str(p.relative_to(path)): p.read_bytes() for p in sorted(path.rglob("*")) if p.is_file()}
-
-
-def _differing(a: dict[str, bytes], b: dict[str, bytes]) -> list[str]:
-    return [name for name in sorted(a.keys() | b.keys()) if a.get(name) != b.get(name)]
 
 
 def _program(directory: Path, configuration: str) -> list[str]:
