@@ -66,6 +66,7 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
         if layout.data_dirs != (layout.path / "data",):
             raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
         fs.remove(layout.log_file(file_id))
+    fs.remove(layout.head)
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:

@@ -31,6 +31,8 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Replica"]
 
+_SURELY_BUSY = 20
+
 
 class Replica:
     """The channel's state as one process has it, fed by the logs of both tiers. Thread-safe.
@@ -71,14 +73,15 @@ class Replica:
     def _enter(self) -> None:
         """Share the open lock with this host's other handles; recover what is of no use as it is."""
         deadline = time.monotonic() + self.lock_timeout_seconds
-        busy = False
+        busy = 0  # how many times in a row somebody had it open
         while True:
             current = self._open_lock.try_acquire(shared=True) and self._opening.is_current()
-            if current and (busy or self._opening.is_proven()):  # a slot that is being written is not whole either
+            # A slot that is being written is not whole either; one that stays so while others have it open is theirs.
+            if current and (self._opening.is_proven() or busy >= _SURELY_BUSY):
                 return
             self._open_lock.release()
-            busy = not self._open_lock.try_acquire()
-            if not busy:  # nobody else has it open: after a reboot, or a damaged head
+            if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
+                busy = 0
                 if not (self._opening.is_current() and self._opening.is_proven()):
                     with self.lock.locked(self.lock_timeout_seconds):
                         self.torn_bytes = self._opening.recover()
@@ -89,6 +92,7 @@ class Replica:
                     "one host at a time can have it open, and one process recovers it"
                 )
             else:
+                busy += 1
                 time.sleep(0.01)
 
     def _obey_options(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.channel.ranges import Range
-from spillable_stream.channel.state import ChannelState, Use
+from spillable_stream.channel.state import ChannelState, Pending, Use
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack
@@ -71,6 +71,7 @@ class Plan:
     put: Use = field(default_factory=lambda: Use(0, 0))
     overflow: bool = False
     sinks: dict[str, int] = field(default_factory=dict)
+    settled: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         # No two appends have the same time: it is what orders those of the two tiers.
@@ -78,6 +79,10 @@ class Plan:
         self.next_id = self.state.next_id
         self.next_transaction = self.state.next_transaction
         self.overflow = self.state.overflow
+
+    def open_take(self, transaction_id: int) -> Pending | None:
+        """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
+        return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
 
     def new_transaction(self) -> int:
         """Return a new transaction's ID."""
@@ -273,9 +278,10 @@ class Take(Request):
     def plan(self, plan: Plan) -> Committed:
         count = sum(b - a + 1 for a, b in self.ranges)
         tx = self.prepared
-        prepared = plan.state.pending.get(tx)
+        prepared = plan.open_take(tx)
         if prepared is None:
             tx = plan.new_transaction()
+        plan.settled.add(tx)
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
             plan.add(TakeRecord(self.group, self.ranges).frame(count), tx)
         plan.commit("take", count, tx)
@@ -298,7 +304,8 @@ class Abandon(Request):
 
     def plan(self, plan: Plan) -> Committed:
         for tx in self.transactions:
-            if tx in plan.state.pending:
+            if plan.open_take(tx) is not None:
+                plan.settled.add(tx)
                 plan.add(Frame.of(FrameType.ROLLBACK, b""), tx)
         return Committed()
 

@@ -16,7 +16,7 @@ from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, unpack
 from spillable_stream.log.layout import in_memory
 
-__all__ = ["ChannelState", "GroupState", "MemoryTier", "Use"]
+__all__ = ["ChannelState", "GroupState", "MemoryTier", "Pending", "Use"]
 
 _MAX_SINKS = 10_000
 
@@ -66,7 +66,7 @@ class GroupState:
 
 
 @dataclass(slots=True)
-class _Pending:
+class Pending:
     """The records of a transaction whose COMMIT has not come."""
 
     frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
@@ -142,7 +142,7 @@ class ChannelState:
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
         self.blocks = Blocks()
-        self.pending: dict[int, _Pending] = {}
+        self.pending: dict[int, Pending] = {}
         self.memory = MemoryTier()
         self.overflow = False
         self.spilled = 0
@@ -201,7 +201,7 @@ class ChannelState:
         state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
         for tx, takes in image["taking"].items():
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
-            state.pending[tx] = _Pending(takes=records)
+            state.pending[tx] = Pending(takes=records)
         if "memory" in image:
             *tier, state.overflow, state.spilled, in_memory, state.unsaid_sinks = image["memory"]
             state.memory = MemoryTier(*tier)
@@ -325,15 +325,15 @@ class ChannelState:
             self.time_us = max(self.time_us, header.time_us)
         match header.type:
             case FrameType.PUT:
-                self.pending.setdefault(tx, _Pending()).frames.append((file_id, offset, header))
+                self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
             case FrameType.TAKE:
-                pending = self.pending.setdefault(tx, _Pending())
+                pending = self.pending.setdefault(tx, Pending())
                 if pending.in_memory and not in_memory(file_id):  # the same, for the disk tier to have it too
                     pending.takes.clear()
                 pending.in_memory = in_memory(file_id)
                 pending.takes.append(TakeRecord.parse(payload or b""))
             case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
-                controls = self.pending.setdefault(tx, _Pending()).controls
+                controls = self.pending.setdefault(tx, Pending()).controls
                 controls.append((header.type, unpack(payload or b"")))
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
@@ -382,16 +382,16 @@ class ChannelState:
             if next(not_needed.gaps(max(block.first_id, self.floor), block.last_id), None) is None:
                 memory.remove(block.first_id)
 
-    def _take_pending(self, tx: int, file_id: int) -> _Pending:
+    def _take_pending(self, tx: int, file_id: int) -> Pending:
         """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
-        pending = self.pending.pop(tx, _Pending())
+        pending = self.pending.pop(tx, Pending())
         others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
         if others:
-            self.pending[tx] = _Pending(frames=others)
+            self.pending[tx] = Pending(frames=others)
             pending.frames = [f for f in pending.frames if in_memory(f[0]) == in_memory(file_id)]
         return pending
 
-    def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: _Pending) -> None:
+    def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: Pending) -> None:
         first = header.write_order_id
         for s in record.segments:
             self.blocks.add(Block(first, s.count, s.name, 0, s.payload_bytes, header.time_us, first, tx, commit_file))

@@ -220,6 +220,7 @@ class Layout:
         for directory in (self.path, *self.data_dirs):
             fs.make_directory(directory)
             fs.sync_parents(directory)
+        fs.sync_directory(self.path)
         self.make_small_directories(fs)
 
     def make_small_directories(self, fs: FileSystem) -> None:

@@ -166,6 +166,7 @@ def recover(
         file.truncate(end)
         if wal.tier is Tier.DISK:
             file.sync()
+            fs.sync_directory(path.parent)  # a roll may have been killed before that
     finally:
         file.close()
     return Recovered(Position(last, end), torn)

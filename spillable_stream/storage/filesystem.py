@@ -20,6 +20,7 @@ __all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
 _COPY_BYTES = 4 << 20
+_NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
 
 
 @contextlib.contextmanager
@@ -184,26 +185,30 @@ class FileSystem:
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents, mode 0700, each synced into its parent.
-
-        One that is there is synced too: whoever made it may have been killed before.
-        """
-        if not os.path.isdir(path):
-            with _named("making the directory", path):
-                self.make_directory(path.parent)
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(path, 0o700)
+        """Make a directory and its missing parents, mode 0700, each synced into its parent."""
+        if os.path.isdir(path):
+            return
+        with _named("making the directory", path):
+            self.make_directory(path.parent)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, 0o700)
         self.sync_directory(path.parent)
 
     def sync_parents(self, path: Path) -> None:
-        """Sync every directory above, so that the path itself is on the medium; those of others are left alone."""
+        """Sync the directories above, so that the path itself is on the medium: whoever made them may have been killed.
+
+        Those that may not or can't be synced, and what is above a mount point, are somebody else's.
+        """
+        path = Path(os.path.realpath(path))
         for parent in path.parents:
             try:
                 self.sync_directory(parent)
             except StorageError as e:
-                if isinstance(e.__cause__, PermissionError):
+                if isinstance(e.__cause__, OSError) and e.__cause__.errno in _NOT_OURS:
                     return
                 raise
+            if os.path.ismount(parent):
+                return
 
     def sync_directory(self, path: Path) -> None:
         """Return once the directory's entries are on the medium."""

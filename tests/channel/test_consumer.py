@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, DataLossError, GroupOwnedError, OptionError
+from spillable_stream.channel.group_commit import Ticket
+from spillable_stream.channel.requests import Abandon, Take
+from tests.damage import reboot
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -118,6 +121,29 @@ def test_prepared_takes_commit_or_return(open_channel: Open) -> None:
     consumer.release(one, first)
     assert (consumer.in_flight(), consumer.position()) == (0, 0)
     assert peek(channel, group="g") == numbered(0, 3) + numbered(6, 4)
+
+
+@pytest.mark.parametrize("memory", [0, 100])
+@pytest.mark.parametrize("order", ["commit, give up", "give up, commit", "commit, commit", "give up, give up"])
+def test_a_prepared_take_that_is_ended_twice_in_one_append_leaves_a_log_that_opens(
+    path: Path, open_channel: Open, order: str, memory: int
+) -> None:
+    """Two threads may end it at once; the one that comes second finds it ended."""
+    channel = open_channel(memory_capacity=memory)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    ranges = consumer.claim(3)
+    prepared = consumer.prepare(ranges)
+    ends = {"commit": lambda: Take("g", ranges, prepared), "give up": lambda: Abandon([prepared])}
+    group = [Ticket(ends[word]()) for word in order.split(", ")]
+    channel.engine()._commit_group(group)
+    assert all(ticket.done for ticket in group)
+    left = numbered(3, 7) if "commit" in order else numbered(0, 10)
+    channel.close()
+    for forget in (lambda: None, lambda: reboot(path)):
+        forget()
+        with Channel(path) as channel:
+            assert peek(channel, group="g") == left
 
 
 def test_a_claim_goes_no_further_than_asked(open_channel: Open) -> None:
