@@ -9,7 +9,7 @@ import pytest
 from tests.crash.size import sized
 from tests.crash.states import CrashStates
 
-SEEDS = range(1, 1 + sized(ci=2, full=40))
+SEEDS = range(1, 1 + sized(ci=1, full=40))
 CONFIGURATIONS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
 
 
@@ -24,10 +24,9 @@ def test_no_power_cut_loses_doubles_or_alters_anything(shared_memory: Path, conf
     lab = CrashStates(shared_memory, configuration, seed)
     lab.run()
     assert not lab.failures, shown(lab)
-    for _ in range(2):  # crashes on top of crashes: of a recovery, and of what follows it
+    while lab.states < 10_000:  # crashes on top of crashes: of a recovery, and of what follows it
         lab.run_after_a_crash()
         assert not lab.failures, shown(lab)
-    assert lab.states > 5_000  # so that CI's four make 20,000
 
 
 @pytest.mark.crash
