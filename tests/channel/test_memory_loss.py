@@ -19,7 +19,7 @@ from spillable_stream.errors import ChannelBusyError, ChannelClosedError, DataLo
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import flip, kill, lose_memory
+from tests.damage import flip, kill, lose_memory, memory_of
 from tests.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
@@ -399,3 +399,25 @@ def test_a_closed_handle_says_so(open_channel: Open) -> None:
     channel.close()
     with pytest.raises(ChannelClosedError):
         channel.flush()
+
+
+def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_made(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 3))
+    engine = channel.engine()
+    with engine.committing():
+        engine.tiers.memory.roll(engine.memory_image)
+        engine.catch_up()
+    put(channel, *numbered(3, 4))
+    files = sorted(memory_of(path).glob("memory-*"))
+    assert len(files) == 2
+    kill(channel)
+    flip(files[-1], 60)
+    (path / "head").unlink()
+    channel, warning = reopened(path)
+    with channel:
+        reported = [*warning.lost, *warning.doubtful]
+        assert all(any(a <= i <= b for a, b in reported) for i in range(1, 8))
+        assert put(channel, b"next")[0] > 7

@@ -368,3 +368,20 @@ def test_a_deletion_of_which_a_power_cut_undid_half_hinders_no_open(path: Path, 
     (path / "head").write_bytes(head)
     age_head(path)
     assert contents(path) == [*numbered(35, 5), b"last"]
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_a_damaged_header_that_no_roll_can_have_left_is_refused_and_the_file_kept(
+    path: Path, open_channel: Open, files: int
+) -> None:
+    """A roll is cut short behind a file that is whole."""
+    with open_channel() as channel:
+        for _ in range(files - 1):
+            channel.engine().tiers.disk.roll(channel.engine().state.small)
+    for file_id in range(1, files + 1):
+        flip(log_file(path, file_id), 60)
+    reboot(path)
+    before = log_file(path, files).read_bytes()
+    with pytest.raises(CorruptionError, match=f"the header of log-00000{files} is damaged"):
+        reopened(path)
+    assert log_file(path, files).read_bytes() == before
