@@ -44,6 +44,8 @@ def wrongs_with(directory: Path, configuration: str, fault: Fault) -> list[str]:
         return [traceback.format_exc(limit=-8)]
     finally:
         program.give_up()
+        if (link := path / "memory").is_symlink():
+            shutil.rmtree(link.readlink(), ignore_errors=True)
         shutil.rmtree(path, ignore_errors=True)
 
 
