@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from spillable_stream import Channel
+from tests.damage import remove_memory_under
 
 # The same examples in every run, and no verdict about time.
 settings.register_profile("spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
@@ -23,9 +22,7 @@ settings.load_profile("spillable")
 def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""
     yield
-    for link in tmp_path.rglob("memory"):
-        if link.is_symlink():
-            shutil.rmtree(os.readlink(link), ignore_errors=True)
+    remove_memory_under(tmp_path)
 
 
 @pytest.fixture

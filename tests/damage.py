@@ -50,6 +50,13 @@ def lose_memory(path: Path) -> None:
     shutil.rmtree(memory_of(path))
 
 
+def remove_memory_under(directory: Path) -> None:
+    """Remove the memory tiers of the channels in a directory, of those that were killed and never closed."""
+    for link in directory.rglob("memory"):
+        if link.is_symlink():
+            shutil.rmtree(link.readlink(), ignore_errors=True)
+
+
 def log_file(path: Path, file_id: int = 1) -> Path:
     """Return the path of a data file."""
     return path / "data" / f"log-{file_id:06d}"

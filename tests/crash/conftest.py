@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.damage import remove_memory_under
+
 
 @pytest.fixture
 def shared_memory(tmp_path: Path) -> Iterator[Path]:
@@ -22,9 +24,7 @@ def shared_memory(tmp_path: Path) -> Iterator[Path]:
     try:
         yield directory
     finally:
-        for link in directory.rglob("memory"):  # of a channel that was killed and never closed
-            if link.is_symlink():
-                shutil.rmtree(link.readlink(), ignore_errors=True)
+        remove_memory_under(directory)
         shutil.rmtree(directory)
 
 

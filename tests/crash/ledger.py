@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["Found", "Ledger", "LedgerFile", "Outcome", "Said", "body", "check", "parse_body"]
+__all__ = ["Found", "Ledger", "LedgerFile", "LedgerLines", "Outcome", "Said", "body", "check", "parse_body"]
 
 Range = tuple[int, int]
 
@@ -75,6 +75,17 @@ class LedgerFile:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+class LedgerLines:
+    """A ledger in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def write(self, *words: object) -> None:
+        """Append a line."""
+        self.lines.append(" ".join(map(str, words)))
 
 
 @dataclass

@@ -23,6 +23,7 @@ from tests.crash.disk import Disk, Image, images
 from tests.crash.ledger import Found, Outcome, check
 from tests.crash.recorder import Note, Operation, recording
 from tests.crash.workload import OPTIONS, Program
+from tests.damage import remove_memory_under
 
 __all__ = ["CrashStates", "Failure"]
 
@@ -107,8 +108,7 @@ class CrashStates:
             else:
                 program.run()
         self.check_all(disk, before, record.operations)
-        if (link := root / CHANNEL / "memory").is_symlink():  # of a program that could not close its channel
-            shutil.rmtree(link.readlink(), ignore_errors=True)
+        remove_memory_under(root)
         shutil.rmtree(root)
         return record.syncs
 

@@ -19,7 +19,7 @@ from spillable_stream.channel import engine
 from spillable_stream.errors import ChannelFullError, DiskSpaceError, StorageError, TornTailWarning
 from tests.crash.children import Child, mutate
 from tests.crash.contents import CONSUMERS, contents
-from tests.crash.ledger import Outcome, check
+from tests.crash.ledger import LedgerLines, Outcome, check
 from tests.crash.machine import mounted, resize
 from tests.crash.size import sized
 from tests.crash.workload import CONFIGURATIONS, OPTIONS, put, take
@@ -29,17 +29,6 @@ ROOM_BYTES = 8 << 20
 REQUIRED_BYTES = 64 << 10
 _PUTS = 3000
 _CLEAR = ("No space left on device", "File too large", "minimumRequiredSpace", "overflowCapacity", "no room")
-
-
-class Lines:
-    """A ledger in memory: there is no room for it elsewhere."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def write(self, *words: object) -> None:
-        """Append a line."""
-        self.lines.append(" ".join(map(str, words)))
 
 
 class FullDisk:
@@ -60,7 +49,7 @@ class FullDisk:
         self._scale = 1 if options["minimum_required_space"] else 1 + size_bytes // (64 << 10)
         inline_bytes = self._rng.choice([8000, 1 << 20])  # some disks get full by segments, some by the log
         self._options = {**OPTIONS, "max_inline_bytes": inline_bytes, "keep_alive": 0.01, **options}
-        self._ledger = Lines()
+        self._ledger = LedgerLines()
         self._number = 0
         self.wrong: list[str] = []
 

@@ -14,23 +14,17 @@ import pytest
 from spillable_stream import Channel, SpillableError
 from tests.crash.contents import contents
 from tests.crash.faults import ERRORS, SHORT, Fault, faulty
-from tests.crash.ledger import Outcome, check
+from tests.crash.ledger import LedgerLines, Outcome, check
 from tests.crash.size import sized
 from tests.crash.workload import OPTIONS, Program, put
+from tests.damage import remove_memory_under
 
 FAULTS = [(error, for_good) for error in ERRORS for for_good in (False, True)]
 
 
-class Lines(list[str]):
-    """A ledger in memory."""
-
-    def write(self, *words: object) -> None:
-        self.append(" ".join(map(str, words)))
-
-
 def wrongs_with(directory: Path, configuration: str, fault: Fault) -> list[str]:
     """Return what is wrong after a program with a fault."""
-    path, ledger = directory / "channel", Lines()
+    path, ledger = directory / "channel", LedgerLines()
     program = Program(path, ledger, configuration, rounds=1)
     try:
         with warnings.catch_warnings():
@@ -44,8 +38,7 @@ def wrongs_with(directory: Path, configuration: str, fault: Fault) -> list[str]:
         return [traceback.format_exc(limit=-8)]
     finally:
         program.give_up()
-        if (link := path / "memory").is_symlink():
-            shutil.rmtree(link.readlink(), ignore_errors=True)
+        remove_memory_under(directory)
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -54,14 +47,14 @@ def _wrong_words(errors: list[SpillableError]) -> list[str]:
     return [f"{e!r} names no file" for e in errors if "/" not in str(e)]
 
 
-def _wrong_after(path: Path, ledger: Lines) -> list[str]:
+def _wrong_after(path: Path, ledger: LedgerLines) -> list[str]:
     """Return what is wrong with the channel once the fault is gone."""
     with Channel(path, **OPTIONS) as channel:
-        wrong = check(Outcome.of([ledger]), contents(channel))
+        wrong = check(Outcome.of([ledger.lines]), contents(channel))
         put(channel, ledger, "afterwards", 1, 2, 10)
         channel.checkpoint()
     with Channel(path, **OPTIONS) as channel:
-        return wrong + check(Outcome.of([ledger]), contents(channel))
+        return wrong + check(Outcome.of([ledger.lines]), contents(channel))
 
 
 def sweep(directory: Path, configuration: str, numbers: range) -> list[str]:
