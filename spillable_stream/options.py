@@ -8,9 +8,11 @@ in snake_case; names are compared without case and underscores.
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spillable_stream.errors import OptionError
@@ -33,6 +35,13 @@ CREATION = "creation"  # fixed when the channel is created
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
 BATCH = "batch"  # of one Spark batch read
+_SCOPES = {
+    CHANNEL: "channel",
+    CREATION: "new channel",
+    SOURCE: "streaming source",
+    SINK: "sink",
+    BATCH: "batch read",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class Option:
         range: what is allowed, for people.
         doc: what it does.
         scope_defaults: other defaults in some scopes.
+        alias: another name for it, Kafka's.
     """
 
     name: str
@@ -56,6 +66,7 @@ class Option:
     range: str
     doc: str
     scope_defaults: Mapping[str, Any] = field(default_factory=dict)
+    alias: str = ""
 
     def default_in(self, scope: str) -> Any:
         """Return the default in a scope."""
@@ -131,11 +142,45 @@ def _group(value: Any) -> str:
     return name
 
 
-def _starting(value: Any) -> str:
-    text = str(value).lower()
-    if text not in ("earliest", "latest") and not (text.isascii() and text.isdecimal()):
+def _offset(*words: str) -> Callable[[Any], str]:
+    """Return a parser of write-order IDs, of offsets as Spark's progress shows them (JSON), and of some words."""
+
+    def parse(value: Any) -> str:
+        text = str(value).strip()
+        if text.startswith("{"):
+            offset = json.loads(text)
+            if not isinstance(offset["writeOrderId"], int) or not isinstance(offset.get("channel", ""), str):
+                raise ValueError
+        elif (text := text.lower()) not in words and not (text.isascii() and text.isdecimal()):
+            raise ValueError
+        return text
+
+    return parse
+
+
+def _timestamp(value: Any) -> int:
+    """Return a point in time as microseconds since 1970."""
+    if not isinstance(value, datetime):
+        text = str(value).strip()
+        if text.isascii() and text.isdecimal():
+            return int(text) * 1000
+        value = datetime.fromisoformat(text)
+    if value.tzinfo is None:
         raise ValueError
-    return text
+    since: timedelta = value - datetime(1970, 1, 1, tzinfo=UTC)
+    return since // timedelta(microseconds=1)
+
+
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def _duration(value: Any) -> float:
+    """Return a time span in seconds: a number of them, or a number with a unit."""
+    text = str(value).strip().lower()
+    unit = text.lstrip("0123456789.")
+    if unit:
+        return _seconds(text.removesuffix(unit)) * _DURATION_UNITS[unit.strip()]
+    return _seconds(value)
 
 
 _EVENTS = "an integer of at least 1"
@@ -143,6 +188,8 @@ _EVENTS_OR_NONE = "an integer of at least 0"
 _BOOLEAN = "true or false"
 _SECONDS = "a number of seconds, 0 or more"
 _DIRECTORY = "a directory"
+_OFFSETS = 'a write-order ID, or an offset as Spark shows it: `{"writeOrderId": 7}`'
+_TIME = "milliseconds since 1970, or an ISO 8601 time with its zone: `2026-11-21T08:00:00Z`"
 
 OPTIONS: tuple[Option, ...] = (
     Option("transactionCapacity", (CHANNEL,), 10_000, _integer(1), _EVENTS,
@@ -175,8 +222,9 @@ OPTIONS: tuple[Option, ...] = (
            "Whether a clean close makes a checkpoint."),
     Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
-    Option("maxInlineBytes", (CHANNEL,), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
-           "A larger put transaction is staged in a file of its own. In memory: 64 MiB. Of a Spark task: 256 KiB."),
+    Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
+           "A larger put transaction, of a sink a larger output of a task, is staged in a file. In memory: 64 MiB.",
+           {SINK: 256 << 10}),
     Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
@@ -190,21 +238,46 @@ OPTIONS: tuple[Option, ...] = (
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
     Option("group", (SOURCE, BATCH), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128",
-           "The named consumer whose position the read moves."),
-    Option("startingOffsets", (SOURCE,), "earliest", _starting, "earliest, latest or a write-order ID",
-           "Where a new group starts; a group that exists goes on at its position."),
+           "The named consumer whose position a stream moves. A batch read has by default what is in the channel; "
+           "with a group, what that has yet to take.", {BATCH: None}),
+    Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
+           f"earliest, latest (streams), {_OFFSETS}",
+           "Where a new group, or a batch read, starts: at the event with an ID, or after an offset. A group that "
+           "exists goes on at its position."),
+    Option("startingTimestamp", (SOURCE, BATCH), None, _timestamp, _TIME,
+           "Where it starts instead: at the first event put then or later."),
+    Option("endingOffsets", (BATCH,), "latest", _offset("latest"), f"latest, {_OFFSETS}",
+           "The last event of a batch read."),
     Option("failOnDataLoss", (SOURCE, BATCH), True, _boolean, _BOOLEAN,
-           "Whether a read fails that finds events lost with the memory tier; else it warns and goes on."),
+           "Whether a read fails that finds events gone that it should have; else it warns and goes on."),
+    Option("onCorruption", (SOURCE, BATCH), "fail", _one_of("fail", "quarantine"), "fail or quarantine",
+           "Whether a read fails at an event that can't be read, or goes on without it. A stream copies the damaged "
+           "bytes to `quarantine` in the channel and reports the events as lost."),
     Option("maxEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
-           "The most events of one micro-batch."),
+           "The most events of one micro-batch. Kafka's name `maxOffsetsPerTrigger` works too.",
+           alias="maxOffsetsPerTrigger"),
     Option("maxBytesPerTrigger", (SOURCE,), None, _integer(1), "a number of bytes, 1 or more",
            "A soft limit of one micro-batch's size: at least one event is read."),
+    Option("minEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
+           "A micro-batch waits for so many events. Kafka's name `minOffsetsPerTrigger` works too.",
+           alias="minOffsetsPerTrigger"),
+    Option("maxTriggerDelay", (SOURCE,), 900.0, _duration, "seconds, or a number with ms, s, m or h",
+           "No event waits longer for `minEventsPerTrigger`."),
     Option("minPartitions", (SOURCE, BATCH), None, _integer(1, 100_000), "an integer, 1 to 100,000",
-           "Into how many tasks, at least, a micro-batch is split. Default: one per core, of 4 to 128 MiB."),
+           "Into how many tasks, at least, a read is split. Default: one per core, of 4 to 128 MiB."),
+    Option("maxEventsPerPartition", (SOURCE, BATCH), None, _integer(1), _EVENTS,
+           "The most events that one task reads. Kafka's name `maxRecordsPerPartition` works too.",
+           alias="maxRecordsPerPartition"),
+    Option("metadata", (SOURCE, BATCH), False, _boolean, _BOOLEAN,
+           "Whether there are the columns `write_order_id`, `transaction_id` and `put_time` too."),
     Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
            "Whether a stream that reads a missing channel creates it: of the schema it is given, or for events."),
     Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
            "How long to wait for the group's former owner to go."),
+    Option("txnAppId", (SINK,), None, _text, "a text",
+           "With `txnVersion`: a batch write whose pair was stored, or one with a later version, is skipped."),
+    Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
+           "The version, which must grow, such as the batch ID in `foreachBatch`."),
 )  # fmt: skip
 
 
@@ -224,7 +297,7 @@ def parse_options(given: Mapping[str, Any], scopes: Iterable[str], *, where: str
         OptionError: an unknown or misplaced name, or a value out of range.
     """
     scopes = set(scopes)
-    by_key = {_key(o.name): o for o in OPTIONS}
+    by_key = {_key(name): o for o in OPTIONS for name in (o.name, o.alias) if name}
     allowed = {k: o for k, o in by_key.items() if scopes & set(o.scopes)}
     parsed: dict[str, Any] = {}
     for name, value in given.items():
@@ -233,16 +306,19 @@ def parse_options(given: Mapping[str, Any], scopes: Iterable[str], *, where: str
             raise OptionError(_unknown(name, by_key.get(_key(name)), allowed, where))
         if value is None:
             continue
+        if option.keyword in parsed:
+            raise OptionError(f"{option.name} is given twice, by two of its names")
         try:
             parsed[option.keyword] = option.parse(value)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, LookupError, OverflowError):
             raise OptionError(f"{option.name} must be {option.range}, not {value!r}") from None
     return parsed
 
 
 def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option], where: str) -> str:
     if elsewhere is not None:
-        return f"{elsewhere.name} is not an option of {where} but of a {' or '.join(elsewhere.scopes)}"
+        owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
+        return f"{elsewhere.name} is not an option of {where} but of a {owners}"
     near = difflib.get_close_matches(_key(name), allowed, n=1, cutoff=0.0)
     return f"{name!r} is not an option of {where}; the nearest is {allowed[near[0]].name!r}"
 

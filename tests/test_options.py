@@ -107,7 +107,7 @@ def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
 
 
 def test_a_misplaced_name_is_told_where_it_belongs() -> None:
-    with pytest.raises(OptionError, match="group is not an option of a channel but of a source or batch"):
+    with pytest.raises(OptionError, match="group is not an option of a channel but of a streaming source or a b"):
         parse_options({"group": "g"}, [CHANNEL], where="a channel")
 
 

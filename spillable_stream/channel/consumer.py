@@ -17,7 +17,7 @@ from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["Consumer", "drop_group"]
+__all__ = ["Consumer", "drop_group", "starting_position"]
 
 
 class Consumer:
@@ -69,7 +69,7 @@ class Consumer:
         """Create the group, or roll back what a former owner left in flight."""
         with self._engine.looking() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
-            position = _starting_position(starting, state)
+            position = starting_position(starting, state)
         if not known:
             self._kept_position.forget()  # of a group of that name that was dropped
             self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
@@ -101,9 +101,10 @@ class Consumer:
             }
 
     def untaken(self, first_id: int, last_id: int) -> list[Range]:
-        """Return the ranges between two IDs that the group has not taken ahead of its position."""
+        """Return the ranges between two IDs that the group has yet to take."""
         with self._engine.looking() as state:
-            return list(self._state(state).ahead.gaps(first_id, last_id))
+            group = self._state(state)
+            return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
 
     def available(self) -> bool:
         """Tell whether there is an event to claim."""
@@ -222,15 +223,24 @@ class Consumer:
         self._lock.close()
 
 
-def _starting_position(starting: str, state: ChannelState) -> int:
-    """Return the position of a new group that starts at ``starting``."""
+def starting_position(starting: str, state: ChannelState) -> int:
+    """Return the position of a new group.
+
+    Args:
+        starting: "earliest", "latest", or the ID of its first event.
+        state: the channel's state.
+
+    Raises:
+        DataLossError: that event has left the channel.
+        OptionError: the ID is beyond the next event's.
+    """
     if starting == "earliest":
         return state.floor - 1
     if starting == "latest":
         return state.last_id
     wanted = int(starting)
     if 0 < wanted < state.floor:
-        raise DataLossError(f"the first event in the channel is {state.floor}; {wanted} has left it")
+        raise DataLossError(f"the events {wanted} to {state.floor - 1} have left the channel")
     if wanted > state.last_id + 1:
         raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
     return max(wanted - 1, state.floor - 1)

@@ -77,6 +77,10 @@ class RangeSet:
             first = self._last[i] + 1
             i += 1
 
+    def within(self, first: int, last: int) -> list[Range]:
+        """Return what is in the set from ``first`` to ``last``."""
+        return [(max(a, first), min(b, last)) for a, b in self if a <= last and b >= first]
+
     def union(self, other: Iterable[Range]) -> RangeSet:
         """Return a new set with the ranges of both."""
         result = RangeSet(self)

@@ -16,9 +16,9 @@ from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.evidence import Evidence, opened
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.replay import fits
-from spillable_stream.integrity.walk import Damage, walk
 from spillable_stream.log.layout import Layout, seed_name
 from spillable_stream.log.scan import Scanned
+from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Audit"]

@@ -16,7 +16,7 @@ from spillable_stream.channel.memory_tier import MemoryDirectory
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.walk import MALFORMED, parsed_header, settled_end, walk
+from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.head import (
     DISOWNED,
@@ -31,6 +31,7 @@ from spillable_stream.log.head import (
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
 from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.wal import Position
+from spillable_stream.log.walk import walk
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["Evidence", "LogFile", "ValidCheckpoint", "gather", "opened"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header, payload_matches
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.walk import parsed_header
+from spillable_stream.integrity.order import parsed_header
 from spillable_stream.log.layout import Layout, log_name
 from spillable_stream.storage.filesystem import FileSystem
 

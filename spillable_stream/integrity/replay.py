@@ -27,10 +27,11 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameT
 from spillable_stream.format.record import TakeRecord, pack
 from spillable_stream.integrity.evidence import Evidence, LogFile, ValidCheckpoint, opened
 from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.walk import MALFORMED, Damage, Order, parsed_commit, walk
+from spillable_stream.integrity.order import MALFORMED, Order, parsed_commit
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.scan import Scanned
 from spillable_stream.log.wal import Position
+from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Replay", "fits"]

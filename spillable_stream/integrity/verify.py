@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.order import MALFORMED
 from spillable_stream.integrity.survey import Survey, survey
-from spillable_stream.integrity.walk import MALFORMED
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["examine", "report_of", "verify"]

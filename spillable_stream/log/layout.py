@@ -14,6 +14,7 @@
     DIR/memory/memory-000001-000001 …   its log: generation and number
     DIR/memory/spare-…          files whose events were taken, to be used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
+    DIR/groups/NAME.query       the Spark query that reads as the group, noted by its tasks
     DIR/groups/NAME.position    how far a group is, kept for the loss of the memory tier
 """
 
@@ -166,6 +167,10 @@ class Layout:
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
         return self.path / "groups" / f"{group}.position"
+
+    def group_query(self, group: str) -> Path:
+        """The file that names the Spark query that reads as a group."""
+        return self.path / "groups" / f"{group}.query"
 
     def file(self, file: int | str) -> Path:
         """The path of a log file, by number, or of a segment, by name."""

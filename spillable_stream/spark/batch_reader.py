@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,12 +10,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.errors import OptionError
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import starting_position
+from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.channel.times import first_id_since
+from spillable_stream.errors import DataLossError, OptionError
+from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
-from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.pushdown import Bounds, OfferedFilters
+from spillable_stream.spark.schema import arrow_schema, check_read_schema
 from spillable_stream.spark.visit import visit
 
 __all__ = ["SpillableBatchReader"]
+
+_log = logging.getLogger(__name__)
 
 
 class SpillableBatchReader(DataSourceReader):
@@ -22,8 +32,8 @@ class SpillableBatchReader(DataSourceReader):
 
     Args:
         path: the channel's directory.
-        options: the source's options, by keyword name; a ``group`` that was given narrows the
-            read to what that group has yet to take.
+        options: the batch read's options, by keyword name; a ``group`` that is not None narrows
+            the read to what that group has yet to take.
         schema: the schema that Spark expects.
     """
 
@@ -31,26 +41,71 @@ class SpillableBatchReader(DataSourceReader):
         self._path = path
         self._options = options
         self._schema = schema
+        self._bounds = Bounds()
+
+    @property
+    def pushFilters(self) -> OfferedFilters:
+        """What takes over filters on the metadata columns."""
+        return OfferedFilters(self._bounds.take)
 
     def partitions(self) -> list[InputPartition]:
-        """Return the events now in the channel, split for the tasks."""
+        """Return the events now in the channel, split for the tasks.
+
+        Raises:
+            DataLossError: some that were asked for are gone.
+            OptionError: no such group, or offsets beyond the channel's end.
+            SchemaError: the channel has no such column.
+        """
         with visit(self._path, create=False) as channel:
+            check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
+            first, last = self._span(channel)
             engine = channel.engine()
             with engine.looking() as state:
-                ranges = list(state.gone().gaps(state.floor, state.last_id))
-                missed = [(a, b) for a, b in state.gone() if b >= state.floor]
-                if name := self._options.get("group"):
-                    group = state.groups.get(name)
-                    if group is None:
-                        known = ", ".join(map(repr, state.groups)) or "none"
-                        raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
-                    ranges = list(group.ahead.gaps(group.position + 1, state.last_id))
-                    missed = list(group.lost)
-                check_loss(self._path, state, missed, fail=self._options["fail_on_data_loss"])
-                return list(plan_partitions(engine.layout, state, ranges, self._options.get("min_partitions")))
+                ranges, missed = self._wanted(state, first, last)
+                check_loss(engine.layout, state, missed, self._options)
+                return list(plan_partitions(engine.layout, state, ranges, self._options))
+
+    def _span(self, channel: Channel) -> tuple[int, int]:
+        """Return the first and the last ID that the options and the filters leave."""
+        if self._options["starting_offsets"] == "latest":
+            raise OptionError("startingOffsets must be earliest, an ID or an offset for a batch read, not latest")
+        engine = channel.engine()
+        first = self._first(channel)
+        last = ending_id(channel, self._options)
+        (low, high), (since, until) = self._bounds.ids, self._bounds.times_us
+        if since > 0:
+            low = max(low, first_id_since(engine, since))
+        if until < 1 << 62:
+            high = min(high, first_id_since(engine, until + 1) - 1)
+        return max(first, low), min(last, high)
+
+    def _first(self, channel: Channel) -> int:
+        starting = starting_id(channel, self._options)
+        if starting == "earliest":
+            return 1
+        state = channel.engine().follow()
+        try:
+            return starting_position(starting, state) + 1
+        except DataLossError as e:
+            if self._options["fail_on_data_loss"]:
+                raise
+            _log.warning("%s: %s; the read goes on without them", self._path, e)
+            return state.floor
+
+    def _wanted(self, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
+        """Return the events to read, and those that are missed for being gone."""
+        if (name := self._options["group"]) is None:
+            gone, first = state.gone(), max(first, state.floor)
+            return list(gone.gaps(first, last)), gone.within(first, last)
+        group = state.groups.get(name)
+        if group is None:
+            known = ", ".join(map(repr, state.groups)) or "none"
+            raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
+        untaken = group.ahead.gaps(max(first, group.position + 1), last)
+        return list(untaken), group.lost.within(first, last)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""
         if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty list
             return iter(())
-        return read_partition(partition, arrow_schema(self._schema))
+        return read_partition(partition, arrow_schema(self._schema), self._options)

@@ -1,12 +1,19 @@
-"""Offsets: ``{"channel": UUID, "writeOrderId": n}`` means every event up to n."""
+"""Offsets: ``{"channel": UUID, "writeOrderId": n}`` means every event up to n.
+
+What the options say of positions is resolved here, too: an ID names an event, an offset the place
+after one.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.times import first_id_since
+from spillable_stream.errors import CheckpointMismatchError, OptionError
 
-__all__ = ["event_id", "offset"]
+__all__ = ["ending_id", "event_id", "offset", "starting_id"]
 
 
 def offset(channel: str, event_id: int) -> dict[str, Any]:
@@ -25,4 +32,43 @@ def event_id(value: dict[str, Any], channel: str, path: str) -> int:
             f"the Spark checkpoint belongs to the channel {value.get('channel')}, {path} is {channel}; "
             "use the checkpoint's own channel, or a new checkpointLocation"
         )
+    return int(value["writeOrderId"])
+
+
+def starting_id(channel: Channel, options: dict[str, Any]) -> str:
+    """Return what ``startingOffsets`` or ``startingTimestamp`` says: earliest, latest, or an event's ID.
+
+    Raises:
+        OptionError: both were given, or an offset of another channel.
+    """
+    starting: str = options["starting_offsets"]
+    if options["starting_timestamp"] is not None:
+        if starting != "earliest":
+            raise OptionError("startingOffsets and startingTimestamp exclude each other; give one of them")
+        return str(first_id_since(channel.engine(), options["starting_timestamp"]))
+    if starting.startswith("{"):
+        return str(_of_option("startingOffsets", starting, channel) + 1)
+    return starting
+
+
+def ending_id(channel: Channel, options: dict[str, Any]) -> int:
+    """Return the last event that ``endingOffsets`` lets a batch read have.
+
+    Raises:
+        OptionError: it is beyond the last event in use, or an offset of another channel.
+    """
+    ending: str = options["ending_offsets"]
+    last: int = channel.engine().follow().last_id
+    if ending == "latest":
+        return last
+    wanted = _of_option("endingOffsets", ending, channel) if ending.startswith("{") else int(ending)
+    if wanted > last:
+        raise OptionError(f"endingOffsets {wanted} is beyond the last event's ID in {channel.path}, {last}")
+    return wanted
+
+
+def _of_option(name: str, text: str, channel: Channel) -> int:
+    value = json.loads(text)
+    if value.get("channel", channel.uuid) != channel.uuid:
+        raise OptionError(f"{name} is an offset of the channel {value['channel']}; {channel.path} is {channel.uuid}")
     return int(value["writeOrderId"])

@@ -6,16 +6,21 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import DataLossError, NotAChannelError
-from spillable_stream.format.batch import decode_schema, fit_batch
+from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
+from spillable_stream.format.batch import decode_schema
 from spillable_stream.log.layout import Layout, in_memory
 from spillable_stream.log.reader import EventReader, Extent, ReadBatch
+from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.spark.loop import note_query
+from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
+from spillable_stream.spark.quarantine import not_quarantined, quarantine
 from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -36,17 +41,19 @@ class EventPartition(InputPartition):
         layout: where the channel's files are.
         schemas: the channel's schemas, as Arrow IPC messages.
         extents: where the events are, in order.
+        group: the group that takes them; None for a batch read.
     """
 
-    def __init__(self, layout: Layout, schemas: list[bytes], extents: list[Extent]) -> None:
+    def __init__(self, layout: Layout, schemas: list[bytes], extents: list[Extent], group: str | None) -> None:
         super().__init__(None)
         self.layout = layout
         self.schemas = schemas
         self.extents = extents
+        self.group = group
 
 
 def plan_partitions(
-    layout: Layout, state: ChannelState, ranges: list[Range], min_partitions: int | None
+    layout: Layout, state: ChannelState, ranges: list[Range], options: dict[str, Any], group: str | None = None
 ) -> list[EventPartition]:
     """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
 
@@ -54,19 +61,22 @@ def plan_partitions(
         layout: where the channel's files are.
         state: the channel's state.
         ranges: the events, in order.
-        min_partitions: how many partitions at least, if there are so many events; None leaves it to the size.
+        options: the read's options, by keyword name: how many partitions at least, how many events in one at most.
+        group: the group that takes them; None for a batch read.
     """
     count = sum(last - first + 1 for first, last in ranges)
     if count == 0:
         return []
     size_bytes = sum(state.blocks.payload_bytes(first, last) for first, last in ranges)
     each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, size_bytes // (os.cpu_count() or 1)))
-    wanted = max(min_partitions or 1, -(-size_bytes // each))
+    wanted = max(options["min_partitions"] or 1, -(-size_bytes // each))
+    if most := options["max_events_per_partition"]:
+        wanted = max(wanted, -(-count // most))
     parts = min(wanted, count)
     bounds = [count * i // parts for i in range(parts + 1)]
     schemas = list(state.schemas)
     return [
-        EventPartition(layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)])
+        EventPartition(layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)], group)
         for a, b in pairwise(bounds)
     ]
 
@@ -81,28 +91,30 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
-def check_loss(path: str, state: ChannelState, gone: Iterable[Range], *, fail: bool) -> None:
-    """Report events that a read would have had if they had not gone with a memory tier.
+def check_loss(layout: Layout, state: ChannelState, gone: Iterable[Range], options: dict[str, Any]) -> None:
+    """Report events that a read would have had if they had not gone: with a memory tier, or for damage.
 
     Args:
-        path: the channel's directory.
+        layout: the channel's files.
         state: the channel's state.
         gone: the write-order IDs that the read misses.
-        fail: whether to raise rather than to warn: ``failOnDataLoss``.
+        options: the read's options: ``failOnDataLoss`` says whether to raise rather than to warn, and
+            ``onCorruption`` whether what was put into quarantine counts.
 
     Raises:
         DataLossError: some are lost, or may be.
     """
     missed = list(gone)
+    if missed and options["on_corruption"] == "quarantine":
+        missed = not_quarantined(FileSystem(), layout, missed)
     lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
     if not lost and not doubtful:
         return
     found = [f"the events {lost} are lost"] if lost else []
-    found += [f"events with IDs among {doubtful} may have been in it, put just before the host stopped"] * bool(
-        doubtful
-    )
-    message = f"{path} lost its memory tier: {', and '.join(found)}"
-    if fail:
+    if doubtful:
+        found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
+    message = f"{layout.path} lost its memory tier, or was damaged: {', and '.join(found)}"
+    if options["fail_on_data_loss"]:
         raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them")
     _log.warning("%s; the read goes on without them", message)
 
@@ -111,8 +123,13 @@ def _both(gone: RangeSet, missed: list[Range]) -> str:
     return shown((max(a, first), min(b, last)) for a, b in gone for first, last in missed if a <= last and b >= first)
 
 
-def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
     """Yield a partition's events as batches of exactly ``schema``, in order.
+
+    Args:
+        partition: which events.
+        schema: the columns that Spark expects.
+        options: the read's options, by keyword name.
 
     Raises:
         NotAChannelError: this host does not have the channel's directory.
@@ -127,10 +144,41 @@ def read_partition(partition: EventPartition, schema: pa.Schema) -> Iterator[pa.
     schemas = [decode_schema(s) for s in partition.schemas]
     reader = EventReader(fs, partition.layout, schemas.__getitem__)
     try:
-        batches = (fit_batch(read.batch, schema) for extent in partition.extents for read in _read(reader, extent))
+        if partition.group is not None:
+            note_query(fs, partition.layout, partition.group)
+        metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
+        reads = _reads(reader, partition, options["on_corruption"] == "quarantine")
+        batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _gathered(batches)
     finally:
         reader.close()
+
+
+def _reads(reader: EventReader, partition: EventPartition, quarantining: bool) -> Iterator[ReadBatch]:
+    """Yield a partition's events; without those that can't be read, if they are to go into quarantine."""
+    for extent in partition.extents:
+        expected = extent.first_id
+        try:
+            for read in _read(reader, extent):
+                yield read
+                expected = read.last_id + 1
+        except DataLossError:
+            raise
+        except CorruptionError as e:
+            if not quarantining:
+                raise
+            _log.warning("%s; the read goes on without what is damaged", e)
+            yield from _salvaged(reader, partition, extent._replace(first_id=expected))
+
+
+def _salvaged(reader: EventReader, partition: EventPartition, extent: Extent) -> Iterator[ReadBatch]:
+    schemas = [decode_schema(s) for s in partition.schemas]
+    for found in salvage(FileSystem(), partition.layout, schemas.__getitem__, extent):
+        if isinstance(found, Unreadable):
+            if partition.group is not None:
+                quarantine(FileSystem(), partition.layout, found)
+        else:
+            yield found
 
 
 def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:

@@ -8,8 +8,10 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import spark_arrow_schema as arrow_schema
 from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA, merge_schemas
+from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, without_metadata
 
-__all__ = ["arrow_schema", "stored_schema", "struct_type", "wanted_schema"]
+__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "stored_schema", "struct_type"]
 
 
 def struct_type(schema: pa.Schema) -> StructType:
@@ -38,13 +40,34 @@ def _nullable(t: pa.DataType) -> pa.DataType:
     return t
 
 
-def wanted_schema(schema: StructType, channel: pa.Schema) -> pa.Schema:
-    """Return the Arrow schema to read a channel with, for a schema that Spark was given.
+def creation_schema(schema: StructType) -> pa.Schema | None:
+    """Return what `Channel` needs to make a channel of these rows: None for an event channel."""
+    stored = stored_schema(schema)
+    is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
+        f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored
+    )
+    return None if is_event else stored
+
+
+def check_read_schema(schema: StructType, channel: pa.Schema, *, metadata: bool) -> None:
+    """Check that a channel can be read with a schema.
+
+    Args:
+        schema: the schema that Spark was given, or that it was told.
+        channel: the channel's.
+        metadata: whether there are metadata columns.
 
     Raises:
-        SchemaError: it names a column that the channel does not have.
+        SchemaError: it names a column that the channel does not have, or has of another type.
     """
-    for name in schema.fieldNames():
+    own = arrow_schema(without_metadata(schema, metadata))
+    for name in own.names:
         if name not in channel.names:
-            raise SchemaError(f"the channel has no column {name!r}; it has {', '.join(channel.names)}")
-    return arrow_schema(schema)
+            hint = "; set the option metadata to true for it" if name in METADATA_COLUMNS else ""
+            raise SchemaError(f"the channel has no column {name!r}; it has {', '.join(channel.names)}{hint}")
+    if metadata:
+        for field in schema.fields:
+            wanted = METADATA_TYPES.get(field.name)
+            if wanted is not None and field.dataType != wanted:
+                raise SchemaError(f"the metadata column {field.name!r} has the type {wanted.simpleString()}")
+    merge_schemas(pa.schema([channel.field(name) for name in own.names]), own)

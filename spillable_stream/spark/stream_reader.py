@@ -8,6 +8,8 @@ the next query has it as soon as this one's worker is gone.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,11 +19,13 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.ranges import Range
-from spillable_stream.errors import DataLossError
-from spillable_stream.spark.offset import event_id, offset
+from spillable_stream.channel.ranges import Range, shown
+from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.spark.limits import batch_end
+from spillable_stream.spark.metadata import without_metadata
+from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
-from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -29,6 +33,7 @@ try:  # Spark 4.2 and later
         ReadLimit,
         ReadMaxBytes,
         ReadMaxRows,
+        ReadMinRows,
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # 4.0 and 4.1 pass no limits
@@ -39,9 +44,15 @@ except ImportError:  # 4.0 and 4.1 pass no limits
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Stands for the class that this Spark does not have."""
 
-    ReadLimit = ReadMaxBytes = ReadMaxRows = Any
+    ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
 __all__ = ["SpillableStreamReader"]
+
+_log = logging.getLogger(__name__)
+
+# Spark asks an idle source a hundred times a second; a look at the head costs less than an answer.
+_IDLE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 0.01
 
 
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -63,6 +74,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: int | None = None
         self._seen = 0
         self._done: int | None = None
+        self._idle = False
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
@@ -77,6 +89,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMaxRows(self._options["max_events_per_trigger"])
         if self._options["max_bytes_per_trigger"]:
             return ReadMaxBytes(self._options["max_bytes_per_trigger"])
+        if self._options["min_events_per_trigger"]:
+            return ReadMinRows(self._options["min_events_per_trigger"])
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -85,25 +99,26 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target = self._open().engine().follow().last_id
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
-        """Return where the next micro-batch ends.
+        """Return where the next micro-batch ends; of a query that is idle, wait a moment for events.
 
         Args:
             start: where it begins; None before Spark 4.2, where the last end seen counts.
             limit: Spark's limit; the options' own limits count unless Spark wants all there is.
+
+        Raises:
+            CheckpointMismatchError: the group has taken more than the query knows of.
         """
         consumer = self._consumer()
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
-        for first, end in reversed(self._taking):
-            if first == begin + 1:  # Spark's checkpoint lost a batch that was under way: the sink may have it
-                return self._offset(end)
-        with self._open().engine().looking() as state:
-            last = state.last_id if self._target is None else min(state.last_id, self._target)
-            if not isinstance(limit, ReadAllAvailable):
-                if events := self._options["max_events_per_trigger"]:
-                    last = min(last, begin + events)
-                if (size := self._options["max_bytes_per_trigger"]) and last > begin:
-                    last = state.blocks.last_id_within(begin + 1, last, size)
-        return self._offset(max(last, begin))
+        self._check_not_behind(begin)
+        if (end := self._batch_under_way(begin)) is not None:
+            return self._offset(end)
+        everything = isinstance(limit, ReadAllAvailable)
+        end = self._end(begin, everything)
+        if end == begin and self._idle and self._target is None:
+            end = self._wait(begin, everything)
+        self._idle = end == begin
+        return self._offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return where the channel ends, so that Spark's progress shows the lag."""
@@ -113,35 +128,35 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Write that the group takes a range, and return it split for the tasks.
 
         Raises:
-            CheckpointMismatchError: the offsets are of another channel.
-            DataLossError: the events have left the channel.
+            CheckpointMismatchError: the offsets are of another channel, or of an old checkpoint.
+            DataLossError: the events were lost.
         """
         first, last = self._event_id(start) + 1, self._event_id(end)
-        self._seen = max(self._seen, last)
+        self._seen, self._idle = max(self._seen, last), False
         if first > last:
             return []
         consumer, engine = self._consumer(), self._open().engine()
+        self._check_not_behind(first - 1)
         with engine.looking() as state:
+            if last > state.last_id:
+                raise CheckpointMismatchError(
+                    f"the Spark checkpoint has read {self._path} up to the event {last}, but that has only "
+                    f"{state.last_id}: it is an older copy of the channel. Use a new checkpointLocation"
+                )
             done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
             missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
-            check_loss(self._path, state, missed, fail=self._options["fail_on_data_loss"])
-            wanted = next(state.gone().gaps(first, last), None)
-            if wanted and (wanted[0] < state.floor or last > state.last_id):
-                raise DataLossError(
-                    f"the Spark checkpoint asks for the events {first} to {last}; {self._path} holds {state.floor} to "
-                    f"{state.last_id}. Every group took the missing ones: delete the checkpoint to go on from the "
-                    "group's position"
-                )
+            check_loss(engine.layout, state, missed, self._options)
         if (first, last) not in self._taking:
             ranges = consumer.untaken(first, last)
-            self._taking[first, last] = (consumer.prepare(ranges), ranges)
+            self._taking[first, last] = (consumer.prepare(ranges) if ranges else 0, ranges)
         ranges = self._taking[first, last][1]
         with engine.looking() as state:
-            return list(plan_partitions(engine.layout, state, ranges, self._options["min_partitions"]))
+            return list(plan_partitions(engine.layout, state, ranges, self._options, self._options["group"]))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
         consumer, last = self._consumer(), self._event_id(end)
+        self._idle = False
         first = consumer.position() + 1
         prepared, _ = self._taking.pop((first, last), (0, []))
         for (begun, done), (tx, _) in list(self._taking.items()):
@@ -164,20 +179,98 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Yield a partition's events as Arrow batches, in order; the same ones every time."""
         if not isinstance(partition, EventPartition):
             return iter(())
-        return read_partition(partition, arrow_schema(self._schema))
+        return read_partition(partition, arrow_schema(self._schema), self._options)
+
+    # ── where a micro-batch ends ────────────────────────────────────────────────────────────
+
+    def _end(self, begin: int, everything: bool) -> int:
+        """Return where the micro-batch after ``begin`` ends; ``begin`` if there is none yet.
+
+        Args:
+            begin: the ID up to which the query has everything.
+            everything: whether the options' limits do not count.
+        """
+        consumer = self._consumer()
+        with self._open().engine().looking() as state:
+            last = state.last_id if self._target is None else min(state.last_id, self._target)
+            if last <= begin or everything:
+                return max(last, begin)
+            limits = self._options
+            if self._target is not None:
+                limits = {**limits, "min_events_per_trigger": None}
+            return batch_end(state, consumer.untaken(begin + 1, last), begin, last, limits)
+
+    def _wait(self, begin: int, everything: bool) -> int:
+        """Wait a moment for a micro-batch and return where it ends; ``begin`` if none came."""
+        lock = self._open().engine().lock
+        deadline, pause, end = time.monotonic() + _IDLE_SECONDS, 0.001, begin
+        while end == begin and time.monotonic() < deadline:
+            seen = lock.published()
+            time.sleep(pause)
+            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
+            if lock.published() != seen:
+                end = self._end(begin, everything)
+        return end
+
+    def _batch_under_way(self, begin: int) -> int | None:
+        """Return where the batch after ``begin`` ended that Spark's checkpoint lost: the sink may have it."""
+        for (first, end), (_, ranges) in reversed(self._taking.items()):
+            if first == begin + 1 or (first > begin and not self._consumer().untaken(begin + 1, first - 1) and ranges):
+                return end
+        return None
+
+    def _check_not_behind(self, begin: int) -> None:
+        """Refuse a checkpoint that is older than the group's position: its batches can't be planned as they were."""
+        position = self._consumer().position()
+        if begin >= position:
+            return
+        with self._open().engine().looking() as state:
+            taken = list(state.gone().gaps(begin + 1, position))
+        if not taken:
+            return
+        message = (
+            f"the Spark checkpoint has read {self._path} up to the event {begin}, but the group "
+            f"{self._options['group']!r} has taken {shown(taken)} too: another query or consumer went on with it, or "
+            "the checkpoint is an old copy"
+        )
+        if self._options["fail_on_data_loss"]:
+            raise CheckpointMismatchError(
+                f"{message}. Use a new checkpointLocation, or another group, or set failOnDataLoss to false to go on "
+                "without them"
+            )
+        if self._done is None or self._done < position:
+            _log.warning("%s; the read goes on without them", message)
+            self._done = position
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _open(self) -> Channel:
         if self._channel is None:
-            self._channel = Channel(self._path, create=False)
+            channel = self._open_or_create()
+            try:
+                check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
+            except BaseException:
+                channel.close(checkpoint=False, flush=False)
+                raise
+            self._channel = channel
         return self._channel
+
+    def _open_or_create(self) -> Channel:
+        try:
+            return Channel(self._path, create=False)
+        except NotAChannelError:
+            if not self._options["create_if_missing"]:
+                raise
+            return Channel(
+                self._path, schema=creation_schema(without_metadata(self._schema, self._options["metadata"]))
+            )
 
     def _consumer(self) -> Consumer:
         if self._owned is None:
-            group, timeout = self._options["group"], self._options["owner_timeout"]
-            starting = self._options["starting_offsets"]
-            self._owned = self._open().consumer(group, timeout, starting, resume=True)
+            channel, group = self._open(), self._options["group"]
+            known = group in channel.engine().follow().groups
+            starting = "earliest" if known else starting_id(channel, self._options)
+            self._owned = channel.consumer(group, self._options["owner_timeout"], starting, resume=True)
             for tx, ranges in self._owned.prepared().items():  # of a query that was killed
                 self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
         return self._owned

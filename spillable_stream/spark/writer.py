@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.requests import Put
 from spillable_stream.errors import ChannelFullError, SpillableError
 from spillable_stream.format.batch import decode_schema, encode_batch, fit_batch
@@ -24,6 +25,7 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.spark.loop import query_of_task, refuse_loop
 from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -37,8 +39,7 @@ __all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 _log = logging.getLogger(__name__)
 
 _WARN_AFTER_SECONDS = 10.0
-# Small outputs travel through the driver, those of all tasks together (spark.driver.maxResultSize).
-_TASK_INLINE_BYTES = 256 << 10
+_APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
 
 
 class Staged(WriterCommitMessage):
@@ -46,12 +47,20 @@ class Staged(WriterCommitMessage):
 
     Args:
         owner: the streaming query's ID, or a batch write's own.
+        query: the streaming query that the task belongs to, if any.
         frames: payload, checksum, count and schema number of small outputs.
         segment: the segment of a large one.
     """
 
-    def __init__(self, owner: str, frames: list[tuple[bytes, int, int, int]], segment: SegmentRef | None) -> None:
+    def __init__(
+        self,
+        owner: str,
+        query: str | None,
+        frames: list[tuple[bytes, int, int, int]],
+        segment: SegmentRef | None,
+    ) -> None:
         self.owner = owner
+        self.query = query
         self.frames = frames
         self.segment = segment
 
@@ -86,10 +95,10 @@ class _Stager:
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Staged:
         """Encode a task's rows, in a segment file once they are large."""
-        schema = decode_schema(self._channel_schema)
+        schema, query = decode_schema(self._channel_schema), query_of_task()
         frames: list[Frame] = []
         size = 0
-        limit = min(self._options["max_inline_bytes"], _TASK_INLINE_BYTES)
+        limit = self._options["max_inline_bytes"]  # small outputs travel through the driver
         segment: SegmentWriter | None = None
         try:
             for batch in batches:
@@ -102,7 +111,7 @@ class _Stager:
                     frames, size = [], 0
             if segment is None:
                 small = [(bytes(f.payload), f.payload_crc, f.count, f.schema_id) for f in frames]
-                return Staged(owner, small, None)
+                return Staged(owner, query, small, None)
             segment.write(frames)
             reference = segment.finish()
         except BaseException:
@@ -110,32 +119,44 @@ class _Stager:
                 segment.discard()
             raise
         segment.close()
-        return Staged(owner, [], reference)
+        return Staged(owner, query, [], reference)
 
     def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
         return SegmentWriter(FileSystem(), self._layout, owner, batch_id, self._options["memory_bytes"])
 
-    def _publish(self, messages: list[Any], batch_id: int | None) -> None:
-        """Commit what the tasks staged as one put transaction."""
+    def _publish(self, messages: list[Any], sink: tuple[str, int] | None) -> None:
+        """Commit what the tasks staged as one put transaction.
+
+        Args:
+            messages: the tasks' messages.
+            sink: by what it is remembered, so that it is not committed twice; None for not at all.
+        """
         staged = [m for m in messages if isinstance(m, Staged)]
         if not any(m.frames or (m.segment and m.segment.count) for m in staged):
             return
         owner = staged[0].owner
-        sink = (owner, batch_id) if batch_id is not None else None
-        frames, segments = self._in_order(staged, batch_id or 0)
+        frames, segments = self._in_order(staged, sink[1] if sink else 0)
         with visit(self._path, create=False) as channel:
-            request = Put(frames, segments, sink)
-            try:
-                channel.engine().commit(request, min(self._options["keep_alive"], _WARN_AFTER_SECONDS))
-            except ChannelFullError as e:
-                left = self._options["keep_alive"] - _WARN_AFTER_SECONDS
-                if left <= 0:
-                    raise
-                _log.warning("the sink waits up to %g s more for room: %s", left, e)
-                channel.engine().commit(request, left)
+            refuse_loop(channel, staged[0].query)
+            if not self._commit(channel, Put(frames, segments, sink)):
+                _log.info("%s has this write already (%s, %d); it is skipped", self._path, *(sink or ("", 0)))
+                channel.engine().checkpointing.discard([segment.name for segment in segments])
             channel.engine().checkpointing.remove_staging(owner)
             channel.engine().checkpointing.make_if_due()
+
+    def _commit(self, channel: Channel, request: Put) -> bool:
+        """Commit, after a wait for room if need be, and tell whether anything was to do."""
+        keep_alive_seconds = self._options["keep_alive"]
+        try:
+            done = channel.engine().commit(request, min(keep_alive_seconds, _WARN_AFTER_SECONDS))
+        except ChannelFullError as e:
+            left = keep_alive_seconds - _WARN_AFTER_SECONDS
+            if left <= 0:
+                raise
+            _log.warning("the sink waits up to %g s more for room: %s", left, e)
+            done = channel.engine().commit(request, left)
+        return done.transaction_id != 0
 
     def _in_order(self, staged: list[Staged], batch_id: int) -> tuple[list[Frame], list[SegmentRef]]:
         """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order."""
@@ -172,12 +193,13 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
         return self._stage(iterator, self._job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all rows, or raise and publish none.
+        """Publish all rows, unless a write of this ``txnAppId`` and ``txnVersion`` did; or raise and publish none.
 
         Raises:
             ChannelFullError: there was no room within ``keepAlive``.
         """
-        self._publish(messages, None)
+        application, version = self._options["txn_app_id"], self._options["txn_version"]
+        self._publish(messages, None if application is None else (_APPLICATION + application, version))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
@@ -190,7 +212,7 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
         context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        query = query_of_task()
         batch_id = context.getLocalProperty("streaming.sql.batchId") if context else None
         if not query or batch_id is None:
             raise SpillableError("Spark does not say which query and batch this is, so it can not be stored just once")
@@ -202,7 +224,8 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
         Raises:
             ChannelFullError: there was no room within ``keepAlive``; nothing is lost.
         """
-        self._publish(messages, batchId)
+        queries = {m.owner for m in messages if isinstance(m, Staged)}
+        self._publish(messages, (queries.pop(), batchId) if queries else None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged."""

@@ -15,6 +15,7 @@ from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.requests import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory
@@ -161,8 +162,10 @@ def test_a_planned_partition_finds_events_that_were_moved(spark: SparkSession, t
         put(channel, *numbered(0, 50))
         engine = channel.engine()
         ranges: list[Range] = [(1, 50)]
-        parts = plan_partitions(engine.layout, engine.state, ranges, 3)
+        options = {**defaults(BATCH), "min_partitions": 3}
+        parts = plan_partitions(engine.layout, engine.state, ranges, options)
         if flushed == "before the read":
             channel.close()
-        found = [b for part in parts for batch in read_partition(part, EVENT_SCHEMA) for b in batch["body"].to_pylist()]
+        batches = [batch for part in parts for batch in read_partition(part, EVENT_SCHEMA, options)]
+        found = [body for batch in batches for body in batch["body"].to_pylist()]
     assert found == numbered(0, 50)

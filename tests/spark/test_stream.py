@@ -197,7 +197,7 @@ def test_complete_mode_is_refused_with_a_reason(spark: SparkSession, put: Put, t
         ({"maxEventPerTrigger": 5}, "the nearest is 'maxEventsPerTrigger'"),
         ({"maxEventsPerTrigger": 0}, "maxEventsPerTrigger must be an integer of at least 1"),
         ({"keepAlive": 5}, "keepAlive is not an option of a Spark source"),
-        ({"startingOffsets": "sometimes"}, "startingOffsets must be earliest, latest or"),
+        ({"startingOffsets": "sometimes"}, "startingOffsets must be earliest, latest (streams), "),
     ],
 )
 def test_wrong_source_option_is_refused(spark: SparkSession, put: Put, options: dict[str, Any], message: str) -> None:
@@ -327,7 +327,7 @@ def test_create_if_missing_makes_a_channel_of_the_schema_that_is_given(spark: Sp
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"startingOffsets": "5"}, "startingOffsets is not an option of a Spark batch read but of a source"),
+        ({"startingOffsets": "latest"}, "startingOffsets must be earliest, an ID or an offset for a batch read"),
         ({"maxEventsPerTrigger": "5"}, "maxEventsPerTrigger is not an option of a Spark batch read"),
         ({"group": "grup"}, "has no group 'grup'; its groups are: none"),
     ],

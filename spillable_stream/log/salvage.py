@@ -1,0 +1,95 @@
+"""Reading events past damage: what can be read, and what can not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.batch import decode_batch
+from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.log.layout import Layout, seed_name
+from spillable_stream.log.reader import Extent, ReadBatch
+from spillable_stream.log.scan import Scanned
+from spillable_stream.log.walk import Damage, walk
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["Unreadable", "salvage"]
+
+
+class Unreadable(NamedTuple):
+    """Events that can't be read.
+
+    Args:
+        first_id: the first one's write-order ID.
+        last_id: the last one's.
+        path: the file.
+        offset: where the damage starts.
+        size: how many bytes it has.
+    """
+
+    first_id: int
+    last_id: int
+    path: Path
+    offset: int
+    size: int
+
+
+def salvage(
+    fs: FileSystem, layout: Layout, schema_of: Callable[[int], pa.Schema], extent: Extent
+) -> Iterator[ReadBatch | Unreadable]:
+    """Yield the events of an extent that can be read, and what can't, in order and without gaps.
+
+    Args:
+        fs: the file system.
+        layout: where the files are.
+        schema_of: returns the channel's schema with a number.
+        extent: where the events are.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    path = layout.file(extent.file)
+    expected = extent.first_id
+    damage = (extent.offset, extent.offset)  # the last stretch that can't be read
+    file = fs.open(path, readonly=True)
+    try:
+        for item in walk(file, file_seed(layout.channel, seed_name(extent.file)), extent.offset, file.size()):
+            read = None if isinstance(item, Damage) else _events(item, schema_of, extent)
+            if read is None:
+                if isinstance(item, Damage) or item.header.type == FrameType.PUT:
+                    damage = (damage[0] if damage[1] > damage[0] else item.offset, item.end)
+                continue
+            if read.first_id > expected:
+                yield Unreadable(
+                    expected, min(read.first_id - 1, extent.last_id), path, damage[0], damage[1] - damage[0]
+                )
+                expected = read.first_id
+            if expected <= min(read.last_id, extent.last_id):
+                yield (part := read.clip(expected, extent.last_id))
+                expected = part.last_id + 1
+            if expected > extent.last_id:
+                return
+            damage = (item.end, item.end)
+        yield Unreadable(expected, extent.last_id, path, damage[0], damage[1] - damage[0])
+    finally:
+        file.close()
+
+
+def _events(found: Scanned, schema_of: Callable[[int], pa.Schema], extent: Extent) -> ReadBatch | None:
+    """Return the events of a whole frame, or None if it has none, or none that make sense."""
+    header = found.header
+    if header.type != FrameType.PUT or found.payload is None:
+        return None
+    try:
+        batch = decode_batch(pa.py_buffer(found.payload), schema_of(header.schema_id))
+    except (CorruptionError, IndexError):
+        return None
+    if batch.num_rows != header.count:
+        return None
+    transaction_id = extent.transaction_id or header.transaction_id
+    time_us = extent.time_us or header.time_us
+    return ReadBatch(header.write_order_id + extent.base_id, transaction_id, time_us, header.schema_id, batch)

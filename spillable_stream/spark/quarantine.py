@@ -1,0 +1,67 @@
+"""``onCorruption = quarantine``: a read goes on without the events that can't be read.
+
+::
+
+    DIR/quarantine/events-FIRST-LAST/report.json       file, offset, size and IDs
+    DIR/quarantine/events-FIRST-LAST/NAME-OFFSET       the damaged bytes, 16 MiB of them at most
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.channel.requests import Control
+from spillable_stream.errors import SpillableError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.salvage import Unreadable
+from spillable_stream.spark.visit import visit
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["not_quarantined", "quarantine"]
+
+_log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"events-(\d+)-(\d+)\Z")
+_MOST_BYTES = 16 << 20
+
+
+def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
+    """Keep the damaged bytes, and report the events as lost, to every group and to `Channel.stats`.
+
+    Where this can't be, as on a host other than the channel's, it is only logged.
+    """
+    directory = layout.path / "quarantine" / f"events-{damage.first_id}-{damage.last_id}"
+    report = {
+        "path": str(damage.path),
+        "offset": damage.offset,
+        "size": damage.size,
+        "events": [damage.first_id, damage.last_id],
+    }
+    try:
+        fs.make_directory(directory)
+        file = fs.open(damage.path, readonly=True)
+        try:
+            data = file.read(damage.offset, min(damage.size, _MOST_BYTES))
+        finally:
+            file.close()
+        fs.write_atomically(directory / f"{damage.path.name}-{damage.offset}", data)
+        fs.write_atomically(directory / "report.json", json.dumps(report, indent=1).encode() + b"\n")
+        with visit(str(layout.path), create=False) as channel:
+            engine = channel.engine()
+            value = {"lost": [damage[:2]], "doubtful": [], "next": engine.follow().next_id, "groups": {}, "kept": True}
+            engine.commit(Control(FrameType.LOST, value))
+    except SpillableError as e:
+        _log.warning("%s: the events %d to %d are not put into quarantine: %s", layout.path, *damage[:2], e)
+
+
+def not_quarantined(fs: FileSystem, layout: Layout, lost: list[Range]) -> list[Range]:
+    """Return the ranges without the events that a read put into quarantine."""
+    if not lost:
+        return []
+    names = (_NAME.match(name) for name in fs.list(layout.path / "quarantine"))
+    known = RangeSet((int(m[1]), int(m[2])) for m in names if m)
+    return [r for first, last in lost for r in known.gaps(first, last)]

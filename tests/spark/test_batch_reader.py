@@ -1,0 +1,192 @@
+"""Batch reads: which events, split how, with which columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import spillable_stream as ss
+
+pytestmark = pytest.mark.spark
+Put = Callable[..., Path]
+
+
+@pytest.fixture
+def path(put: Put) -> Path:
+    """A channel with the events 1 to 9 in three transactions, and a group that took the first two."""
+    for first in (1, 4, 7):
+        path = put("a", *(b"%d" % i for i in range(first, first + 3)))
+    with ss.Channel(path) as channel:
+        channel.consumer("all")
+        with channel.take_transaction("some") as tx:
+            tx.take_many(2)
+    return path
+
+
+def read(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    return spark.read.format("spillable").options(**{k: str(v) for k, v in options.items()}).load(str(path))
+
+
+def ids(df: DataFrame) -> list[int]:
+    return [int(row.body) for row in df.select("body").collect()]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, range(1, 10)),
+        ({"startingOffsets": 4}, range(4, 10)),
+        ({"startingOffsets": '{"writeOrderId": 4}'}, range(5, 10)),
+        ({"startingOffsets": 10}, []),
+        ({"endingOffsets": 4}, range(1, 5)),
+        ({"endingOffsets": '{"writeOrderId": 4}', "startingOffsets": 3}, range(3, 5)),
+        ({"endingOffsets": "latest", "startingOffsets": "earliest"}, range(1, 10)),
+        ({"endingOffsets": 2, "startingOffsets": 6}, []),
+        ({"group": "some"}, range(3, 10)),
+        ({"group": "some", "endingOffsets": 4, "maxEventsPerPartition": 1}, range(3, 5)),
+        ({"startingTimestamp": 0}, range(1, 10)),
+        ({"startingTimestamp": "2999-01-01T00:00:00Z"}, []),
+    ],
+    ids=str,
+)
+def test_options_choose_the_events(spark: SparkSession, path: Path, options: dict[str, Any], expected: Any) -> None:
+    assert ids(read(spark, path, **options)) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"endingOffsets": 10}, "endingOffsets 10 is beyond the last event's ID in"),
+        ({"startingOffsets": 12}, "startingOffsets 12 is beyond the next event's ID, 10"),
+        ({"endingOffsets": "earliest"}, "endingOffsets must be latest, a write-order ID"),
+        ({"minEventsPerTrigger": 5}, "minEventsPerTrigger is not an option of a Spark batch read but of a streaming"),
+        ({"txnAppId": "x"}, "txnAppId is not an option of a Spark source but of a sink"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(
+    spark: SparkSession, path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        read(spark, path, **options).collect()
+
+
+def test_events_that_left_are_an_error_or_passed_over(spark: SparkSession, path: Path) -> None:
+    with ss.Channel(path) as channel:
+        channel.drop_group("all")
+        with channel.take_transaction("some") as tx:
+            tx.take_many(2)
+    with pytest.raises(PySparkException, match="the events 2 to 4 have left the channel"):
+        read(spark, path, startingOffsets=2).collect()
+    assert ids(read(spark, path, startingOffsets=2, failOnDataLoss=False)) == list(range(5, 10))
+
+
+# ── metadata columns and filters ────────────────────────────────────────────────────────────
+
+
+def test_metadata_columns_say_what_python_says(spark: SparkSession, path: Path) -> None:
+    df = read(spark, path, metadata=True)
+    assert df.columns == ["headers", "body", "write_order_id", "transaction_id", "put_time"]
+    rows = df.select("body", "write_order_id", "transaction_id", F.unix_micros("put_time").alias("us")).collect()
+    with ss.Channel(path) as channel, channel.take_transaction("python") as tx:
+        events = tx.take_many(9)
+    assert [(r.body, r.write_order_id, r.transaction_id, r.us) for r in rows] == [
+        (e.body, e.write_order_id, e.transaction_id, round(e.timestamp * 1e6)) for e in events
+    ]
+
+
+def test_metadata_column_alone_may_be_read(spark: SparkSession, path: Path) -> None:
+    schema = "put_time TIMESTAMP, body BINARY, write_order_id LONG"
+    df = spark.read.format("spillable").schema(schema).option("metadata", "true").load(str(path))
+    assert [(bytes(r.body), r.write_order_id) for r in df.collect()] == [(b"%d" % i, i) for i in range(1, 10)]
+    df = spark.read.format("spillable").schema("write_order_id LONG").option("metadata", "true").load(str(path))
+    assert [r.write_order_id for r in df.collect()] == list(range(1, 10))
+
+
+def test_metadata_column_without_the_option_is_refused_with_a_hint(spark: SparkSession, path: Path) -> None:
+    with pytest.raises(PySparkException, match="set the option metadata to true for it"):
+        spark.read.format("spillable").schema("write_order_id LONG").load(str(path)).collect()
+
+
+def test_metadata_column_of_another_type_is_refused(spark: SparkSession, path: Path) -> None:
+    reader = spark.read.format("spillable").schema("write_order_id INT").option("metadata", "true")
+    with pytest.raises(PySparkException, match="the metadata column 'write_order_id' has the type bigint"):
+        reader.load(str(path)).collect()
+
+
+def test_channel_with_a_column_of_that_name_has_no_metadata(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql("SELECT 1 AS Transaction_ID")
+    df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append").save(str(tmp_path / "c"))
+    with pytest.raises(PySparkException, match="has a column 'transaction_id' of its own"):
+        read(spark, tmp_path / "c", metadata=True)
+
+
+def test_stream_has_metadata_columns_too(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    stream = spark.readStream.format("spillable").option("metadata", "true").load(str(path))
+    query = stream.writeStream.format("memory").queryName("with_metadata").trigger(availableNow=True).start()
+    query.awaitTermination()
+    rows = spark.table("with_metadata").orderBy("write_order_id").collect()
+    assert [(bytes(r.body), r.write_order_id) for r in rows] == [(b"%d" % i, i) for i in range(1, 10)]
+    assert len({r.transaction_id for r in rows}) == len({r.put_time for r in rows}) == 3
+
+
+_FILTERS = [
+    "write_order_id = 4",
+    "write_order_id > 4",
+    "write_order_id >= 4 AND write_order_id < 7",
+    "write_order_id <= 3 AND body = '2'",
+    "write_order_id IN (2, 8)",
+    "NOT write_order_id = 4",
+    "write_order_id > 4 OR body = '1'",
+    "write_order_id = 4 AND write_order_id = 5",
+    "write_order_id <=> 4",
+    "put_time = TIMESTAMP '{middle}'",
+    "put_time > TIMESTAMP '{middle}'",
+    "put_time < TIMESTAMP '{middle}'",
+    "put_time >= TIMESTAMP '{middle}' AND write_order_id <> 5",
+    "put_time <= TIMESTAMP '{middle}'",
+    "put_time > TIMESTAMP '2999-01-01' OR write_order_id = 1",
+]
+
+
+@pytest.fixture
+def middle(path: Path) -> str:
+    """The time of the second transaction, in UTC."""
+    with ss.Channel(path) as channel, channel.take_transaction("clock") as tx:
+        at = tx.take_many(9)[4].timestamp
+        tx.rollback()
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S.%f} UTC"
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Any:
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    yield
+    spark.conf.unset(name)
+
+
+@pytest.mark.parametrize("condition", _FILTERS)
+def test_pushed_filters_leave_what_spark_would(
+    spark: SparkSession, path: Path, middle: str, condition: str, pushing: None
+) -> None:
+    condition = condition.format(middle=middle)
+    df = read(spark, path, metadata=True)
+    expected = ids(spark.createDataFrame(df.collect(), df.schema).where(condition))
+    assert ids(df.where(condition)) == expected
+
+
+def test_pushed_filter_keeps_tasks_from_reading_the_rest(spark: SparkSession, path: Path, pushing: None) -> None:
+    df = read(spark, path, metadata=True, maxEventsPerPartition=1)
+    assert df.rdd.getNumPartitions() == 9
+    assert df.where("write_order_id > 7").rdd.getNumPartitions() == 2
+
+
+def test_filters_work_where_spark_does_not_push_them(spark: SparkSession, path: Path) -> None:
+    assert ids(read(spark, path, metadata=True).where("write_order_id > 7")) == [8, 9]

@@ -1,0 +1,307 @@
+"""The streaming source, called as Spark calls it, without Spark's JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.channel.requests import Control
+from spillable_stream.errors import CheckpointMismatchError, DataLossError, OptionError, SchemaError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.options import SOURCE, defaults, parse_options
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.stream_reader import ReadAllAvailable, SpillableStreamReader
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[ss.Channel]:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        yield channel
+
+
+def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:
+    for count in counts:
+        with channel.put_transaction() as tx:
+            tx.put_many([ss.Event(body)] * count)
+
+
+def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
+    parsed = parse_options(options, (SOURCE,), where="a test")
+    return SpillableStreamReader(str(channel.path), {**defaults(SOURCE), **parsed}, struct_type(channel.schema))
+
+
+def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tuple[int, int]]:
+    """Run micro-batches until there is no more, and return where each began and ended."""
+    start = reader.initialOffset()
+    if begin is not None:
+        start["writeOrderId"] = begin
+    found = []
+    while (end := reader.latestOffset(start)) != start:
+        reader.partitions(start, end)
+        found.append((start["writeOrderId"] + 1, end["writeOrderId"]))
+        reader.commit(end)
+        start = end
+    return found
+
+
+# ── limits ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_max_events_per_trigger_cuts_across_transactions(channel: ss.Channel) -> None:
+    put(channel, 3, 4, 3)
+    assert batches(source(channel, maxEventsPerTrigger=4)) == [(1, 4), (5, 8), (9, 10)]
+
+
+def test_kafkas_name_of_the_limit_works(channel: ss.Channel) -> None:
+    put(channel, 5)
+    assert batches(source(channel, maxOffsetsPerTrigger=3)) == [(1, 3), (4, 5)]
+
+
+def test_both_names_of_one_option_are_refused(channel: ss.Channel) -> None:
+    with pytest.raises(OptionError, match="maxEventsPerTrigger is given twice"):
+        source(channel, maxOffsetsPerTrigger=3, maxEventsPerTrigger=3)
+
+
+def test_events_that_are_gone_do_not_count_towards_a_limit(channel: ss.Channel) -> None:
+    put(channel, 10)
+    consumer = channel.consumer("default")
+    consumer.commit([(2, 7)])
+    consumer.close()
+    channel._consumers.clear()
+    assert batches(source(channel, maxEventsPerTrigger=2)) == [(1, 8), (9, 10)]
+
+
+def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel) -> None:
+    put(channel, 10)
+    consumer = channel.consumer("default")
+    consumer.commit([(4, 10)])
+    consumer.close()
+    channel._consumers.clear()
+    reader = source(channel, maxEventsPerTrigger=3)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert end["writeOrderId"] == 3
+    assert reader.partitions(start, end)
+    reader.commit(end)
+    assert reader.initialOffset()["writeOrderId"] == 10
+
+
+def test_max_bytes_per_trigger_reads_one_large_event_at_least(channel: ss.Channel) -> None:
+    put(channel, 1, 1, 1, body=b"x" * 5_000)
+    assert batches(source(channel, maxBytesPerTrigger=10)) == [(1, 1), (2, 2), (3, 3)]
+
+
+def test_the_smaller_of_two_limits_counts(channel: ss.Channel) -> None:
+    put(channel, *[1] * 6, body=b"x" * 5_000)
+    assert batches(source(channel, maxBytesPerTrigger=20_000, maxEventsPerTrigger=2)) == [(1, 2), (3, 4), (5, 6)]
+
+
+def test_min_events_per_trigger_waits_for_so_many(channel: ss.Channel) -> None:
+    put(channel, 3)
+    reader = source(channel, minEventsPerTrigger=5)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    put(channel, 2)
+    assert reader.latestOffset(start)["writeOrderId"] == 5
+
+
+def test_max_trigger_delay_ends_the_wait(channel: ss.Channel) -> None:
+    put(channel, 3)
+    assert batches(source(channel, minEventsPerTrigger=5, maxTriggerDelay="0s")) == [(1, 3)]
+
+
+def test_available_now_does_not_wait_for_more(channel: ss.Channel) -> None:
+    put(channel, 3)
+    reader = source(channel, minEventsPerTrigger=5)
+    reader.prepareForTriggerAvailableNow()
+    put(channel, 1)
+    assert batches(reader) == [(1, 3)]
+
+
+def test_once_takes_everything_whatever_the_limits(channel: ss.Channel) -> None:
+    put(channel, 10)
+    reader = source(channel, maxEventsPerTrigger=2, minEventsPerTrigger=50)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable())["writeOrderId"] == 10
+
+
+def test_max_events_per_partition_splits_a_batch(channel: ss.Channel) -> None:
+    put(channel, 10)
+    reader = source(channel, maxEventsPerPartition=3)
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start))
+    sizes = [sum(b.num_rows for b in reader.read(part)) for part in parts]
+    assert sum(sizes) == 10 and max(sizes) <= 3
+
+
+# ── where a new group starts ────────────────────────────────────────────────────────────────
+
+
+def test_starting_offset_of_another_query_goes_on_after_it(channel: ss.Channel) -> None:
+    put(channel, 5)
+    shown = source(channel, group="a").latestOffset(None)
+    put(channel, 2)
+    assert batches(source(channel, group="b", startingOffsets=json.dumps(shown))) == [(6, 7)]
+
+
+def test_starting_offset_of_another_channel_is_refused(channel: ss.Channel) -> None:
+    with pytest.raises(OptionError, match="is an offset of the channel"):
+        source(channel, startingOffsets='{"channel": "x", "writeOrderId": 1}').initialOffset()
+
+
+@pytest.mark.parametrize("value", ["{", '{"writeOrderId": "1"}', "[1]", "-1", '{"offset": 1}', "soon"])
+def test_starting_offset_that_makes_no_sense_is_refused(channel: ss.Channel, value: str) -> None:
+    with pytest.raises(OptionError, match="startingOffsets must be earliest, latest"):
+        source(channel, startingOffsets=value)
+
+
+def test_starting_timestamp_begins_with_the_first_event_since(channel: ss.Channel) -> None:
+    put(channel, 3, 2)
+    with channel.take_transaction("clock") as tx:
+        times = [e.timestamp for e in tx.take_many(5)]
+        tx.rollback()
+    since = datetime.fromtimestamp(times[3], UTC).isoformat()
+    assert batches(source(channel, startingTimestamp=since)) == [(4, 5)]
+    assert batches(source(channel, group="all", startingTimestamp=0)) == [(1, 5)]
+    assert batches(source(channel, group="none", startingTimestamp="2999-01-01T00:00:00Z")) == []
+
+
+@pytest.mark.parametrize("value", ["yesterday", "2026-11-21T08:00:00", "-5", "2026-11-21"])
+def test_starting_timestamp_without_a_zone_or_a_meaning_is_refused(channel: ss.Channel, value: str) -> None:
+    with pytest.raises(OptionError, match="startingTimestamp must be milliseconds since 1970, or an ISO 8601"):
+        source(channel, startingTimestamp=value)
+
+
+def test_starting_offsets_and_timestamp_exclude_each_other(channel: ss.Channel) -> None:
+    with pytest.raises(OptionError, match="exclude each other"):
+        source(channel, startingOffsets="latest", startingTimestamp=0).initialOffset()
+
+
+def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
+    put(channel, 5)
+    assert batches(source(channel)) == [(1, 5)]
+    put(channel, 5)
+    assert batches(source(channel, startingOffsets="earliest")) == [(6, 10)]
+    assert batches(source(channel, startingTimestamp=0)) == []
+
+
+# ── checkpoints that do not fit ─────────────────────────────────────────────────────────────
+
+
+def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channel) -> None:
+    channel.consumer("keeps everything")
+    put(channel, 5)
+    reader = source(channel)
+    assert batches(reader) == [(1, 5)]
+    old = {**reader.initialOffset(), "writeOrderId": 2}
+    with pytest.raises(CheckpointMismatchError, match="to the event 2, but the group 'default' has taken 3 to 5 too"):
+        reader.latestOffset(old)
+    with pytest.raises(CheckpointMismatchError, match="Use a new checkpointLocation"):
+        reader.partitions(old, {**old, "writeOrderId": 4})
+
+
+def test_without_fail_on_data_loss_an_old_checkpoint_goes_on_at_the_position(
+    channel: ss.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channel, 5)
+    assert batches(source(channel)) == [(1, 5)]
+    put(channel, 2)
+    reader = source(channel, failOnDataLoss=False)
+    start = {**reader.initialOffset(), "writeOrderId": 2}
+    end = reader.latestOffset(start)
+    (part,) = reader.partitions(start, end)
+    assert [b.num_rows for b in reader.read(part)] == [2]
+    assert caplog.text.count("the read goes on without them") == 1
+
+
+def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None:
+    put(channel, 5)
+    reader = source(channel)
+    start = reader.initialOffset()
+    with pytest.raises(CheckpointMismatchError, match="up to the event 9, but that has only 5"):
+        reader.partitions(start, {**start, "writeOrderId": 9})
+
+
+def test_batch_that_was_under_way_is_planned_again_as_it_was(channel: ss.Channel) -> None:
+    put(channel, 5)
+    first = source(channel)
+    start = first.initialOffset()
+    first.partitions(start, first.latestOffset(start))
+    first._channel.close(checkpoint=False)
+    put(channel, 5)
+    assert source(channel).latestOffset(start)["writeOrderId"] == 5
+
+
+# ── an idle query ───────────────────────────────────────────────────────────────────────────
+
+
+def _files(path: Path) -> dict[str, tuple[int, int]]:
+    found = (Path(d, f) for d, _, files in os.walk(path) for f in files)
+    return {str(p): (p.stat().st_mtime_ns, p.stat().st_size) for p in found}
+
+
+def test_idle_query_writes_nothing(channel: ss.Channel) -> None:
+    put(channel, 5)
+    reader = source(channel)
+    assert batches(reader) == [(1, 5)]
+    start, before = reader.initialOffset(), _files(channel.path)
+    for _ in range(10):
+        assert reader.latestOffset(start) == start
+        reader.reportLatestOffset()
+    assert _files(channel.path) == before
+
+
+def test_idle_query_sees_an_event_while_it_waits(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.spark.stream_reader._IDLE_SECONDS", 60)
+    reader = source(channel)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start  # the first time at once
+    threading.Timer(0.05, put, [channel, 1]).start()
+    assert reader.latestOffset(start)["writeOrderId"] == 1
+
+
+def test_query_that_is_busy_with_another_source_is_not_kept_waiting(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpillableStreamReader, "_wait", lambda *_: pytest.fail("it waited"))
+    reader = source(channel)
+    start = reader.initialOffset()
+    for _ in range(3):
+        assert reader.latestOffset(start) == start
+        reader.commit(start)  # a batch went by
+
+
+def test_available_now_does_not_wait_when_it_is_done(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SpillableStreamReader, "_wait", lambda *_: pytest.fail("it waited"))
+    reader = source(channel)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    assert [reader.latestOffset(start) for _ in range(3)] == [start] * 3
+
+
+# ── the schema ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_schema_is_checked_at_the_first_call(channel: ss.Channel) -> None:
+    reader = source(channel)
+    reader._schema = struct_type(channel.schema).add("more", "integer")
+    with pytest.raises(SchemaError, match="the channel has no column 'more'; it has headers, body"):
+        reader.initialOffset()
+
+
+def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
+    put(channel, 5)
+    value = {"lost": [[2, 3]], "doubtful": [], "next": 6, "groups": {}, "kept": True}
+    reader = source(channel)
+    start = reader.initialOffset()
+    channel.engine().commit(Control(FrameType.LOST, value))
+    with pytest.raises(DataLossError, match="the events 2 to 3 are lost"):
+        reader.partitions(start, reader.latestOffset(start))

@@ -1,0 +1,97 @@
+"""The sink: idempotent batch writes, and where small and large outputs go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import spillable_stream as ss
+
+pytestmark = pytest.mark.spark
+Put = Callable[..., Path]
+
+
+def append(df: DataFrame, path: Path, **options: Any) -> None:
+    writer = df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append")
+    writer.options(**{k: str(v) for k, v in options.items()}).save(str(path))
+
+
+def values(spark: SparkSession, path: Path) -> list[int]:
+    return [row.id for row in spark.read.format("spillable").load(str(path)).collect()]
+
+
+def test_write_of_a_version_that_was_written_is_skipped(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    append(spark.range(0, 3), path, txnAppId="job", txnVersion=5)
+    append(spark.range(3, 6), path, txnAppId="job", txnVersion=5)
+    append(spark.range(6, 9), path, txnAppId="job", txnVersion=4)
+    assert sorted(values(spark, path)) == [0, 1, 2]
+    append(spark.range(9, 10), path, txnAppId="job", txnVersion=6)
+    append(spark.range(10, 11), path, txnAppId="another job", txnVersion=1)
+    append(spark.range(11, 12), path)
+    assert sorted(values(spark, path)) == [0, 1, 2, 9, 10, 11]
+
+
+def test_skipped_write_leaves_no_staged_file(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    for _ in range(2):
+        append(spark.range(0, 3), path, txnAppId="job", txnVersion=1, maxInlineBytes=0)
+    with ss.Channel(path, create=False) as channel:
+        engine = channel.engine()
+        assert set(engine.layout.segments(engine.fs)) == engine.follow().blocks.segments()
+
+
+@pytest.mark.parametrize("options", [{"txnAppId": "job"}, {"txnVersion": 1}])
+def test_half_of_the_pair_is_refused(spark: SparkSession, tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(PySparkException, match="txnAppId and txnVersion belong together"):
+        append(spark.range(1), tmp_path / "c", **options)
+
+
+def test_pair_is_refused_on_a_stream(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    stream = spark.readStream.format("spillable").load(str(put("a", b"1")))
+    writer = stream.writeStream.format("spillable").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.options(txnAppId="job", txnVersion="1").trigger(availableNow=True).start(str(tmp_path / "b"))
+    with pytest.raises(PySparkException, match="txnAppId and txnVersion are for batch writes"):
+        query.awaitTermination()
+
+
+def test_source_option_on_a_sink_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="startingOffsets is not an option of a Spark sink but of a streaming s"):
+        append(spark.range(1), tmp_path / "c", startingOffsets="latest")
+
+
+def test_foreach_batch_that_is_run_again_writes_once(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    source, target, tries = put("a", *(b"%d" % i for i in range(6))), tmp_path / "b", []
+
+    def write(df: DataFrame, batch_id: int) -> None:
+        ids = df.selectExpr("CAST(CAST(body AS STRING) AS BIGINT) AS id")
+        append(ids, target, txnAppId="my query", txnVersion=batch_id)
+        tries.append(batch_id)
+        if len(tries) == 2:
+            raise RuntimeError("after the write")
+
+    def run() -> None:
+        stream = spark.readStream.format("spillable").option("maxEventsPerTrigger", 2).load(str(source))
+        query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(PySparkException, match="after the write"):
+        run()
+    run()
+    assert tries == [0, 1, 1, 2]
+    assert values(spark, target) == list(range(6))
+
+
+@pytest.mark.parametrize(("limit", "segments"), [(0, 1), (1 << 20, 0)])
+def test_max_inline_bytes_chooses_between_the_log_and_a_file(
+    spark: SparkSession, tmp_path: Path, limit: int, segments: int
+) -> None:
+    append(spark.range(0, 3, 1, 1), tmp_path / "c", maxInlineBytes=limit)
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        assert len(channel.engine().follow().blocks.segments()) == segments
+        assert channel.options["max_inline_bytes"] == 4 << 20  # the sink's own; the channel's is another
