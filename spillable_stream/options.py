@@ -223,8 +223,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
-           "A larger put transaction, of a sink a larger output of a task, is staged in a file. In memory: 64 MiB.",
-           {SINK: 256 << 10}),
+           "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "
+           "default the channel's, 256 KiB at most.", {SINK: None}),
     Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,

@@ -17,7 +17,7 @@ from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, stored_schema, struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.visit import visit
-from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
+from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
 
@@ -104,5 +104,7 @@ class SpillableDataSource(DataSource):
             schema_id = channel.evolve(stored_schema(schema))
             arrow = channel.engine().schemas()[schema_id]
             channel.engine().memory.make()
+            if sink["max_inline_bytes"] is None:
+                sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
             merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema

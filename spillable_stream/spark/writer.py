@@ -34,9 +34,12 @@ try:
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
     from spillable_stream.spark.rows import DataSourceStreamArrowWriter
 
-__all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
+__all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 
 _log = logging.getLogger(__name__)
+
+TASK_INLINE_BYTES = 256 << 10
+"""What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
 
 _WARN_AFTER_SECONDS = 10.0
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
@@ -98,7 +101,7 @@ class _Stager:
         schema, query = decode_schema(self._channel_schema), query_of_task()
         frames: list[Frame] = []
         size = 0
-        limit = self._options["max_inline_bytes"]  # small outputs travel through the driver
+        limit = self._options["max_inline_bytes"]
         segment: SegmentWriter | None = None
         try:
             for batch in batches:
