@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
@@ -31,6 +32,10 @@ class Consumer:
         resume: keep the takes that a former owner prepared (`prepared`), for a reader that repeats its
             micro-batches; else they are rolled back.
 
+    Attributes:
+        group: the group's name.
+        owner: what the group's lock file says of this owner, and of no other.
+
     Raises:
         GroupOwnedError: another live consumer owns the group.
     """
@@ -44,6 +49,7 @@ class Consumer:
         resume: bool = False,
     ) -> None:
         self.group = group
+        self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}"
         self._engine = engine
         self._closed = False
         self._held = RangeSet()
@@ -59,7 +65,7 @@ class Consumer:
                 f"waited {owner_timeout_seconds:g} s. Stop it, or use another group"
             )
         try:
-            self._lock.write_holder(process_note())
+            self._lock.write_holder(self.owner)
             self._take_over(starting, resume)
         except BaseException:
             self.close()
@@ -75,6 +81,9 @@ class Consumer:
             self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
         elif orphans and not resume:
             self._engine.commit(Abandon(orphans))
+        elif orphans:
+            with self._engine.committing():  # who finishes takes for the former owner is done with it, or sees this one
+                pass
 
     def _state(self, state: ChannelState) -> GroupState:
         found = state.groups.get(self.group)
@@ -192,15 +201,16 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
-            self._keep_position()
+        self.keep_position()
         return done.transaction_id
 
-    def _keep_position(self) -> None:
+    def keep_position(self) -> None:
         """Note what is taken, for an exact report if the memory tier is lost; the take is committed either way."""
-        group = self._engine.state.groups.get(self.group)
-        if self._engine.state.memory.open and group is not None:
-            with contextlib.suppress(StorageError):
-                self._kept_position.write(group)
+        with self._mutex:
+            group = self._engine.state.groups.get(self.group)
+            if self._engine.state.memory.open and group is not None:
+                with contextlib.suppress(StorageError):
+                    self._kept_position.write(group)
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""

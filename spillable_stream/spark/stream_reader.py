@@ -121,8 +121,25 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return self._offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Return where the channel ends, so that Spark's progress shows the lag."""
-        return self._offset(self._open().engine().follow().last_id)
+        """Return where the channel ends, and what a listener needs to know; Spark's progress shows it.
+
+        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``channel``, ``group``,
+        ``lagEvents`` (what the group has yet to take, beyond the last batch planned), ``oldestPutTimeMicros``
+        (when the first of these was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`),
+        ``path`` and ``writeOrderId``.
+        """
+        consumer, channel = self._consumer(), self._open()
+        with channel.engine().looking() as state:
+            begin = max(self._seen, consumer.position())
+            return {
+                "channel": channel.uuid,
+                "group": consumer.group,
+                "lagEvents": state.last_id - begin,
+                "oldestPutTimeMicros": state.blocks.time_of(begin + 1),
+                "owner": consumer.owner,
+                "path": str(channel.path),
+                "writeOrderId": state.last_id,
+            }
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Write that the group takes a range, and return it split for the tasks.
@@ -165,6 +182,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 consumer.release([], tx)
         if first <= last:
             consumer.commit([(first, last)], prepared)
+        else:  # a listener has done it
+            consumer.keep_position()
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:

@@ -1,0 +1,89 @@
+"""Committing takes for their owner, from outside: by who knows that a micro-batch is done.
+
+A group's owner prepares a take and commits it when it hears that the batch is done. Who hears that
+earlier, in any process of the host, can commit the same take. Owner and helper may do it in any order or
+at once: a take is committed by its transaction's ID, under the channel's lock, and a second time is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.requests import Committed, Plan, Request, Take
+from spillable_stream.channel.state import ChannelState
+from spillable_stream.errors import StorageError
+from spillable_stream.log.layout import Tier
+
+__all__ = ["finish_takes", "group_owner"]
+
+
+def group_owner(engine: Engine, group: str) -> str:
+    """Return what the last owner of a group wrote about itself (`Consumer.owner`); "" if nobody did."""
+    try:
+        return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
+    except (FileNotFoundError, StorageError):
+        return ""
+
+
+def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None = None) -> int:
+    """Commit the prepared takes of a group that end at an event or before it.
+
+    Args:
+        engine: the channel.
+        group: the group's name.
+        through_id: everything up to this event is done.
+        owner: whose takes they must be (`Consumer.owner`): nothing is committed once somebody else has
+            taken the group over, who may be at the same events again. None: whoever's.
+
+    Returns:
+        How many takes were committed; 0 if others had done it.
+
+    Raises:
+        StorageError: the disk refused; the takes are as they were.
+    """
+    with engine.looking() as state:
+        takes = _done_takes(state, group, through_id)
+    if not takes:
+        return 0
+    request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner)
+    engine.commit(request)
+    return request.finished
+
+
+@dataclass(slots=True)
+class _Finish(Request):
+    """Commit takes, as many of them as are still prepared, under the channel's lock."""
+
+    takes: list[Take]
+    may_finish: Callable[[], bool]
+    finished: int = 0
+
+    def size_bytes(self) -> int:
+        """Return at most how many bytes it takes in the log."""
+        return sum(take.size_bytes() for take in self.takes)
+
+    def tier(self, plan: Plan) -> Tier:
+        """Return the memory tier if every take belongs there: one append goes to one log."""
+        return Tier.MEMORY if all(take.tier(plan) is Tier.MEMORY for take in self.takes) else Tier.DISK
+
+    def plan(self, plan: Plan) -> Committed:
+        """Commit what is still prepared, if it may be: an owner that resumes it waits for this lock first."""
+        self.finished = 0
+        if self.may_finish():
+            for take in self.takes:
+                if plan.open_take(take.prepared) is not None:
+                    take.plan(plan)
+                    self.finished += 1
+        return Committed()
+
+
+def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
+    """Return the commits of a group's prepared takes that end at an event or before it, oldest first."""
+    found = []
+    for tx in sorted(state.open_takes(group)):
+        ranges = [r for take in state.pending[tx].takes for r in take.ranges]
+        if ranges and max(last for _, last in ranges) <= through_id:
+            found.append(Take(group, ranges, tx))
+    return found
