@@ -45,6 +45,14 @@ def test_putting_and_taking_imports_neither_spark_nor_pandas(tmp_path: Path) -> 
     assert found.stdout.strip() == "[]"
 
 
+def test_the_room_of_spark_is_entered_without_pyspark() -> None:
+    program = (
+        "import sys, spillable_stream.spark as s; print('pyspark' in sys.modules, *(hasattr(s, n) for n in s.__all__))"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "True", "True", "True"]
+
+
 def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 
