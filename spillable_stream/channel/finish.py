@@ -15,8 +15,9 @@ from spillable_stream.channel.requests import Committed, Plan, Request, Take
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
 from spillable_stream.log.layout import Tier
+from spillable_stream.storage.lock import FileLock
 
-__all__ = ["finish_takes", "group_owner"]
+__all__ = ["finish_takes", "group_owner", "wait_for_owner_to_go"]
 
 
 def group_owner(engine: Engine, group: str) -> str:
@@ -25,6 +26,15 @@ def group_owner(engine: Engine, group: str) -> str:
         return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
     except (FileNotFoundError, StorageError):
         return ""
+
+
+def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:
+    """Wait until an owner (`Consumer.owner`) has given its group up or died, and tell whether it has."""
+    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
+    try:
+        return lock.acquire(timeout_seconds if lock.read_holder() == owner else 0)
+    finally:
+        lock.close()
 
 
 def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None = None) -> int:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.finish import finish_takes
+from spillable_stream.channel.finish import finish_takes, wait_for_owner_to_go
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.layout import Layout
 from spillable_stream.spark.kept_channels import KeptChannels
@@ -41,6 +41,7 @@ __all__ = ["QueryListener", "QueryReport", "listener"]
 
 _log = logging.getLogger(__name__)
 _MOST_REPORTS = 1000
+_WORKER_END_SECONDS = 2.0  # how long Spark takes at most to end a query's worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +256,8 @@ class QueryListener(StreamingQueryListener):
             now = replace(report, active=active, events_per_second=0.0)
             commits, now = self._look(done, now)
             self._keep(key, done, now)
+            if not active:
+                self._wait_for_the_worker(done, run)
             if self._metrics is not None and commits:
                 self._metrics.count(now, events=0, commits=commits, batches=0)
 
@@ -267,6 +270,14 @@ class QueryListener(StreamingQueryListener):
             return 0, _as_spark_says(done, report)
         commits = self._finish(channel, done) if done.owner is not None or done.path in self._told else 0
         return commits, _as_the_channel_says(channel, done.group, done.end_id, report)
+
+    def _wait_for_the_worker(self, done: _Done, run: str) -> None:
+        """Let the source's worker die first: it would keep the listener from being the last, who flushes memory."""
+        if done.path is None or done.group is None or done.owner is None:
+            return
+        channel = self._channels.get(done.path, done.channel, run)
+        if channel is not None and channel.engine().memory.exists():
+            wait_for_owner_to_go(channel.engine(), done.group, done.owner, _WORKER_END_SECONDS)
 
     def _finish(self, channel: Channel, done: _Done) -> int:
         assert done.group is not None
