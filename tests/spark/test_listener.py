@@ -441,7 +441,7 @@ def test_the_end_of_a_query_moves_memory_to_disk_though_spark_kills_its_worker(
         put(channel, *numbered(0, 20))
         channel.consumer("slow")
         query = stream(spark, path).writeStream.format("noop").start()
-        until(lambda: group_state(channel) == (20, 0))
+        until(lambda: "default" in channel.stats().groups and group_state(channel) == (20, 0))
     assert (path / "memory").exists()  # the query reads it
     query.stop()
     until(lambda: not (path / "memory").exists())
