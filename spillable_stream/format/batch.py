@@ -173,13 +173,60 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             else:
                 column = batch.column(index)
                 if not column.type.equals(field.type):
-                    column = column.cast(field.type)
+                    column = _cast(column, field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
             raise _mismatch(f"the column {field.name!r} does not fit: {e}", schema, batch.schema) from e
         if not field.nullable and column.null_count:
             raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return a column as another type.
+
+    Arrow's cast refuses a struct whose fields are not nullable where a struct is null itself, and with it what is
+    in its fields: such a column, as of Spark's VARIANT, has the same bytes under either type.
+    """
+    try:
+        return column.cast(type_)
+    except pa.ArrowInvalid:
+        if not _same_layout(column.type, type_):
+            raise
+        message = pa.RecordBatch.from_arrays([column], names=["c"]).serialize()
+        found = pa.ipc.read_record_batch(message, pa.schema([pa.field("c", type_)])).column(0)
+        if not _is_allowed(found):
+            raise
+        return found
+
+
+def _same_layout(a: pa.DataType, b: pa.DataType) -> bool:
+    """Tell whether two types differ at most in names, metadata and what may be null."""
+    if not a.num_fields:
+        return bool(a.equals(b))
+    fields = zip(_fields(a), _fields(b), strict=False)
+    return a.id == b.id and a.num_fields == b.num_fields and all(_same_layout(f.type, g.type) for f, g in fields)
+
+
+def _fields(t: pa.DataType) -> list[pa.Field]:
+    return [t.field(i) for i in range(t.num_fields)]
+
+
+def _is_allowed(column: pa.Array) -> bool:
+    """Tell whether nothing is null that its type does not let be null, but in what is null as a whole."""
+    if pa.types.is_struct(column.type):
+        valid = column.is_valid()
+        for field, child in zip(_fields(column.type), column.flatten(), strict=True):
+            inside = child.filter(valid)
+            if (inside.null_count and not field.nullable) or not _is_allowed(inside):
+                return False
+        return True
+    if pa.types.is_map(column.type):
+        return _is_allowed(column.items)
+    if _is_list(column.type):
+        inside = column.flatten()
+        return (column.type.value_field.nullable or not inside.null_count) and _is_allowed(inside)
+    return True
 
 
 def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:

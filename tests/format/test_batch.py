@@ -162,3 +162,42 @@ def test_a_null_in_a_column_that_has_none_is_refused() -> None:
 def test_a_value_that_can_not_be_cast_is_refused() -> None:
     with pytest.raises(SchemaError, match="'a' does not fit"):
         fit_batch(pa.record_batch({"a": ["no number"]}), pa.schema([A]))
+
+
+_STRICT_INSIDE = pa.struct([pa.field("x", pa.binary(), nullable=False)])
+_LOOSE_INSIDE = pa.struct([pa.field("x", pa.binary())])
+
+
+@pytest.mark.parametrize(
+    ("of", "rows"),
+    [
+        (lambda s: s, [{"x": b"1"}, None, {"x": b""}]),
+        (lambda s: pa.list_(s), [[{"x": b"1"}, None], None, [], [{"x": b"2"}]]),
+        (lambda s: pa.struct([pa.field("s", s)]), [{"s": {"x": b"1"}}, {"s": None}, None]),
+        (lambda s: pa.map_(pa.string(), s), [[("k", {"x": b"1"}), ("n", None)], None, []]),
+    ],
+    ids=["struct", "list", "struct of struct", "map"],
+)
+def test_fields_of_a_null_struct_need_not_be_there(of, rows) -> None:
+    column = pa.array(rows, of(_LOOSE_INSIDE))
+    fitted = fit_batch(pa.record_batch({"c": column}), pa.schema([pa.field("c", of(_STRICT_INSIDE))]))
+    assert fitted.schema.field("c").type == of(_STRICT_INSIDE)
+    assert fitted["c"].to_pylist() == rows
+    sliced = fit_batch(pa.record_batch({"c": column}).slice(1), fitted.schema)
+    assert sliced["c"].to_pylist() == rows[1:]
+
+
+@pytest.mark.parametrize(
+    ("of", "rows"),
+    [
+        (lambda s: s, [{"x": b"1"}, {"x": None}]),
+        (lambda s: pa.list_(s), [[{"x": b"1"}, None], [{"x": None}]]),
+        (lambda s: pa.struct([pa.field("s", s)]), [{"s": {"x": None}}, {"s": None}, None]),
+        (lambda s: pa.map_(pa.string(), s), [[("k", {"x": None}), ("n", None)], None, []]),
+    ],
+    ids=["struct", "list", "struct of struct", "map"],
+)
+def test_null_in_a_field_that_has_none_is_refused(of, rows) -> None:
+    column = pa.array(rows, of(_LOOSE_INSIDE))
+    with pytest.raises(SchemaError, match="the column 'c' does not fit"):
+        fit_batch(pa.record_batch({"c": column}), pa.schema([pa.field("c", of(_STRICT_INSIDE))]))

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
@@ -295,6 +296,24 @@ def test_schema_is_checked_at_the_first_call(channel: ss.Channel) -> None:
     reader._schema = struct_type(channel.schema).add("more", "integer")
     with pytest.raises(SchemaError, match="the channel has no column 'more'; it has headers, body"):
         reader.initialOffset()
+
+
+def test_query_goes_on_with_its_columns_when_the_channel_gets_more(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "t", schema=pa.schema({"a": pa.int32(), "b": pa.string()})) as channel:
+        reader = source(channel)
+        start = reader.initialOffset()
+        newer = pa.schema({"c": pa.float64(), "b": pa.string(), "a": pa.int32()})
+        for schema, row in ((channel.schema, {"a": 1, "b": "x"}), (newer, {"a": 2, "b": "y", "c": 0.5})):
+            channel.evolve(schema)
+            with channel.put_transaction() as tx:
+                tx.put(row)
+        (part,) = reader.partitions(start, reader.latestOffset(start))
+        (batch,) = reader.read(part)
+        assert batch.to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
+        reader.stop()
+        (part,) = source(channel, group="new").partitions(start, reader.latestOffset(start))
+        (batch,) = source(channel, group="new").read(part)
+        assert batch.to_pylist() == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": 0.5}]
 
 
 def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
