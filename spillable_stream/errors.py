@@ -23,7 +23,7 @@
     │   └── EventTooLargeError            one event larger than a frame can be
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
-    └── CheckpointMismatchError           a Spark checkpoint of another channel
+    └── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
 
     UserWarning
     ├── TornTailWarning                   bytes that no commit counted were cut at open
@@ -166,7 +166,7 @@ class OptionError(SpillableError, ValueError):
 
 
 class CheckpointMismatchError(SpillableError):
-    """A Spark checkpoint that belongs to another channel."""
+    """A Spark checkpoint of another channel, or one that is older than its group's position."""
 
 
 class TornTailWarning(UserWarning):

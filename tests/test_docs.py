@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, SOURCE, markdown_table
+from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, SINK, SOURCE, markdown_table
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -31,9 +31,9 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 
 
-@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, SINK])
+@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, BATCH, SINK])
 def test_option_tables_are_generated(scope: str) -> None:
-    tables = {m[2]: m[3].strip() for m in _TABLE.finditer((ROOT / "README.md").read_text())}
+    tables = {m[2]: m[3].strip() for page in PAGES for m in _TABLE.finditer(page.read_text())}
     assert tables[scope] == markdown_table(scope), "run python -m tests.test_docs"
 
 
@@ -63,9 +63,9 @@ def test_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
 
 
 def write_tables() -> None:
-    """Write the generated tables into the README."""
-    page = ROOT / "README.md"
-    page.write_text(_TABLE.sub(lambda m: f"{m[1]}{markdown_table(m[2])}\n{m[4]}", page.read_text()))
+    """Write the generated tables into the pages."""
+    for page in PAGES:
+        page.write_text(_TABLE.sub(lambda m: f"{m[1]}{markdown_table(m[2])}\n{m[4]}", page.read_text()))
 
 
 if __name__ == "__main__":
