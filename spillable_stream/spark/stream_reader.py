@@ -50,9 +50,10 @@ __all__ = ["SpillableStreamReader"]
 
 _log = logging.getLogger(__name__)
 
-# Spark asks an idle source a hundred times a second; a look at the head costs less than an answer.
-_IDLE_SECONDS = 0.1
-_LONGEST_PAUSE_SECONDS = 0.01
+# Spark asks an idle source a hundred times a second; a look at the head costs less than an answer. Both get rarer
+# the longer nothing comes, but no source of a query with several shall keep the others waiting for long.
+_SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
 
 
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -74,7 +75,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: int | None = None
         self._seen = 0
         self._done: int | None = None
-        self._idle = False
+        self._idle_polls = 0  # how many times in a row there was nothing, and no batch of any source
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
@@ -115,9 +116,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return self._offset(end)
         everything = isinstance(limit, ReadAllAvailable)
         end = self._end(begin, everything)
-        if end == begin and self._idle and self._target is None:
+        if end == begin and self._idle_polls and self._target is None:
             end = self._wait(begin, everything)
-        self._idle = end == begin
+        self._idle_polls = self._idle_polls + 1 if end == begin else 0
         return self._offset(end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -149,7 +150,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: the events were lost.
         """
         first, last = self._event_id(start) + 1, self._event_id(end)
-        self._seen, self._idle = max(self._seen, last), False
+        self._seen, self._idle_polls = max(self._seen, last), 0
         if first > last:
             return []
         consumer, engine = self._consumer(), self._open().engine()
@@ -173,7 +174,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
         consumer, last = self._consumer(), self._event_id(end)
-        self._idle = False
+        self._idle_polls = 0
         first = consumer.position() + 1
         prepared, _ = self._taking.pop((first, last), (0, []))
         for (begun, done), (tx, _) in list(self._taking.items()):
@@ -222,11 +223,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _wait(self, begin: int, everything: bool) -> int:
         """Wait a moment for a micro-batch and return where it ends; ``begin`` if none came."""
         lock = self._open().engine().lock
-        deadline, pause, end = time.monotonic() + _IDLE_SECONDS, 0.001, begin
+        wait = min(_SHORTEST_WAIT_SECONDS * self._idle_polls, _LONGEST_WAIT_SECONDS)
+        pause = min(_SHORTEST_PAUSE_SECONDS * self._idle_polls, _LONGEST_PAUSE_SECONDS)
+        deadline, end = time.monotonic() + wait, begin
         while end == begin and time.monotonic() < deadline:
             seen = lock.published()
             time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_PAUSE_SECONDS)
             if lock.published() != seen:
                 end = self._end(begin, everything)
         return end

@@ -261,7 +261,8 @@ def test_idle_query_writes_nothing(channel: ss.Channel) -> None:
 
 
 def test_idle_query_sees_an_event_while_it_waits(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spillable_stream.spark.stream_reader._IDLE_SECONDS", 60)
+    for name in ("_SHORTEST_WAIT_SECONDS", "_LONGEST_WAIT_SECONDS"):
+        monkeypatch.setattr(f"spillable_stream.spark.stream_reader.{name}", 60)
     reader = source(channel)
     start = reader.initialOffset()
     assert reader.latestOffset(start) == start  # the first time at once
