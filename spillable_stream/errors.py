@@ -12,7 +12,8 @@
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
     │   ├── ChannelBusyError              another live host has the channel open
-    │   └── GroupOwnedError               another live consumer owns the group
+    │   ├── GroupOwnedError               another live consumer owns the group
+    │   └── OtherHostError                events are in the memory of another host
     ├── StorageError                      the file system refused or failed a call
     │   └── CommitOutcomeUnknownError     a sync failed and nothing could settle whether it counted
     ├── CorruptionError                   bytes on disk are not what was written
@@ -53,6 +54,7 @@ __all__ = [
     "MemoryTierWarning",
     "NotAChannelError",
     "OptionError",
+    "OtherHostError",
     "SchemaError",
     "SpillableError",
     "StorageError",
@@ -106,6 +108,10 @@ class ChannelBusyError(ChannelError):
 
 class GroupOwnedError(ChannelError):
     """Another live consumer owns the group; the message names its pid and host."""
+
+
+class OtherHostError(ChannelError):
+    """Events are in the memory of another host; the message names both hosts."""
 
 
 class StorageError(SpillableError):

@@ -13,11 +13,12 @@ from pyspark.sql.datasource import InputPartition
 
 from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import CorruptionError, DataLossError, NotAChannelError
+from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.log.layout import Layout, in_memory
 from spillable_stream.log.reader import EventReader, Extent, ReadBatch
 from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.spark.host import require_channel, require_memory
 from spillable_stream.spark.loop import note_query
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
@@ -50,6 +51,7 @@ class EventPartition(InputPartition):
         self.schemas = schemas
         self.extents = extents
         self.group = group
+        self.host = os.uname().nodename  # which has the memory tier, if there is one
 
 
 def plan_partitions(
@@ -132,15 +134,13 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
         options: the read's options, by keyword name.
 
     Raises:
-        NotAChannelError: this host does not have the channel's directory.
+        NotAChannelError: this host does not have the channel's directories.
+        OtherHostError: events are in the memory of another host.
         CorruptionError: an event can't be read.
     """
     fs = FileSystem()
-    if not Layout.exists(fs, partition.layout.path):
-        raise NotAChannelError(
-            f"the host {os.uname().nodename} has no channel at {partition.layout.path}; every executor must see the "
-            "channel's directory: run Spark on the channel's host, or put the channel on a shared volume"
-        )
+    require_channel(fs, partition.layout)
+    require_memory(fs, partition.layout, partition.extents, partition.host)
     schemas = [decode_schema(s) for s in partition.schemas]
     reader = EventReader(fs, partition.layout, schemas.__getitem__)
     try:

@@ -25,6 +25,7 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.spark.host import require_channel
 from spillable_stream.spark.loop import query_of_task, refuse_loop
 from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
@@ -97,7 +98,13 @@ class _Stager:
         self._schema = spark_schema
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Staged:
-        """Encode a task's rows, in a segment file once they are large."""
+        """Encode a task's rows, in a segment file once they are large.
+
+        Raises:
+            NotAChannelError: this host does not have the channel's directories; also for rows that are few enough to
+                need none, so that a job which runs goes on to run when it has more of them.
+        """
+        require_channel(FileSystem(), self._layout)
         schema, query = decode_schema(self._channel_schema), query_of_task()
         frames: list[Frame] = []
         size = 0
