@@ -42,8 +42,8 @@ power-cut-table: $(STAMP) ## As root: cut the power under the channel and other 
 	.venv/bin/python -m benchmarks.power_cut
 
 SIZE ?= full
-crash: $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 tests/crash
+crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 tests/crash tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
 	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

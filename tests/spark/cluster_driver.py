@@ -1,0 +1,108 @@
+"""A Spark driver, or a Spark Connect client, that does one job after the other.
+
+python cluster_driver.py CONFIGURATION, then on stdin one job a line: ["NAME", {ARGUMENT: VALUE, …}]. It answers each on
+stdout with ["done", RESULT] or ["failed", TEXT OF THE ERROR]. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+
+import spillable_stream as ss
+
+TASKS = 4
+
+
+def executor() -> Column:
+    """Return a column that says which executor computes it."""
+    return F.udf(_executor, "string").asNondeterministic()()
+
+
+def _executor() -> str:
+    """Return "HOST EXECUTOR" of the task: from the command line of the JVM that this Python worker descends from."""
+    for command in _ancestors():
+        if b"--executor-id" in command:
+            return f"{os.uname().nodename} {command[command.index(b'--executor-id') + 1].decode()}"
+    return f"{os.uname().nodename} driver"
+
+
+def _ancestors() -> Iterator[list[bytes]]:
+    """Yield the command lines of the processes above this one."""
+    pid = os.getppid()
+    while pid > 1:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            yield file.read().split(b"\0")
+        with open(f"/proc/{pid}/stat") as file:
+            pid = int(file.read().rpartition(")")[2].split()[1])
+
+
+def register(spark: SparkSession) -> str:
+    """Register the format, and return the kind of session."""
+    ss.register(spark)
+    return type(spark).__module__
+
+
+def write(spark: SparkSession, path: str, rows: int, body_bytes: int) -> None:
+    """Append numbered rows as one batch write, each with the executor of its task."""
+    frame = spark.range(0, rows, 1, TASKS).select(
+        "id", executor().alias("writer"), F.expr(f"repeat('x', {body_bytes})").alias("body")
+    )
+    frame.write.format("spillable").option("minimumRequiredSpace", "0").mode("append").save(path)
+
+
+def read(spark: SparkSession, path: str, **options: str) -> dict[str, Any]:
+    """Read a channel, and return the rows' numbers and the executors that wrote, moved and read them."""
+    frame = spark.read.format("spillable").option("minPartitions", TASKS).options(**options).load(path)
+    who = [name for name in ("writer", "mover") if name in frame.columns]
+    rows = frame.select("id", *who, executor().alias("reader")).collect()
+    return {"ids": [r.id for r in rows], **{n: sorted({r[n] for r in rows}) for n in [*who, "reader"]}}
+
+
+def stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> int:
+    """Move what is in a channel to another one, and return in how many micro-batches."""
+    query = (
+        spark.readStream.format("spillable")
+        .option("minPartitions", TASKS)
+        .option("ownerTimeout", 60)
+        .load(source)
+        .withColumn("mover", executor())
+        .writeStream.format("spillable")
+        .option("checkpointLocation", checkpoint)
+        .option("minimumRequiredSpace", "0")
+        .trigger(availableNow=True)
+        .start(target)
+    )
+    query.awaitTermination()
+    return sum(1 for report in query.recentProgress if report.numInputRows)
+
+
+JOBS: dict[str, Callable[..., Any]] = {"register": register, "write": write, "read": read, "stream": stream}
+
+
+def main(configuration: dict[str, str]) -> None:
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what Spark prints is no answer
+    spark = SparkSession.builder.config(map=configuration).getOrCreate()
+    print(json.dumps(["done", None]), file=answers, flush=True)
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        try:
+            answer = ["done", JOBS[name](spark, **arguments)]
+        except PySparkException as e:
+            answer = ["failed", str(e)]
+        print(json.dumps(answer), file=answers, flush=True)
+    with contextlib.suppress(PySparkException):
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))
