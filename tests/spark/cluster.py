@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 _SPARK = Path(pyspark.__file__).parent
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _LOOPBACK = "127.0.0.1"
 _QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # of JVMs that live for a minute
 
@@ -52,7 +52,7 @@ CONFIGURATION = {
     "spark.task.maxFailures": "1",
     # Tasks begin when all executors are there, so that each gets some.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
 }
 
 
