@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test demo bench power-cut-table crash clean
+.PHONY: help .venv java check test test-matrix demo bench power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,6 +29,12 @@ check: $(STAMP) ## Run the linter, the format check, the type checker and the im
 test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory
 	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
 
+CELLS ?=
+PYTHONS ?=
+JOBS ?= 2
+test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11" or PYTHONS="3.11 3.13" for some
+	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --jobs $(JOBS) $(CELLS)
+
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
 
@@ -46,6 +52,6 @@ crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci ru
 	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 tests/crash tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
-	rm -rf .venv build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .matrix build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
