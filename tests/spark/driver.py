@@ -1,6 +1,6 @@
 """A Spark driver that moves events from one channel to another until it is killed, or until it is done.
 
-python driver.py SOURCE TARGET CHECKPOINT, then a line on stdin: "forever" or "drain"
+python -m tests.spark.driver SOURCE TARGET CHECKPOINT, then a line on stdin: "forever" or "drain"
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+
+from tests.spark.versions import drain
 
 
 def main(source: str, target: str, checkpoint: str) -> None:
@@ -34,10 +36,13 @@ def main(source: str, target: str, checkpoint: str) -> None:
         .option("minimumRequiredSpace", 0)
         .option("maxInlineBytes", 4096)
     )
-    query = (writer.trigger(availableNow=True) if until == "drain" else writer).start(target)
-    print("STARTED", flush=True)
-    query.awaitTermination()
-    print("DONE", flush=True)
+    if until == "drain":
+        drain(lambda: writer.trigger(availableNow=True).start(target))
+        print("DONE", flush=True)
+    else:
+        query = writer.start(target)
+        print("STARTED", flush=True)
+        query.awaitTermination()
 
 
 if __name__ == "__main__":

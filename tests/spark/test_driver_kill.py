@@ -17,7 +17,7 @@ import spillable_stream as ss
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 KILLS = 10
-DRIVER = Path(__file__).parent / "driver.py"
+ROOT = Path(__file__).parent.parent.parent
 
 
 def start_driver(tmp_path: Path) -> subprocess.Popen[str]:
@@ -27,7 +27,8 @@ def start_driver(tmp_path: Path) -> subprocess.Popen[str]:
     """
     arguments = [str(tmp_path / name) for name in ("a", "b", "checkpoint")]
     return subprocess.Popen(
-        [sys.executable, str(DRIVER), *arguments],
+        [sys.executable, "-m", "tests.spark.driver", *arguments],
+        cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=(tmp_path / "driver.log").open("a"),

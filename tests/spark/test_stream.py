@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
+from tests.spark.versions import ADMISSION_CONTROL, drain
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -29,15 +31,18 @@ def stream(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
 
 def run(df: DataFrame, checkpoint: Path, target: Path) -> list[Any]:
     """Run a query into a channel until the source is exhausted and return the reports of its batches."""
-    query = (
+    return drain(lambda: once(df, checkpoint, target))
+
+
+def once(df: DataFrame, checkpoint: Path, target: Path) -> Any:
+    """Start one run of a query into a channel that ends by itself."""
+    return (
         df.writeStream.format("spillable")
         .option("checkpointLocation", str(checkpoint))
         .option("minimumRequiredSpace", "0")
         .trigger(availableNow=True)
         .start(str(target))
     )
-    query.awaitTermination()
-    return [report for report in query.recentProgress if report.numInputRows]
 
 
 def bodies(path: Path) -> list[bytes]:
@@ -89,6 +94,21 @@ def test_available_now_ends_when_nothing_is_new(spark: SparkSession, put: Put, t
     path = put("a", b"x")
     run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
     assert run(stream(spark, path), tmp_path / "ck", tmp_path / "b") == []
+
+
+def test_one_run_with_a_limit_reads_all_from_spark_4_2_on_and_one_batch_before(
+    spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
+) -> None:
+    query = once(stream(spark, put("a", *numbered(0, 70)), maxEventsPerTrigger=30), tmp_path / "ck", tmp_path / "b")
+    query.awaitTermination()
+    rows = [report.numInputRows for report in query.recentProgress]
+    ends = [json.loads(report.sources[0].latestOffset)["writeOrderId"] for report in query.recentProgress]
+    if ADMISSION_CONTROL:
+        assert rows == [30, 30, 10]
+        assert ends == [70, 70, 70]  # so the progress shows the lag
+    else:
+        assert rows == [30]
+        assert ends == [30]
 
 
 def test_new_query_of_a_group_resumes_at_its_position(
@@ -154,7 +174,7 @@ def test_batch_replayed_for_the_same_offsets_has_identical_rows(
     with pytest.raises(PySparkException):
         start().awaitTermination()
     put("a", *numbered(40, 10))
-    start().awaitTermination()
+    drain(start)
     assert seen[0] == seen[1] == numbered(0, 25)
     assert [b for batch in seen[1:] for b in batch] == numbered(0, 50)
 
