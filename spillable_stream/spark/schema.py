@@ -13,6 +13,10 @@ from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, wi
 
 __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "stored_schema", "struct_type"]
 
+# What marks the structs of a variant, geometry or geography, among the metadata of a part. No part is ever null, and
+# pyarrow before 20 can't cast a struct back once its parts were nullable.
+_SPARKS_STRUCTS = {b"variant", b"geometry", b"geography"}
+
 
 def struct_type(schema: pa.Schema) -> StructType:
     """Return a channel's schema as Spark's."""
@@ -29,8 +33,10 @@ def stored_schema(schema: StructType) -> pa.Schema:
 
 
 def _nullable(t: pa.DataType) -> pa.DataType:
-    """Return a type with every value in it nullable, but for the keys of maps."""
+    """Return a type with every value in it nullable, but for the keys of maps and the parts of Spark's own structs."""
     if pa.types.is_struct(t):
+        if any(_SPARKS_STRUCTS & set(f.metadata or ()) for f in t):
+            return t
         return pa.struct([pa.field(f.name, _nullable(f.type), metadata=f.metadata) for f in t])
     if pa.types.is_list(t):
         return pa.list_(pa.field(t.value_field.name, _nullable(t.value_type), metadata=t.value_field.metadata))
