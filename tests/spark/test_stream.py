@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -102,7 +101,8 @@ def test_one_run_with_a_limit_reads_all_from_spark_4_2_on_and_one_batch_before(
     query = once(stream(spark, put("a", *numbered(0, 70)), maxEventsPerTrigger=30), tmp_path / "ck", tmp_path / "b")
     query.awaitTermination()
     rows = [report.numInputRows for report in query.recentProgress]
-    ends = [json.loads(report.sources[0].latestOffset)["writeOrderId"] for report in query.recentProgress]
+    latest = [report.sources[0].latestOffset for report in query.recentProgress]
+    ends = [int(re.search(r"writeOrderId\D+(\d+)", text)[1]) for text in latest]  # 4.0 shows no JSON
     if ADMISSION_CONTROL:
         assert rows == [30, 30, 10]
         assert ends == [70, 70, 70]  # so the progress shows the lag

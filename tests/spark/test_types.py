@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 import spillable_stream as ss
+from tests.spark.test_stream import run, stream
+from tests.spark.versions import SPARK, needs
 
 pytestmark = pytest.mark.spark
 
@@ -45,6 +48,21 @@ NESTED = T.StructType(
 )
 
 
+POINT = "X'0101000000000000000000F03F0000000000000040'"
+LOOSE = {"ignore_nullable": True}
+
+
+@pytest.fixture
+def newer_types(spark: SparkSession) -> Iterator[SparkSession]:
+    """Switch on the types that a version of Spark has and does not offer by itself."""
+    switches = [f"spark.sql.{name}.enabled" for name in ("timeType", "geospatial")] if SPARK >= (4, 1) else []
+    for switch in switches:
+        spark.conf.set(switch, "true")
+    yield spark
+    for switch in switches:
+        spark.conf.unset(switch)
+
+
 def round_trip(df: DataFrame, path: Path) -> DataFrame:
     df.write.format("spillable").option("minimumRequiredSpace", "0").mode("append").save(str(path))
     return df.sparkSession.read.format("spillable").load(str(path))
@@ -66,6 +84,35 @@ def test_nested_types_come_back_the_same(spark: SparkSession, tmp_path: Path) ->
     ]
     df = spark.createDataFrame(rows, NESTED).coalesce(1)
     assert_df_equality(round_trip(df, tmp_path / "c"), df)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        pytest.param("parse_json('{\"a\": [1, null]}')", "to_json(v)", id="variant"),
+        pytest.param("array(parse_json('1'), NULL)", "to_json(v)", id="variants in an array"),
+        pytest.param("CAST(NULL AS VARIANT)", "to_json(v)", id="null variant"),
+        pytest.param("TIME '12:34:56.789012'", "CAST(v AS STRING)", id="time", marks=needs(4, 1, "times of day")),
+        pytest.param(f"ST_GeomFromWKB({POINT})", "ST_AsBinary(v)", id="geometry", marks=needs(4, 1, "geometries")),
+        pytest.param(f"ST_GeogFromWKB({POINT})", "ST_AsBinary(v)", id="geography", marks=needs(4, 1, "geographies")),
+    ],
+)
+def test_sparks_newer_types_come_back_the_same(
+    newer_types: SparkSession, tmp_path: Path, value: str, shown: str
+) -> None:
+    df = newer_types.sql(f"SELECT 1 AS id, {value} AS v")
+    assert_df_equality(round_trip(df, tmp_path / "c").selectExpr("id", shown), df.selectExpr("id", shown), **LOOSE)
+    run(stream(newer_types, tmp_path / "c"), tmp_path / "ck", tmp_path / "d")
+    found = newer_types.read.format("spillable").load(str(tmp_path / "d"))
+    assert found.schema["v"].dataType == df.schema["v"].dataType
+    assert_df_equality(found.selectExpr("id", shown), df.selectExpr("id", shown), **LOOSE)
+
+
+@pytest.mark.parametrize("value", ["INTERVAL '1-2' YEAR TO MONTH", "make_interval(1, 2, 3, 4, 5, 6, 7)"])
+def test_intervals_of_months_are_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
+    with pytest.raises(PySparkException, match=r"YearMonthInterval|CalendarInterval|INTERVAL"):
+        round_trip(spark.sql(f"SELECT {value} AS v"), tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 def test_columns_that_are_not_nullable_are_stored_as_nullable(spark: SparkSession, tmp_path: Path) -> None:

@@ -6,9 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pyspark
+import pytest
 
 SPARK = tuple(int(n) for n in pyspark.__version__.split(".")[:2])
 ADMISSION_CONTROL = SPARK >= (4, 2)  # the source is told of limits and of the trigger
+
+
+def needs(major: int, minor: int, what: str) -> pytest.MarkDecorator:
+    """Return the mark of a test of what older versions of Spark lack."""
+    return pytest.mark.skipif((major, minor) > SPARK, reason=f"Spark has {what} since {major}.{minor}")
 
 
 def drain(start: Callable[[], Any]) -> list[Any]:
