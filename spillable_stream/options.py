@@ -248,6 +248,8 @@ OPTIONS: tuple[Option, ...] = (
            "Where it starts instead: at the first event put then or later."),
     Option("endingOffsets", (BATCH,), "latest", _offset("latest"), f"latest, {_OFFSETS}",
            "The last event of a batch read."),
+    Option("endingTimestamp", (BATCH,), None, _timestamp, _TIME,
+           "Where it ends instead: before the first event put then or later."),
     Option("failOnDataLoss", (SOURCE, BATCH), True, _boolean, _BOOLEAN,
            "Whether a read fails that finds events gone that it should have; else it warns and goes on."),
     Option("onCorruption", (SOURCE, BATCH), "fail", _one_of("fail", "quarantine"), "fail or quarantine",

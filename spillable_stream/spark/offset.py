@@ -52,13 +52,17 @@ def starting_id(channel: Channel, options: dict[str, Any]) -> str:
 
 
 def ending_id(channel: Channel, options: dict[str, Any]) -> int:
-    """Return the last event that ``endingOffsets`` lets a batch read have.
+    """Return the last event that ``endingOffsets`` or ``endingTimestamp`` lets a batch read have.
 
     Raises:
-        OptionError: it is beyond the last event in use, or an offset of another channel.
+        OptionError: both were given, or it is beyond the last event in use, or an offset of another channel.
     """
     ending: str = options["ending_offsets"]
     last: int = channel.engine().follow().last_id
+    if options["ending_timestamp"] is not None:
+        if ending != "latest":
+            raise OptionError("endingOffsets and endingTimestamp exclude each other; give one of them")
+        return first_id_since(channel.engine(), options["ending_timestamp"]) - 1
     if ending == "latest":
         return last
     wanted = _of_option("endingOffsets", ending, channel) if ending.startswith("{") else int(ending)
