@@ -128,6 +128,10 @@ class MemoryDirectory:
         target = self._fs.link_target(self._layout.memory)
         return target is not None and target.name == self._name()
 
+    def is_elsewhere(self) -> bool:
+        """Tell whether there was a directory of this channel, and it is not to be seen here."""
+        return self.is_own() and not self._fs.exists(self._layout.memory)
+
     def is_linked(self) -> bool:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""
         return self._fs.link_target(self._layout.memory) is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from spillable_stream.errors import (
     CorruptionError,
     DataLossError,
     MemoryLossWarning,
+    OtherHostError,
     StorageError,
 )
 from spillable_stream.format.batch import decode_schema
@@ -176,6 +178,7 @@ class Opening:
         Raises:
             CorruptionError: bytes that had been synced are damaged.
             DataLossError: data files are missing.
+            OtherHostError: the memory tier is on another host, or went with it.
         """
         self._layout.make_small_directories(self._fs)
         self._fs.sync_parents(self._layout.head)
@@ -185,12 +188,12 @@ class Opening:
 
         found = recover(self._fs, self._tiers.disk, start.disk, partial(self.apply, state))
         _log.info("recovered %s: the log ends at %s, event %d", self._layout.path, found.end, state.last_id)
-        self._lock.head.write_host()
         if not state.memory.open:
             self._publish(found.end, None, state.last_id, known)
             self._directory.remove()
         elif not self._recover_memory(state, found.end, known):
             self._lose(state, found.end, known, same_boot)
+        self._lock.head.write_host()
         return found.torn_bytes
 
     def _publish(self, disk: Position, memory: Position | None, last_id: int, known: Published | None) -> None:
@@ -275,10 +278,27 @@ class Opening:
         state.do_without_memory(last_id + 1, groups)
         lost = state.missing()
         doubtful = [] if same_boot or reserved <= last_id else [(last_id + 1, reserved)]
+        if lost or doubtful:
+            self._require_own_host(lost)
         last_id = max(last_id, *(b for _, b in doubtful), 0)
         end = self._record_loss(state, end, {"lost": lost, "doubtful": doubtful, "groups": groups}, last_id)
         self._publish(end, None, last_id, known)
         self._directory.remove()
+
+    def _require_own_host(self, lost: list[Range]) -> None:
+        """Refuse to take for lost what another host, or a container, may still have in its memory.
+
+        Raises:
+            OtherHostError: it was another one that had the channel open, and its memory tier is not here.
+        """
+        host, here = self._lock.head.host(), os.uname().nodename
+        if host in ("", here) or not self._directory.is_elsewhere():
+            return
+        raise OtherHostError(
+            f"{self._layout.path} has a memory tier on the host {host}, which is not to be seen on {here}, with the "
+            f"events {shown(lost) or 'of the last moments'}: close the channel on {host} with Channel.close(), which "
+            f"moves them to disk; if {host} is gone, remove {self._layout.memory}, and they will be reported lost"
+        )
 
     def _record_loss(self, state: ChannelState, end: Position, value: dict[str, Any], last_id: int) -> Position:
         """Warn of a loss, append its record to the disk tier, and return the new end."""

@@ -15,7 +15,14 @@ from spillable_stream import Channel
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.ranges import shown
-from spillable_stream.errors import ChannelBusyError, ChannelClosedError, DataLossError, MemoryLossWarning, StorageError
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    DataLossError,
+    MemoryLossWarning,
+    OtherHostError,
+    StorageError,
+)
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
@@ -421,3 +428,79 @@ def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being
         reported = [*warning.lost, *warning.doubtful]
         assert all(any(a <= i <= b for a, b in reported) for i in range(1, 8))
         assert put(channel, b"next")[0] > 7
+
+
+class OtherHost:
+    """A host, or a container, that sees the channel's directory and not the memory tier."""
+
+    def __init__(self, path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._memory, self._away = memory_of(path), memory_of(path).with_name(f"away-{path.parent.name}")
+        self._name, self._monkeypatch = name, monkeypatch
+
+    def __enter__(self) -> None:
+        here = os.uname()
+        self._memory.rename(self._away)
+        self._monkeypatch.setattr(os, "uname", lambda: os.uname_result([here.sysname, self._name, *here[2:]]))
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+        if self._away.exists():
+            self._away.rename(self._memory)
+
+
+def test_another_host_does_not_take_for_lost_what_it_does_not_see(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    with OtherHost(path, "other", monkeypatch):
+        for _ in range(2):
+            with pytest.raises(
+                OtherHostError, match="not to be seen on other, with the events 1 to 10, 36 to"
+            ):
+                Channel(path, minimum_required_space=0)
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_memory_of_a_host_that_is_gone_is_given_up_by_hand(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory = memory_of(path)
+    with OtherHost(path, "other", monkeypatch):
+        (path / "memory").unlink()
+        channel, warning = reopened(path)
+        channel.close()
+        assert warning.lost == ((1, 10), (36, 38))
+    shutil.rmtree(memory)
+
+
+def test_host_whose_memory_is_gone_goes_on(path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory = memory_of(path)
+    with OtherHost(path, os.uname().nodename, monkeypatch):
+        channel, warning = reopened(path)
+        channel.close()
+        assert warning.lost == ((1, 10), (36, 38))
+    shutil.rmtree(memory)
+
+
+def test_another_host_opens_a_channel_with_an_empty_memory(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    kill(channel)
+    memory = memory_of(path)
+    with OtherHost(path, "other", monkeypatch), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Channel(path, minimum_required_space=0) as again:
+            assert again.stats().channel_size == 0
+    shutil.rmtree(memory, ignore_errors=True)
