@@ -23,7 +23,7 @@ def spark() -> Iterator[Any]:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
-        .config("spark.sql.streaming.checkpointFileManagerClass", _local_files())
+        .config("spark.sql.streaming.checkpointFileManagerClass", local_files())
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -31,7 +31,7 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-def _local_files() -> str:
+def local_files() -> str:
     """Return the class of Spark's checkpoint files that is quick on a local disk."""
     import pyspark
 

@@ -1,0 +1,261 @@
+"""The Spark source and sink with bombs in them: ``format("spillable_kill")`` dies, or misbehaves, at a named step.
+
+A bomb is a file in the pipeline's directory, ``bombs/STEP.WHEN``, where WHEN is "before" or "after".
+It holds how many calls of the step it lets pass, and what it does then (`EFFECTS`); whoever counts to
+zero removes it first, so that it goes off once. A file ``mutant`` names one of `MUTANTS`.
+
+Spark's workers import this module, so it needs no more than the package.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.writer import SpillableStreamWriter
+
+__all__ = ["EFFECTS", "MUTANTS", "KillDataSource", "arm", "is_armed", "kill_session", "step"]
+
+_WAIT_SECONDS = 600.0  # of what waits to be woken, should nobody do it
+
+
+def arm(pipeline: Path, step: str, when: str, effect: str, passes: int = 0) -> Path:
+    """Place a bomb.
+
+    Args:
+        pipeline: the pipeline's directory.
+        step: a method of the reader or the writer, or "offsets" or "commits", which the driver watches.
+        when: "before" or "after".
+        effect: one of `EFFECTS`.
+        passes: how many calls come through first.
+    """
+    bomb = pipeline / "bombs" / f"{step}.{when}"
+    bomb.parent.mkdir(exist_ok=True)
+    fresh = bomb.with_name(f"new {bomb.name}")
+    fresh.write_text(f"{passes} {effect}")
+    fresh.rename(bomb)
+    return bomb
+
+
+def is_armed(pipeline: Path) -> bool:
+    """Tell whether a bomb has not gone off yet."""
+    return (pipeline / "bombs").exists() and any((pipeline / "bombs").iterdir())
+
+
+def step(pipeline: Path, name: str, when: str) -> None:
+    """Pass a step, if the bomb there lets it."""
+    effect = _counted_down(pipeline / "bombs" / f"{name}.{when}")
+    if effect:
+        EFFECTS[effect](pipeline)
+
+
+def _counted_down(bomb: Path) -> str:
+    """Return what a bomb does if it goes off now."""
+    try:
+        file = bomb.open("r+")
+    except FileNotFoundError:
+        return ""
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        text = file.read()
+        if not text or not bomb.exists():  # another was faster
+            return ""
+        passes, effect = text.split(" ", 1)
+        if passes == "0":
+            bomb.unlink()
+            return effect
+        file.seek(0)
+        file.write(f"{int(passes) - 1} {effect}")
+        file.truncate()
+        return ""
+
+
+# ── what a bomb does ────────────────────────────────────────────────────────────────────────────
+
+
+def kill_worker(_: Path) -> None:
+    """Kill this Python worker alone."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_session(_: Path) -> None:
+    """Kill the driver and all that it started, this process last."""
+    session = os.getsid(0)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                if os.getsid(int(entry.name)) == session:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_jvm(_: Path) -> None:
+    """Kill the JVM that this worker works for, the driver's or an executor's; the worker goes on till it notices."""
+    pid = os.getpid()
+    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        assert pid > 1, "no JVM above this process"
+    os.kill(pid, signal.SIGKILL)
+
+
+def outlive_jvm(pipeline: Path) -> None:
+    """Kill the JVM, notice nothing, and go on when woken: a zombie of the worst kind."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    kill_jvm(pipeline)
+    wait(pipeline)
+
+
+def wait(pipeline: Path) -> None:
+    """Go on when there is a file ``wake``."""
+    (pipeline / "waiting").touch()
+    deadline = time.monotonic() + _WAIT_SECONDS
+    while not (pipeline / "wake").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def fail(pipeline: Path) -> None:
+    """Fail this call."""
+    raise RuntimeError(f"{pipeline.name} fails on purpose")
+
+
+EFFECTS: dict[str, Callable[[Path], None]] = {
+    "worker": kill_worker,
+    "driver": kill_session,
+    "jvm": kill_jvm,
+    "executor": kill_jvm,
+    "zombie": outlive_jvm,
+    "wait": wait,
+    "fail": fail,
+}
+
+
+# ── where the steps are ─────────────────────────────────────────────────────────────────────────
+
+
+def _stepped(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def passing(self: Any, *arguments: Any, **named: Any) -> Any:
+        pipeline = Path(self._path).parent
+        step(pipeline, method.__name__, "before")
+        result = method(self, *arguments, **named)
+        if method.__name__ != "latestOffset" or result != (arguments or [None])[0]:  # an idle poll is no step
+            step(pipeline, method.__name__, "after")
+        return result
+
+    return passing
+
+
+class KillReader(SpillableStreamReader):
+    """The source with a bomb before and after everything that Spark calls."""
+
+    @_stepped
+    def initialOffset(self) -> Any:
+        began = Path(self._path).with_name("began")
+        if self._is("starts anew") and began.exists() and began.read_text() != str(os.getpid()):
+            return self.reportLatestOffset()
+        began.write_text(str(os.getpid()))
+        return super().initialOffset()
+
+    @_stepped
+    def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
+        return super().latestOffset(start, limit)
+
+    @_stepped
+    def partitions(self, start: Any, end: Any) -> Any:
+        if self._is("reads past the batch"):
+            start = max(start, getattr(self, "_past", start), key=self._event_id)
+            end = self._past = self.reportLatestOffset()
+        planned = super().partitions(start, end)
+        first, last = self._event_id(start) + 1, self._event_id(end)
+        if self._is("takes at once") and first <= last:
+            prepared, ranges = self._taking.pop((first, last))
+            self._consumer().commit(ranges, prepared)
+        return planned
+
+    @_stepped
+    def commit(self, end: Any) -> None:
+        super().commit(end)
+
+    def read(self, partition: Any) -> Iterator[Any]:
+        pipeline = Path(self._path).parent
+        step(pipeline, "read", "before")
+        yield from super().read(partition)
+        step(pipeline, "read", "after")
+
+    def _is(self, mutant: str) -> bool:
+        return _mutant(self._path) == mutant
+
+
+class KillWriter(SpillableStreamWriter):
+    """The sink with a bomb before and after a task's staging, in its middle, and around the driver's commit."""
+
+    @_stepped
+    def write(self, iterator: Iterator[Any]) -> Any:
+        staged = super().write(_midway(Path(self._path).parent, iterator))
+        if self._is("publishes in write"):
+            self._publish([staged], None)
+            staged.frames, staged.segment = [], None
+        return staged
+
+    def commit(self, messages: list[Any], batchId: int) -> None:
+        pipeline = Path(self._path).parent
+        step(pipeline, "publish", "before")
+        if self._is("forgets the batch"):
+            self._publish(messages, None)
+        else:
+            super().commit(messages, batchId)
+        step(pipeline, "publish", "after")
+
+    def _is(self, mutant: str) -> bool:
+        return _mutant(self._path) == mutant
+
+
+def _midway(pipeline: Path, batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+    step(pipeline, "write", "midway")
+
+
+class KillDataSource(SpillableDataSource):
+    """The data source, with a reader and a writer of streams that can be killed."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "spillable_kill"
+
+    def streamReader(self, schema: Any) -> KillReader:
+        reader = super().streamReader(schema)
+        reader.__class__ = KillReader  # whatever it is made of
+        return reader  # type: ignore[return-value]
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> KillWriter:
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = KillWriter
+        return writer  # type: ignore[return-value]
+
+
+# ── the connector, broken on purpose ────────────────────────────────────────────────────────────
+
+MUTANTS = {
+    "starts anew": "after a restart, initialOffset says where the channel ends now",
+    "takes at once": "the group takes a batch for good when it is planned",
+    "forgets the batch": "the sink publishes a batch however often Spark commits it",
+    "publishes in write": "a task publishes what it staged, and the driver's commit nothing",
+    "reads past the batch": "a batch has what is there when it is planned, and so has more when it is planned again",
+}
+
+
+@functools.cache
+def _mutant(path: str) -> str:
+    file = Path(path).parent / "mutant"
+    return file.read_text() if file.exists() else ""

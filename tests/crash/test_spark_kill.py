@@ -1,0 +1,153 @@
+"""Exactly once from channel to channel through Spark: SIGKILL of drivers and workers, at every step of the protocol."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.crash.size import sized
+from tests.crash.spark_cluster import cluster
+from tests.crash.spark_lab import Lab
+
+pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(7200)]
+
+KINDS = ["map", "count"]
+# In the order of a micro-batch. Spark's two logs are the JVM's own: before is a file it writes, after is its rename.
+WORKERS_STEPS = [
+    ("latestOffset", "before"),
+    ("latestOffset", "after"),
+    ("commit", "before"),
+    ("commit", "after"),
+    ("partitions", "before"),
+    ("partitions", "after"),
+    ("read", "before"),
+    ("read", "after"),
+    ("write", "before"),
+    ("write", "midway"),
+    ("write", "after"),
+    ("publish", "before"),
+    ("publish", "after"),
+]
+STEPS = [*WORKERS_STEPS, ("offsets", "before"), ("offsets", "after"), ("commits", "before"), ("commits", "after")]
+FIRST_STEPS = [("initialOffset", "before"), ("initialOffset", "after")]
+
+# A second attempt is started as soon as a task takes longer than the others.
+SPECULATION = [
+    "spark.speculation=true",
+    "spark.speculation.interval=100ms",
+    "spark.speculation.minTaskRuntime=100ms",
+    "spark.speculation.multiplier=1.1",
+    "spark.speculation.quantile=0.3",
+    "spark.executor.memory=512m",
+]
+
+_PARTS = 4
+
+
+def points(steps: list[tuple[str, str]], rng: random.Random) -> list[tuple[str, str, str]]:
+    """Return every step of both kinds of query, in any order."""
+    return rng.sample([(kind, *step) for kind in KINDS for step in steps], 2 * len(steps))
+
+
+@pytest.mark.parametrize("part", range(sized(ci=1, full=2 * _PARTS)))
+def test_every_row_is_there_once_though_drivers_are_killed_at_every_step(tmp_path: Path, part: int) -> None:
+    """The first four parts are every step once, the others with the other kind of death; then moments at random."""
+    rng = random.Random(20261121)
+    killed = points(STEPS, rng)[part % _PARTS :: _PARTS][: sized(ci=2, full=100)]
+    effects = ["driver", "jvm"] if part < _PARTS else ["jvm", "driver"]
+    with Lab(tmp_path, KINDS, seed=part) as lab:
+        for i, point in enumerate([(k, *s) for k in KINDS for s in FIRST_STEPS][: sized(ci=1, full=4)]):
+            lab.kill_at(*point, effects[i % 2])
+        for i, point in enumerate(killed):
+            lab.kill_at(*point, effects[i % 2], passes=rng.randint(0, 2))
+        for i in range(sized(ci=1, full=4)):
+            lab.kill_at_random(effects[i % 2])
+        lab.drain()
+        assert lab.wrongs() == []
+        assert lab.driver_kills() == sized(ci=4, full=4 + len(killed) + 4)
+
+
+def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_path: Path) -> None:
+    """The driver lives on; its query fails, and is started again from its checkpoint."""
+    rng = random.Random(1)
+    with Lab(tmp_path, KINDS) as lab:
+        for point in [(k, *s) for k in KINDS for s in FIRST_STEPS][: sized(ci=1, full=4)]:
+            lab.kill_at(*point, "worker")
+        for _ in range(sized(ci=1, full=3)):
+            for point in points(WORKERS_STEPS, rng)[: sized(ci=4, full=100)]:
+                lab.kill_at(*point, "worker", passes=rng.randint(0, 2))
+        lab.drain()
+        assert lab.wrongs() == []
+        assert sum(len(p.failures()) for p in lab.pipelines) >= sum(lab.kills.values())
+
+
+def test_tasks_that_fail_after_they_staged_leave_nothing_behind(tmp_path: Path) -> None:
+    with Lab(tmp_path, KINDS, master="local[2,4]") as lab:
+        for kind in KINDS:
+            for step in [("read", "after"), ("write", "midway"), ("write", "after")][-sized(ci=1, full=3) :]:
+                for effect in ("fail", "worker"):
+                    lab.kill_at(kind, *step, effect)
+        lab.drain()
+        assert lab.wrongs() == []
+        assert [f for p in lab.pipelines for f in p.failures()] == [], "Spark tries a task again"
+
+
+def test_killed_executors_and_attempts_that_were_overtaken_leave_nothing_behind(tmp_path: Path) -> None:
+    """On a cluster: an attempt stands still, before or after it staged, till Spark's second one has won."""
+    with cluster(tmp_path) as master, Lab(tmp_path, KINDS, master=master, settings=SPECULATION) as lab:
+        for kind in KINDS:
+            pipeline = lab.pipeline(kind)
+            for step in [("write", "before"), ("write", "midway"), ("write", "after")]:
+                lab.kill_at(kind, *step, "wait")
+                done = pipeline.batches()
+                lab.run_until(lambda p=pipeline, n=done: p.batches() >= n + 2, "the second attempt's success")
+                lab.kill_at(kind, *step, "executor")
+        lab.drain()
+        assert lab.wrongs() == []
+        assert [f for p in lab.pipelines for f in p.failures()] == [], "Spark tries a task again"
+
+
+@pytest.mark.parametrize(
+    ("step", "when"),
+    [("publish", "before"), ("write", "midway"), ("write", "after"), ("commit", "before")][: sized(ci=1, full=4)],
+)
+@pytest.mark.parametrize("kind", KINDS[: sized(ci=1, full=2)])
+def test_a_zombie_of_a_killed_driver_changes_nothing(tmp_path: Path, kind: str, step: str, when: str) -> None:
+    """It goes on with its step when the next driver has done it, and more."""
+    with Lab(tmp_path, [kind]) as lab:
+        pipeline = lab.pipeline(kind)
+        lab.run_until(lambda: pipeline.batches() >= 2, "a batch")
+        zombie = lab.driver()
+        lab.kill_at(kind, step, when, "zombie")
+        lab.run_until((pipeline.directory / "waiting").exists, "the zombie")
+        if step != "commit":  # the source's zombie owns its group: no other driver works before it is gone
+            done = pipeline.batches()
+            lab.run_until(lambda: pipeline.batches() >= done + 2, "the next driver's batches")
+        (pipeline.directory / "wake").touch()
+        lab.run_until(zombie.is_gone, "the zombie's end")
+        lab.drain()
+        assert lab.wrongs() == []
+
+
+# ── the laboratory itself ───────────────────────────────────────────────────────────────────────
+
+CAUGHT = {
+    "starts anew": ("latestOffset", "after", "lost"),
+    "takes at once": ("partitions", "after", "DataLoss"),
+    "forgets the batch": ("publish", "after", "doubled"),
+    "publishes in write": ("publish", "before", "doubled"),
+    "reads past the batch": ("publish", "before", "lost|doubled"),
+}
+
+
+def test_a_connector_that_is_broken_is_caught(tmp_path: Path) -> None:
+    with Lab(tmp_path, ["map whole"], mutants=list(CAUGHT)) as lab:
+        for mutant, (step, when, _) in CAUGHT.items():
+            lab.kill_at(f"map {mutant}", step, when, "worker")
+        lab.drain()
+        for mutant, (_, _, noticed) in CAUGHT.items():
+            wrong = lab.pipeline(f"map {mutant}").wrongs()
+            assert any(word in w for word in noticed.split("|") for w in wrong), (mutant, wrong)
+        assert lab.pipeline("map whole").wrongs() == []
