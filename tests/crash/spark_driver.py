@@ -1,15 +1,18 @@
 """A Spark driver that runs pipelines until it is killed, or until each has moved all there is.
 
-python -m tests.crash.spark_driver MASTER [KEY=VALUE...], then a line on stdin: {"until": "forever" or "drained",
-"pipelines": [DIRECTORY, ...]}. Another line changes "forever" to "drained"; when stdin ends it exits. It says
-READY, STARTED and DONE. A query that fails is started again, and why it failed is noted in the pipeline's ``failures``.
-Once drained, what a batch read of the target finds is in ``found``.
+python -m tests.crash.spark_driver MASTER [KEY=VALUE...]
+
+It says READY, so that one driver can start up while another works, and takes orders from stdin. A list of the
+pipelines' directories starts their queries: STARTED. A query that fails is started again, and why it failed is noted in
+the pipeline's ``failures``. "drain" lets them move what there is: DONE; what a batch read of the targets finds is then in
+``found``. When stdin ends the driver does.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import queue
 import sys
 import threading
 import time
@@ -22,7 +25,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.crash.spark_points import KillDataSource, step
+from tests.crash.spark_points import KillDataSource, is_armed, step
 from tests.spark.conftest import local_files
 
 WINDOW_SECONDS = 20
@@ -118,15 +121,17 @@ def keep_running(spark: SparkSession, pipelines: list[Path], drain: threading.Ev
 
 def watch(pipelines: list[Path]) -> None:
     """Pass the steps "offsets" and "commits": before is a file that Spark writes, after is one that has its name."""
-    logs = [(p, name, p / "checkpoint" / name) for p in pipelines for name in ("offsets", "commits")]
-    known = {log: _names(log) for _, _, log in logs}
+    known: dict[Path, set[str]] = {}
     while True:
-        for pipeline, name, log in logs:
-            for new in _names(log) - known[log]:
-                known[log].add(new)
+        armed = [(p, name) for p in pipelines for name in ("offsets", "commits") if is_armed(p, name)]
+        for pipeline, name in armed:
+            log = pipeline / "checkpoint" / name
+            names = _names(log)
+            for new in names - known.get(log, names):
                 if new.isdigit() or new.endswith(".tmp"):
                     step(pipeline, name, "after" if new.isdigit() else "before")
-        time.sleep(_WATCH_SECONDS)
+            known[log] = names
+        time.sleep(_WATCH_SECONDS if armed else 0.05)
 
 
 def _names(directory: Path) -> set[str]:
@@ -136,11 +141,13 @@ def _names(directory: Path) -> set[str]:
         return set()
 
 
-def obey(drain: threading.Event) -> None:
-    """Wait for the order to drain, and then for whoever gave it to be gone."""
-    if sys.stdin.readline():
-        drain.set()
-        sys.stdin.readline()
+def listen(orders: queue.Queue[list[Path]], drain: threading.Event) -> None:
+    """Pass on what is ordered, till whoever orders is gone."""
+    for line in sys.stdin:
+        if line == "drain\n":
+            drain.set()
+        else:
+            orders.put([Path(p) for p in json.loads(line)])
     os._exit(1)
 
 
@@ -160,20 +167,20 @@ def main(master: str, *settings: str) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     spark.dataSource.register(KillDataSource)
     print("READY", flush=True)
-    order = json.loads(sys.stdin.readline())  # so that the next driver can start up while another works
-    pipelines = [Path(p) for p in order["pipelines"]]
+    pipelines: list[Path] = []
+    orders: queue.Queue[list[Path]] = queue.Queue()
     drain = threading.Event()
-    if order["until"] == "drained":
-        drain.set()
     threading.Thread(target=watch, args=(pipelines,), daemon=True).start()
-    threading.Thread(target=obey, args=(drain,), daemon=True).start()
-    print("STARTED", flush=True)
-    keep_running(spark, pipelines, drain)
-    for pipeline in pipelines:
-        rows = spark.read.format("spillable").load(str(pipeline / "target")).select(*KINDS[kind_of(pipeline)][1])
-        (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
-    print("DONE", flush=True)
-    spark.stop()
+    threading.Thread(target=listen, args=(orders, drain), daemon=True).start()
+    while True:
+        pipelines[:] = orders.get()
+        print("STARTED", flush=True)
+        keep_running(spark, list(pipelines), drain)
+        for pipeline in pipelines:
+            rows = spark.read.format("spillable").load(str(pipeline / "target")).select(*KINDS[kind_of(pipeline)][1])
+            (pipeline / "found").write_text(json.dumps([list(row) for row in rows.collect()]))
+        drain.clear()
+        print("DONE", flush=True)
 
 
 if __name__ == "__main__":

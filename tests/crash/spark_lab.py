@@ -57,7 +57,7 @@ class Pipeline:
     def __init__(self, directory: Path, mutant: str = "") -> None:
         self.directory = directory
         self.count = 0  # of events that were put and acknowledged
-        directory.mkdir()
+        (directory / "bombs").mkdir(parents=True)
         if mutant:
             (directory / "mutant").write_text(mutant)
         self.source = ss.Channel(directory / "source", minimum_required_space=0, checkpoint_interval=1000)
@@ -160,9 +160,9 @@ class Driver:
             start_new_session=True,
         )
 
-    def begin(self, until: str, pipelines: Sequence[Pipeline]) -> None:
-        """Start the queries: ``until`` is "forever" or "drained"."""
-        self.say(json.dumps({"until": until, "pipelines": [str(p.directory) for p in pipelines]}))
+    def begin(self, pipelines: Sequence[Pipeline]) -> None:
+        """Start the pipelines' queries."""
+        self.say(json.dumps([str(p.directory) for p in pipelines]))
         self.wait_for("STARTED")
 
     def say(self, line: str) -> None:
@@ -222,17 +222,16 @@ class Lab:
         seed: int = 20261121,
         master: str = "local[2]",
         settings: Sequence[str] = (),
-        mutants: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.rng = random.Random(seed)
         self.pipelines = [Pipeline(directory / kind) for kind in kinds]
-        self.pipelines += [Pipeline(directory / f"map {mutant}", mutant) for mutant in mutants]
         self.kills: Counter[str] = Counter()
         self.drivers: list[Driver] = []
         self._how = (master, settings)
         self._next: Driver | None = None
         self._driver: Driver | None = None
+        self._idle = False
 
     def __enter__(self) -> Lab:
         return self
@@ -259,7 +258,10 @@ class Lab:
             assert self._next is not None
             self._driver, self._next = self._next, None
             self._driver.wait_for("READY")
-            self._driver.begin("forever", only or self.pipelines)
+            self._idle = True
+        if self._idle:
+            self._driver.begin(only or self.pipelines)
+            self._idle = False
         return self._driver
 
     def feed(self) -> None:
@@ -334,7 +336,7 @@ class Lab:
         driver = self.driver()
         driver.say("drain")
         driver.wait_for("DONE")
-        driver.process.wait(LONG_SECONDS)
+        self._idle = True
 
     def run_until(self, condition: Callable[[], bool], what: str) -> None:
         """Feed, and have a driver at work, until something is so."""

@@ -38,16 +38,15 @@ def arm(pipeline: Path, step: str, when: str, effect: str, passes: int = 0) -> P
         passes: how many calls come through first.
     """
     bomb = pipeline / "bombs" / f"{step}.{when}"
-    bomb.parent.mkdir(exist_ok=True)
     fresh = bomb.with_name(f"new {bomb.name}")
     fresh.write_text(f"{passes} {effect}")
     fresh.rename(bomb)
     return bomb
 
 
-def is_armed(pipeline: Path) -> bool:
-    """Tell whether a bomb has not gone off yet."""
-    return (pipeline / "bombs").exists() and any((pipeline / "bombs").iterdir())
+def is_armed(pipeline: Path, step: str = "") -> bool:
+    """Tell whether a bomb, or one at a step, has not gone off yet."""
+    return any(name.startswith(step) for name in os.listdir(pipeline / "bombs"))
 
 
 def step(pipeline: Path, name: str, when: str) -> None:
