@@ -167,7 +167,7 @@ class Engine(Replica):
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
-                self._prepare(ticket.request, tier)
+                self._prepare(ticket.request, plan)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
             except SpillableError as e:
@@ -201,11 +201,11 @@ class Engine(Replica):
             self.memory.reserve_ids(self.state.last_id + sum(put.use().events for put in puts))
         return tier
 
-    def _prepare(self, request: Request, tier: Tier) -> None:
+    def _prepare(self, request: Request, plan: Plan) -> None:
         """Refuse a put for which there is no disk space, or whose staged files are not there."""
-        if not isinstance(request, Put):
+        if not isinstance(request, Put) or request.is_done(plan):  # a batch that is over has no staging any more
             return
-        if tier is Tier.DISK:
+        if plan.tier is Tier.DISK:
             self._check_space()
             request.segments = [self._on_disk(s) for s in request.segments]
         for segment in request.segments:  # every event that is acknowledged can be read

@@ -175,7 +175,8 @@ class Put(Request):
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
         return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
-    def _is_done(self, plan: Plan) -> bool:
+    def is_done(self, plan: Plan) -> bool:
+        """Tell whether a query's batch was committed before."""
         if not self.sink:
             return False
         query, batch = self.sink
@@ -189,7 +190,7 @@ class Put(Request):
             ChannelFullError: neither tier has room.
         """
         self._spilled = ""
-        if self._is_done(plan):
+        if self.is_done(plan):
             return plan.tier
         wanted, limits = self.use(), plan.state.memory_limits()
         options = plan.state.options
@@ -215,7 +216,7 @@ class Put(Request):
         return Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
-        if self._is_done(plan):
+        if self.is_done(plan):
             return Committed()
         wanted = self.use()
         tx = plan.new_transaction()
