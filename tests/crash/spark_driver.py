@@ -4,8 +4,8 @@ python -m tests.crash.spark_driver MASTER [KEY=VALUE...]
 
 It says READY, so that one driver can start up while another works, and takes orders from stdin. A list of the
 pipelines' directories starts their queries: STARTED. A query that fails is started again, and why it failed is noted in
-the pipeline's ``failures``. "drain" lets them move what there is: DONE; what a batch read of the targets finds is then in
-``found``. When stdin ends the driver does.
+the pipeline's ``failures``. "drain" lets them move what there is: DONE; what a batch read of the targets finds is then
+in ``found``. When stdin ends the driver does.
 """
 
 from __future__ import annotations
