@@ -268,7 +268,7 @@ class Lab:
         """Put something into every source."""
         for pipeline in self.pipelines:
             pipeline.feed(self.rng.randint(1, BATCH_EVENTS))
-        time.sleep(0.05)
+        time.sleep(0.1)
 
     def kill_at(self, kind: str, step: str, when: str, effect: str, passes: int = 0) -> None:
         """Kill at a step, and see that it happened.
