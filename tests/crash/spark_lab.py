@@ -182,6 +182,10 @@ class Driver:
         self.process.poll()
         return not list(_processes(self.process.pid))
 
+    def has_jvm(self) -> bool:
+        """Tell whether its JVM is alive."""
+        return any(name == "java" for _, name in _processes(self.process.pid))
+
     def has_ended(self) -> bool:
         """Tell whether the driver's own process has ended."""
         return self.process.poll() is not None
@@ -190,18 +194,20 @@ class Driver:
 def end_session(session: int) -> None:
     """Kill every process of a session, and see that none is left."""
     while left := list(_processes(session)):
-        for pid in left:
+        for pid, _ in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
 
 
-def _processes(session: int) -> Iterator[int]:
+def _processes(session: int) -> Iterator[tuple[int, str]]:
+    """Yield the processes of a session that are alive, each with its name."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(ValueError, OSError):
-            state, _, _, sid = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
+            name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+            state, _, _, sid = rest.split()[:4]
             if int(sid) == session and state not in "ZX":
-                yield int(entry.name)
+                yield int(entry.name), name
 
 
 class Lab:
@@ -293,6 +299,9 @@ class Lab:
             assert not (ended and is_armed(pipeline.directory)), driver.log.read_text()[-3000:]
             self.feed()
         if lethal:
+            while driver.has_jvm():
+                assert time.monotonic() < deadline, f"the JVM lives on {when} {step}"
+                time.sleep(0.01)
             self._driver = None  # whatever lives on of it is in the next one's way, as it should be
         self._note(f"{kind} {step} {when} {effect}")
 

@@ -99,12 +99,24 @@ def kill_session(_: Path) -> None:
 
 
 def kill_jvm(_: Path) -> None:
-    """Kill the JVM that this worker works for, the driver's or an executor's; the worker goes on till it notices."""
-    pid = os.getpid()
-    while Path(f"/proc/{pid}/comm").read_text().strip() != "java":
-        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        assert pid > 1, "no JVM above this process"
-    os.kill(pid, signal.SIGKILL)
+    """Kill the JVM above this worker, the driver's or an executor's, or below the driver; the worker goes on for now."""
+    pid, jvm = os.getpid(), 0
+    while pid > 1 and not jvm:
+        pid = _status(pid)[1]
+        jvm = pid if pid and _status(pid)[0] == "java" else 0
+    if not jvm:
+        every = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        jvm = next(pid for pid in every if _status(pid) == ("java", os.getpid()))
+    os.kill(jvm, signal.SIGKILL)
+
+
+def _status(pid: int) -> tuple[str, int]:
+    """Return a process's name, and who started it."""
+    try:
+        name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
+        return name, int(rest.split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return "", 0
 
 
 def outlive_jvm(pipeline: Path) -> None:
