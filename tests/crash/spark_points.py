@@ -99,7 +99,7 @@ def kill_session(_: Path) -> None:
 
 
 def kill_jvm(_: Path) -> None:
-    """Kill the JVM above this worker, the driver's or an executor's, or below the driver; the worker goes on for now."""
+    """Kill the JVM above this worker, a driver's or an executor's, or below this driver; this process goes on."""
     pid, jvm = os.getpid(), 0
     while pid > 1 and not jvm:
         pid = _status(pid)[1]
