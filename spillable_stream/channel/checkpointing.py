@@ -113,13 +113,13 @@ class Checkpointing:
         for directory in {path.parent for path in unneeded}:
             self._fs.sync_directory(directory)
 
-    def remove_staging(self, query: str) -> None:
-        """Remove what a Spark query staged for batches that are over and did not adopt it."""
+    def remove_staging(self, owner: str, batch_id: int) -> None:
+        """Remove what a Spark query, or a batch write, staged up to a batch and no commit adopted: that is over."""
         replica = self._replica
-        if any(f"segment.{query}." in name for name in replica.layout.segments(self._fs)):
+        if any(f"segment.{owner}." in name for name in replica.layout.segments(self._fs)):
             with replica.committing(), replica.looking() as state:
-                live, sinks = state.blocks.segments(), dict(state.sinks)
-                remove_abandoned_segments(self._fs, replica.layout, live, sinks, float("inf"), query)
+                live = state.blocks.segments()
+                remove_abandoned_segments(self._fs, replica.layout, live, {owner: batch_id}, float("inf"), owner)
 
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, whatever became of the commit that was to."""

@@ -1,5 +1,8 @@
 """Offsets: ``{"channel": UUID, "writeOrderId": n}`` means every event up to n.
 
+The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
+Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
+
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
 """
@@ -16,9 +19,15 @@ from spillable_stream.errors import CheckpointMismatchError, OptionError
 __all__ = ["ending_id", "event_id", "offset", "starting_id"]
 
 
-def offset(channel: str, event_id: int) -> dict[str, Any]:
-    """Return an offset; its keys are sorted, since Spark compares offsets as text."""
-    return {"channel": channel, "writeOrderId": event_id}
+def offset(channel: str, event_id: int, start: int | None = None) -> dict[str, Any]:
+    """Return an offset; its keys are sorted, since Spark compares offsets as text.
+
+    Args:
+        channel: the channel's UUID.
+        event_id: every event up to this one.
+        start: of the end of a query's first batch, its beginning.
+    """
+    return {"channel": channel, **({} if start is None else {"start": start}), "writeOrderId": event_id}
 
 
 def event_id(value: dict[str, Any], channel: str, path: str) -> int:

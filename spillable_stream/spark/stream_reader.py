@@ -74,6 +74,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._owned: Consumer | None = None
         self._target: int | None = None
         self._seen = 0
+        self._initial: int | None = None
+        self._last_end: dict[str, Any] | None = None
         self._done: int | None = None
         self._idle_polls = 0  # how many times in a row there was nothing, and no batch of any source
 
@@ -82,7 +84,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:
         """Return the group's position; it is stored, so it is the same after every restart."""
         self._done = 0  # a new query: it misses all that the group lost
-        return self._offset(self._consumer().position())
+        self._initial = self._consumer().position()
+        return self._offset(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
@@ -113,13 +116,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
         self._check_not_behind(begin)
         if (end := self._batch_under_way(begin)) is not None:
-            return self._offset(end)
+            return self._end_offset(begin, end, start)
         everything = isinstance(limit, ReadAllAvailable)
         end = self._end(begin, everything)
         if end == begin and self._idle_polls and self._target is None:
             end = self._wait(begin, everything)
         self._idle_polls = self._idle_polls + 1 if end == begin else 0
-        return self._offset(end)
+        return self._end_offset(begin, end, start)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return where the channel ends, and what a listener needs to know; Spark's progress shows it.
@@ -149,7 +152,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             CheckpointMismatchError: the offsets are of another channel, or of an old checkpoint.
             DataLossError: the events were lost.
         """
-        first, last = self._event_id(start) + 1, self._event_id(end)
+        first, last = end.get("start", self._event_id(start)) + 1, self._event_id(end)
+        self._last_end = end
         self._seen, self._idle_polls = max(self._seen, last), 0
         if first > last:
             return []
@@ -219,6 +223,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if self._target is not None:
                 limits = {**limits, "min_events_per_trigger": None}
             return batch_end(state, consumer.untaken(begin + 1, last), begin, last, limits)
+
+    def _end_offset(self, begin: int, end: int, start: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the offset of a batch's end: its beginning, to the letter, where there is nothing new."""
+        if start is None:  # before Spark 4.2, where `partitions` is called first after a restart
+            start = self._last_end
+            if start is None:
+                self._initial = begin
+        if end == begin and start is not None and self._event_id(start) == begin:
+            return start
+        return offset(self._open().uuid, end, begin if begin == self._initial and end > begin else None)
 
     def _wait(self, begin: int, everything: bool) -> int:
         """Wait a moment for a micro-batch and return where it ends; ``begin`` if none came."""

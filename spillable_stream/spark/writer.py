@@ -43,6 +43,7 @@ TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
 
 _WARN_AFTER_SECONDS = 10.0
+_BATCH = 0  # the number of a batch write: it has only one
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
 
 
@@ -135,24 +136,25 @@ class _Stager:
         """Begin a segment, in the channel's memory tier where this host has it."""
         return SegmentWriter(FileSystem(), self._layout, owner, batch_id, self._options["memory_bytes"])
 
-    def _publish(self, messages: list[Any], sink: tuple[str, int] | None) -> None:
+    def _publish(self, messages: list[Any], batch_id: int, sink: tuple[str, int] | None) -> None:
         """Commit what the tasks staged as one put transaction.
 
         Args:
             messages: the tasks' messages.
+            batch_id: the batch that they staged it for.
             sink: by what it is remembered, so that it is not committed twice; None for not at all.
         """
         staged = [m for m in messages if isinstance(m, Staged)]
         if not any(m.frames or (m.segment and m.segment.count) for m in staged):
             return
         owner = staged[0].owner
-        frames, segments = self._in_order(staged, sink[1] if sink else 0)
+        frames, segments = self._in_order(staged, batch_id)
         with visit(self._path, create=False) as channel:
             refuse_loop(channel, staged[0].query)
             if not self._commit(channel, Put(frames, segments, sink)):
                 _log.info("%s has this write already (%s, %d); it is skipped", self._path, *(sink or ("", 0)))
                 channel.engine().checkpointing.discard([segment.name for segment in segments])
-            channel.engine().checkpointing.remove_staging(owner)
+            channel.engine().checkpointing.remove_staging(owner, batch_id)
             channel.engine().checkpointing.make_if_due()
 
     def _commit(self, channel: Channel, request: Put) -> bool:
@@ -200,7 +202,7 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
-        return self._stage(iterator, self._job, 0)
+        return self._stage(iterator, self._job, _BATCH)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Publish all rows, unless a write of this ``txnAppId`` and ``txnVersion`` did; or raise and publish none.
@@ -209,7 +211,7 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``.
         """
         application, version = self._options["txn_app_id"], self._options["txn_version"]
-        self._publish(messages, None if application is None else (_APPLICATION + application, version))
+        self._publish(messages, _BATCH, None if application is None else (_APPLICATION + application, version))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
@@ -235,7 +237,7 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing is lost.
         """
         queries = {m.owner for m in messages if isinstance(m, Staged)}
-        self._publish(messages, (queries.pop(), batchId) if queries else None)
+        self._publish(messages, batchId, (queries.pop(), batchId) if queries else None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged."""

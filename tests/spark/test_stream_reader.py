@@ -209,6 +209,50 @@ def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channe
         reader.partitions(old, {**old, "writeOrderId": 4})
 
 
+def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channel: ss.Channel) -> None:
+    """A power cut may take its entry from Spark's commit log, which Spark does not sync."""
+    channel.consumer("keeps everything")
+    put(channel, 5)
+    reader = source(channel)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    reader.partitions(start, end)
+    reader.commit(end)
+    reader.stop()
+    again = source(channel)
+    with pytest.raises(CheckpointMismatchError, match="up to the event 0, but the group 'default' has taken 1 to 5"):
+        again.partitions(again.initialOffset(), end)
+
+
+def test_first_batch_may_be_empty(channel: ss.Channel) -> None:
+    reader = source(channel)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    assert reader.partitions(start, start) == []  # another source of the query had something
+    put(channel, 5)
+    end = reader.latestOffset(start)
+    assert len(reader.partitions(start, end)) == 1
+    reader.commit(end)
+    assert reader.latestOffset(end) == end
+
+
+def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: ss.Channel) -> None:
+    """Spark 4.0 and 4.1 call ``latestOffset()``, and ``partitions(x, x)`` after a restart."""
+    put(channel, 5)
+    reader = source(channel)
+    end = reader.latestOffset()
+    start = reader.initialOffset()
+    assert end["start"] == 0
+    reader.partitions(start, end)
+    assert reader.latestOffset() == end
+    reader.stop()
+    again = source(channel)
+    again.partitions(end, end)
+    assert again.latestOffset() == end
+    put(channel, 1)
+    assert again.latestOffset()["writeOrderId"] == 6
+
+
 def test_without_fail_on_data_loss_an_old_checkpoint_goes_on_at_the_position(
     channel: ss.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
+from spillable_stream.spark.datasource import SpillableDataSource
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -44,6 +46,20 @@ def test_skipped_write_leaves_no_staged_file(spark: SparkSession, tmp_path: Path
     with ss.Channel(path, create=False) as channel:
         engine = channel.engine()
         assert set(engine.layout.segments(engine.fs)) == engine.follow().blocks.segments()
+
+
+def test_tasks_that_were_retried_leave_nothing_behind_a_batch_write(spark: SparkSession, tmp_path: Path) -> None:
+    """As Spark calls it when a task fails after it has staged, and its second attempt does not."""
+    df = spark.range(0, 3)
+    source = SpillableDataSource({"path": str(tmp_path / "c"), "maxInlineBytes": "0", "minimumRequiredSpace": "0"})
+    writer = source.writer(df.schema, overwrite=False)
+    rows = pa.RecordBatch.from_pydict({"id": pa.array([0, 1, 2], pa.int64())})
+    writer.write(iter([rows]))
+    writer.commit([writer.write(iter([rows]))])
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        engine = channel.engine()
+        assert set(engine.layout.segments(engine.fs)) == engine.follow().blocks.segments()
+    assert values(spark, tmp_path / "c") == [0, 1, 2]
 
 
 @pytest.mark.parametrize("options", [{"txnAppId": "job"}, {"txnVersion": 1}])
