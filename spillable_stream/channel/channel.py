@@ -338,6 +338,30 @@ class Channel:
             while not engine.memory.close():  # a thread's commit was under way
                 flush_memory(engine)
 
+    def park(self) -> None:
+        """Leave the handle as if it were closed, without a checkpoint and without a flush, until `resume`.
+
+        The state and the files stay at hand. Only for a handle that owns no group and has no open transaction.
+        """
+        self._engine.park()
+
+    def resume(self, *, schema: Any = None, **options: Any) -> bool:
+        """Go on after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
+
+        Args:
+            schema: as of the constructor.
+            options: as of the constructor.
+
+        Raises what the constructor raises.
+        """
+        if self._closed or self._pid != os.getpid() or not self._engine.resume():
+            return False
+        state = self._engine.follow()
+        self._engine.lock_timeout_seconds = state.options["lock_timeout"]
+        given = parse_options(options, (CHANNEL, CREATION), where="a channel")
+        self._settle(given, None if schema is None else as_arrow_schema(schema))
+        return True
+
     def __enter__(self) -> Self:
         return self
 

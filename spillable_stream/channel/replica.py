@@ -16,13 +16,13 @@ from spillable_stream.channel.opening import Opening
 from spillable_stream.channel.requests import Committed, Plan, Request
 from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError
+from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.layout import Layout, Tier, generation_of
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Entry, Position
@@ -268,6 +268,30 @@ class Replica:
         self.lock.close(forked=forked)
         self.tiers.close()
         self._open_lock.close()
+
+    def park(self) -> None:
+        """Count as closed for everybody else until `resume`, with the state and the files of the disk tier at hand."""
+        self.tiers.memory.close()  # its memory is not freed while it is open
+        self._open_lock.release()
+
+    def resume(self) -> bool:
+        """Count as open again, and tell whether that can be; if not, close this handle.
+
+        It can't be when the channel was removed, repaired or moved, is being recovered, or its memory
+        tier is another one: what was in the last one can't be followed any more.
+        """
+        try:
+            return (
+                not self._closed
+                and not self.lock.failed
+                and self._open_lock.try_acquire(shared=True)
+                and self.lock.head.is_in_place()
+                and self._opening.is_current()
+                and self._opening.is_proven()
+                and generation_of(self.lock.published().memory.file_id) == generation_of(self.positions.memory.file_id)
+            )
+        except (StorageError, CorruptionError):
+            return False
 
     def require_open(self) -> None:
         """Refuse to go on after `close` or a failure.

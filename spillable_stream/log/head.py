@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from spillable_stream.errors import ChannelClosedError
+from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -159,6 +159,8 @@ class Head:
     """
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
+        self._fs = fs
+        self._path = path
         self._file = fs.open(path, create=True)
         if self._file.size() < HEAD_SIZE_BYTES:
             # Under a mapping, a full disk is a signal that kills the process; here it is an error.
@@ -231,6 +233,13 @@ class Head:
     def is_linked(self) -> bool:
         """Tell whether this is still the channel's head, and not that of one that was removed or closed."""
         return self._file.is_linked()
+
+    def is_in_place(self) -> bool:
+        """Tell whether this is the file that the channel's path leads to: not moved away, nor removed."""
+        try:
+            return self._fs.identity(self._path) == self._file.identity()
+        except StorageError:  # missing, or closed
+            return False
 
     def close(self) -> None:
         """Unmap and close."""

@@ -1,0 +1,199 @@
+"""Handles that are kept between two of Spark's calls, and what may happen to the channel meanwhile."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.repair import repair
+from spillable_stream.spark import visit as module
+from spillable_stream.spark.visit import visit
+from tests.damage import age_head, flip, kill, lose_memory, offsets, reboot
+from tests.events import numbered, put
+
+
+@pytest.fixture(autouse=True)
+def none_parked() -> Iterator[None]:
+    yield
+    while module._parked:
+        module._parked.popitem()[1].close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with opened(tmp_path / "c") as channel:
+        put(channel, *numbered(0, 3))
+    return tmp_path / "c"
+
+
+def opened(path: Path, **options: object) -> ss.Channel:
+    return ss.Channel(path, minimum_required_space=0, checkpoint_on_close=False, **options)
+
+
+def bodies(channel: ss.Channel) -> list[bytes]:
+    """Return what is in the channel, as a handle reads it that owns no group."""
+    engine = channel.engine()
+    reader = engine.reader()
+    try:
+        with engine.looking() as state:
+            extents = [e for a, b in state.gone().gaps(1, state.last_id) for e in state.blocks.extents(a, b)]
+            return [b for e in extents for read in reader.read(e) for b in read.batch.column("body").to_pylist()]
+    finally:
+        reader.close()
+
+
+def test_a_second_visit_goes_on_with_the_first_ones_handle_and_follows(path: Path) -> None:
+    with visit(str(path)) as first:
+        assert bodies(first) == numbered(0, 3)
+    with opened(path) as other:
+        put(other, *numbered(3, 2))
+    with visit(str(path), create=False) as second:
+        assert second is first
+        assert bodies(second) == numbered(0, 5)
+
+
+def test_nested_visits_have_handles_of_their_own(path: Path) -> None:
+    with visit(str(path)) as outer, visit(str(path)) as inner:
+        assert inner is not outer
+        put(inner, b"3")
+        assert bodies(outer) == numbered(0, 4)
+    assert len(module._parked) == 1
+
+
+def test_no_more_than_a_few_handles_are_kept(tmp_path: Path) -> None:
+    for i in range(module._MOST_PARKED + 3):
+        with visit(str(tmp_path / f"c{i}"), minimum_required_space=0):
+            pass
+    assert len(module._parked) == module._MOST_PARKED
+
+
+def test_a_visit_that_raised_leaves_no_handle(path: Path) -> None:
+    with pytest.raises(KeyError), visit(str(path)) as failed:
+        raise KeyError
+    with pytest.raises(ss.ChannelClosedError):
+        failed.stats()
+    with visit(str(path)) as channel:
+        assert channel is not failed
+
+
+def test_a_later_visit_can_change_options_and_the_schema(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    schema, wide = pa.schema([("a", pa.int64())]), pa.schema([("a", pa.int64()), ("b", pa.string())])
+    with visit(str(tmp_path / "c"), schema=schema) as first:
+        pass
+    with visit(str(tmp_path / "c"), schema=wide, keep_alive=7) as second:
+        assert second is first
+        assert second.schema.names == ["a", "b"]
+        assert second.options["keep_alive"] == 7
+    with pytest.raises(ss.OptionError, match="fixed"), visit(str(tmp_path / "c"), data_dirs=str(tmp_path / "d")):
+        pass
+
+
+def test_a_kept_handle_keeps_nobody_from_being_the_last(tmp_path: Path) -> None:
+    """The last handle that is closed moves memory to disk: one that Spark's idle worker keeps is not open."""
+    path = tmp_path / "c"
+    with opened(path, memory_capacity=100) as channel:
+        put(channel, *numbered(0, 3))
+        with visit(str(path)) as visitor:
+            put(visitor, *numbered(3, 2))
+        assert channel.stats().drain_order == [5]
+    assert not os.path.lexists(path / "memory")
+    with visit(str(path)) as visitor:
+        assert visitor.stats().drain_order == [-5]
+        put(visitor, *numbered(5, 2))
+        assert visitor.stats().drain_order == [-5, 2]
+    with opened(path) as channel:
+        assert bodies(channel) == numbered(0, 7)
+
+
+def test_what_was_in_a_memory_tier_that_is_gone_is_not_guessed(tmp_path: Path) -> None:
+    """A handle that missed what happened in one memory tier does not follow into the next."""
+    path = tmp_path / "c"
+    channel = opened(path, memory_capacity=100)
+    put(channel, *numbered(0, 3))
+    with visit(str(path)) as before:
+        assert bodies(before) == numbered(0, 3)
+    put(channel, *numbered(3, 3))  # which the kept handle never sees
+    channel.close()
+    with opened(path) as channel:
+        put(channel, *numbered(6, 3))
+        with visit(str(path)) as after:
+            assert after is not before
+            assert after.stats().drain_order == [-6, 3]
+            assert bodies(after) == numbered(0, 9)
+
+
+def test_the_loss_of_a_memory_tier_is_seen_by_the_next_visit(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    channel = opened(path, memory_capacity=100)
+    put(channel, *numbered(0, 3))
+    with visit(str(path)):
+        pass
+    kill(channel)
+    lose_memory(path)
+    with pytest.warns(ss.MemoryLossWarning), visit(str(path)) as after:
+        assert bodies(after) == []
+        assert [tuple(r) for r in after.stats().lost] == [(1, 3)]
+
+
+def test_a_channel_that_was_removed_is_missing(path: Path) -> None:
+    with visit(str(path)):
+        pass
+    shutil.rmtree(path)
+    with pytest.raises(ss.NotAChannelError), visit(str(path), create=False):
+        pass
+
+
+def test_another_channel_in_the_same_place_is_another_channel(path: Path, tmp_path: Path) -> None:
+    with visit(str(path)) as first:
+        pass
+    path.rename(tmp_path / "moved")
+    with opened(path) as channel:
+        put(channel, b"new")
+    with visit(str(path)) as second:
+        assert second is not first
+        assert bodies(second) == [b"new"]
+
+
+@pytest.mark.parametrize("lose_head", [reboot, age_head])
+def test_a_head_of_another_boot_is_recovered(path: Path, lose_head: object) -> None:
+    with visit(str(path)) as first:
+        pass
+    lose_head(path)  # type: ignore[operator]
+    with visit(str(path)) as second:
+        assert second is not first
+        assert bodies(second) == numbered(0, 3)
+
+
+def test_a_channel_is_repaired_though_a_handle_is_kept(path: Path) -> None:
+    with visit(str(path)) as first:
+        put(first, *numbered(3, 2))
+    flip(path / "data" / "log-000001", offsets(path, FrameType.PUT)[0] + 70)
+    assert not repair(path).healthy
+    with visit(str(path)) as second:
+        assert second is not first
+        assert len(bodies(second)) in (2, 3)
+        put(second, b"more")
+        assert bodies(second)[-1] == b"more"
+
+
+def test_a_forked_child_opens_the_channel_itself(path: Path) -> None:
+    with visit(str(path)) as first:
+        pass
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with visit(str(path)) as child:
+                os._exit(0 if child is not first and bodies(child) == numbered(0, 3) else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    with visit(str(path)) as second:
+        assert second is first
