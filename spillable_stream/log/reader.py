@@ -163,12 +163,13 @@ class EventReader:
     ) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
         file = self._file(extent)
-        base, window, size = 0, b"", _FIRST_WINDOW_BYTES
+        base, window, size, large = 0, b"", _FIRST_WINDOW_BYTES, False
         buffer = pa.py_buffer(window)
         while True:
             at = offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
-                window, base, at = file.read(offset, size), offset, 0
+                # Large frames come in a row: to bring a part of one for its header would be to read that part twice.
+                window, base, at = file.read(offset, HEADER_SIZE_BYTES if large else size), offset, 0
                 buffer, size = pa.py_buffer(window), min(size * 2, _LARGEST_WINDOW_BYTES)
             header = parse_header(window, at, seed)
             if header is None:
@@ -179,6 +180,7 @@ class EventReader:
                 if start + header.length > len(window):
                     if end > file.size():
                         raise self._damaged(extent, offset)
+                    large = frame_size(header.length) > size
                     window = file.read(offset, max(frame_size(header.length), size))
                     base, start, buffer = offset, HEADER_SIZE_BYTES, pa.py_buffer(window)
                 payload = buffer.slice(start, header.length)
