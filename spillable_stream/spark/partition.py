@@ -31,8 +31,7 @@ _log = logging.getLogger(__name__)
 
 _SMALLEST_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
 _LARGEST_BYTES = 128 << 20  # as Spark's own files (spark.sql.files.maxPartitionBytes)
-_BATCH_ROWS = 65_536
-_BATCH_BYTES = 8 << 20
+_BATCH_BYTES = 256 << 10
 
 
 class EventPartition(InputPartition):
@@ -149,7 +148,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
         reads = _reads(reader, partition, options["on_corruption"] == "quarantine")
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
-        yield from _gathered(batches)
+        yield from _resized(batches)
     finally:
         reader.close()
 
@@ -199,19 +198,33 @@ def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:
             yield from reader.read(moved)
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, since every batch costs Spark the same."""
+def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches, since every batch costs Spark something, and cut large ones, without a copy.
+
+    A batch that stays in a core's cache on its way costs Spark the least, and the next is read meanwhile.
+    """
     waiting: list[pa.RecordBatch] = []
-    rows = size = 0
+    waiting_bytes = 0
     for batch in batches:
-        waiting.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
+        size_bytes = batch.nbytes
+        if size_bytes < _BATCH_BYTES // 2:
+            waiting.append(batch)
+            waiting_bytes += size_bytes
+            if waiting_bytes < _BATCH_BYTES:
+                continue
+        if waiting:
             yield _joined(waiting)
-            waiting, rows, size = [], 0, 0
+            waiting, waiting_bytes = [], 0
+        if size_bytes >= _BATCH_BYTES // 2:
+            yield from _cut(batch, max(1, round(size_bytes / _BATCH_BYTES)))
     if waiting:
         yield _joined(waiting)
+
+
+def _cut(batch: pa.RecordBatch, pieces: int) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in pieces of equal length, at most so many."""
+    rows = -(-batch.num_rows // pieces)
+    return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
