@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-matrix demo bench power-cut-table crash clean
+.PHONY: help .venv java check test test-matrix demo bench bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -40,6 +40,9 @@ demo: java $(STAMP) ## Run the demo
 
 bench: $(STAMP) ## Run the benchmarks
 	.venv/bin/python -m benchmarks.run
+
+bench-spark: java $(STAMP) ## Run Spark's benchmarks, some 8 minutes, write docs/benchmarks.md
+	.venv/bin/python -m benchmarks.run spark --write
 
 power-cut-table: $(STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md
 	@for tool in redis-server mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || \

@@ -12,10 +12,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import durable_put, memory_tier, replay, spark_source
+from benchmarks import durable_put, memory_tier, replay, spark
 from spillable_stream.termination import exit_on_sigterm
 
 Round = dict[str, float]
+
+_SPARK_ROUNDS = 3  # a round of Spark takes minutes
 
 
 def report(title: str, unit: str, rounds: list[Round], base: str) -> None:
@@ -68,14 +70,12 @@ def replays(arguments: argparse.Namespace) -> None:
     print(f"  a process's peak resident memory, imports done: {before} MiB; after the open: {after} MiB")
 
 
-def spark_sources(arguments: argparse.Namespace) -> None:
-    """The Spark source beside Spark's own."""
-    with spark_source.session() as spark:
-        rounds = interleaved(spark_source.contestants(spark), arguments.rounds, arguments.directory)
-    report(f"Spark source, {spark_source.ROWS:,} rows to a no-op sink", "rows/s", rounds, spark_source.PEER)
+def spark_all(arguments: argparse.Namespace) -> None:
+    """Spark's source, sink and latency beside Spark's own; writes docs/benchmarks.md."""
+    spark.run(arguments.directory, min(arguments.rounds, _SPARK_ROUNDS), write=arguments.write)
 
 
-BENCHMARKS = {"put": durable_puts, "memory": memory_tiers, "replay": replays, "spark": spark_sources}
+BENCHMARKS = {"put": durable_puts, "memory": memory_tiers, "replay": replays, "spark": spark_all}
 
 
 def main() -> None:
@@ -84,6 +84,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="put|memory|replay|spark")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
+    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and .json (spark only)")
     arguments = parser.parse_args()
     for name in arguments.names:
         BENCHMARKS[name](arguments)

@@ -1,94 +1,68 @@
-"""The Spark source beside Spark's own Parquet file stream, on the same rows."""
+"""The Spark source beside Spark's Parquet file stream, both into `noop`, on the same rows."""
 
 from __future__ import annotations
 
-import os
-import random
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shutil
+import uuid
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 import spillable_stream as ss
+from benchmarks.spark_rows import Kind
+from benchmarks.spark_session import rate
 
-ROWS = 8_000_000
-_FILES = 16
-_BATCHES = 8
+__all__ = ["OURS", "PEER", "Sources"]
+
 PEER = "Spark's Parquet file stream"
+OURS = "spillable_stream"
+_BATCHES = 8
+_FILES_A_BATCH = 2  # one a core
+_TRANSACTION_ROWS = 10_000  # transactionCapacity's default
 
 
-@contextmanager
-def session() -> Iterator[Any]:
-    """Yield a quiet local Spark session."""
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    from pyspark.sql import SparkSession
+class Sources:
+    """One kind of rows, in Parquet files and in a channel, made once and read any number of times.
 
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    yield spark
-    spark.stop()
-
-
-def _table(part: int) -> pa.Table:
-    """Return one part of the rows: a number and a text of 100 characters that hardly compresses."""
-    rows = ROWS // _FILES
-    ids = range(part * rows, (part + 1) * rows)
-    letters = random.Random(part).randbytes(50 * rows).hex()
-    texts = pa.array([letters[i : i + 100] for i in range(0, len(letters), 100)])
-    return pa.table({"id": pa.array(ids, pa.int64()), "text": texts})
-
-
-_parts: list[pa.Table] = []
-
-
-def parts() -> list[pa.Table]:
-    """Return the rows in parts, made once."""
-    if not _parts:
-        _parts.extend(_table(i) for i in range(_FILES))
-    return _parts
-
-
-def _drain(stream: Any, directory: Path) -> float:
-    """Run a stream to its end into nothing and return rows a second, without the first batch.
-
-    The first one starts the query: for a Python source Spark starts Python, which takes a second or two.
+    Args:
+        spark: the session.
+        kind: the rows.
+        directory: where to write them.
     """
-    query = stream.writeStream.format("noop").option("checkpointLocation", str(directory / "checkpoint"))
-    query = query.trigger(availableNow=True).start()
-    query.awaitTermination()
-    batches = [(r.numInputRows, r.durationMs["triggerExecution"]) for r in query.recentProgress if r.numInputRows]
-    if sum(rows for rows, _ in batches) != ROWS or len(batches) != _BATCHES:
-        raise AssertionError(f"{ROWS:,} rows in {_BATCHES} batches went in; {batches} came through")
-    return sum(rows for rows, _ in batches[1:]) / sum(ms for _, ms in batches[1:]) * 1000
 
+    def __init__(self, spark: Any, kind: Kind, directory: Path) -> None:
+        self._spark = spark
+        self._kind = kind
+        self._directory = directory
+        self._files = directory / "parquet"
+        self._channel = directory / "channel"
+        rows = kind.batch_rows * _BATCHES
+        frame = spark.range(0, rows, 1, _BATCHES * _FILES_A_BATCH).withColumnRenamed("id", "value")
+        frame.select(*kind.columns()).write.parquet(str(self._files))
+        self._schema = spark.read.parquet(str(self._files)).schema
+        with ss.Channel(self._channel, schema=self._schema, minimum_required_space=0) as channel:
+            channel.consumer("keeper")  # takes nothing, so that the rows stay
+            for first in range(0, rows, kind.batch_rows):
+                part = spark.range(first, first + kind.batch_rows).withColumnRenamed("id", "value")
+                for batch in part.select(*kind.columns()).toArrow().to_batches(_TRANSACTION_ROWS):
+                    with channel.put_transaction() as tx:
+                        tx.put_batch(batch)
 
-def contestants(spark: Any) -> dict[str, Callable[[Path], float]]:
-    """Return the contestants; each writes the rows first, which is not timed."""
+    def parquet(self) -> dict[str, float]:
+        """Read the Parquet files."""
+        reader = self._spark.readStream.schema(self._schema).format("parquet")
+        return self._drain(reader.option("maxFilesPerTrigger", _FILES_A_BATCH).load(str(self._files)))
 
-    def parquet(directory: Path) -> float:
-        (directory / "data").mkdir()
-        for i, part in enumerate(parts()):
-            pq.write_table(part, directory / "data" / f"{i:03d}.parquet")
-        reader = spark.readStream.schema("id BIGINT, text STRING").format("parquet")
-        reader = reader.option("maxFilesPerTrigger", _FILES // _BATCHES)
-        return _drain(reader.load(str(directory / "data")), directory)
+    def spillable(self) -> dict[str, float]:
+        """Read the channel, as a group of its own."""
+        group = uuid.uuid4().hex
+        reader = self._spark.readStream.format("spillable").option("group", group)
+        reader = reader.option("maxEventsPerTrigger", self._kind.batch_rows)
+        return self._drain(reader.load(str(self._channel)))
 
-    def spillable(directory: Path) -> float:
-        schema = parts()[0].schema
-        with ss.Channel(directory / "c", schema=schema, minimum_required_space=0, transaction_capacity=ROWS) as channel:
-            for part in parts():
-                with channel.put_transaction() as tx:
-                    tx.put_batch(part)
-        reader = spark.readStream.format("spillable").option("maxEventsPerTrigger", ROWS // _BATCHES)
-        return _drain(reader.load(str(directory / "c")), directory)
-
-    return {PEER: parquet, "spillable_stream": spillable}
+    def _drain(self, stream: Any) -> dict[str, float]:
+        checkpoint = self._directory / f"checkpoint-{uuid.uuid4().hex}"
+        query = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint)).start()
+        try:
+            return rate(query, self._kind.batch_rows, _BATCHES)
+        finally:
+            shutil.rmtree(checkpoint, ignore_errors=True)

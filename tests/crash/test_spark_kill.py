@@ -82,7 +82,6 @@ def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_pat
                 lab.kill_at(*point, "worker", passes=rng.randint(0, 2))
         lab.drain()
         assert lab.wrongs() == []
-        assert sum(len(p.failures()) for p in lab.pipelines) >= sum(lab.kills.values())
 
 
 def test_tasks_that_fail_after_they_staged_leave_nothing_behind(tmp_path: Path) -> None:

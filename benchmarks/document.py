@@ -1,0 +1,86 @@
+"""`docs/benchmarks.md` and `docs/benchmarks.json`: each benchmark writes its own section and leaves the others."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+from pathlib import Path
+from typing import Any, NamedTuple
+
+__all__ = ["Figure", "machine", "table", "write_section"]
+
+DIRECTORY = Path(__file__).parent.parent / "docs"
+_BEGIN, _END = "<!-- benchmark: {} -->", "<!-- end -->"
+_TITLE = """# Benchmarks
+
+Every section is written by the command that it names, on the machine that it names. Figures are medians; what is
+compared ran in turn, round by round, and a ratio is the median of the rounds' own ratios.
+"""
+
+
+class Figure(NamedTuple):
+    """One line of a table.
+
+    Args:
+        what: what was measured.
+        reached: what was reached, with its unit.
+        beside: what the peer reached.
+        ratio: what was reached relative to the peer.
+        floor: what the machine, or Spark without either, can do.
+        target: what was aimed at, and whether it was met.
+    """
+
+    what: str
+    reached: str
+    beside: str
+    ratio: str
+    floor: str
+    target: str
+
+
+def table(head: Figure, figures: list[Figure]) -> str:
+    """Return a Markdown table."""
+    lines = [head, Figure("---", "---:", "---:", "---:", "---:", "---"), *figures]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def machine() -> str:
+    """Return what the figures depend on."""
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
+    return (
+        f"{today}: {os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB of memory, "
+        f"{platform.system()} {platform.release()}, Python {platform.python_version()}."
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def write_section(name: str, text: str, figures: dict[str, Any], directory: Path = DIRECTORY) -> None:
+    """Replace a section of the document, or add it, and its figures in the JSON file.
+
+    Args:
+        name: the section's name.
+        text: Markdown, with its heading.
+        figures: what the JSON file keeps under that name.
+        directory: where both files are.
+    """
+    document, numbers = directory / "benchmarks.md", directory / "benchmarks.json"
+    begin = _BEGIN.format(name)
+    section = f"{begin}\n{text.strip()}\n{_END}"
+    old = document.read_text() if document.exists() else _TITLE
+    if begin in old:
+        before, rest = old.split(begin, 1)
+        new = before + section + rest.split(_END, 1)[1]
+    else:
+        new = f"{old.rstrip()}\n\n{section}\n"
+    known = json.loads(numbers.read_text()) if numbers.exists() else {}
+    document.write_text(new)
+    numbers.write_text(json.dumps({**known, name: figures}, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.document import Figure, table, write_section
+
+
+def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
+    write_section("spark", "## Spark\n\nold", {"rows": 1}, tmp_path)
+    write_section("put", "## Put\n\nkept", {"rows": 2}, tmp_path)
+    first = (tmp_path / "benchmarks.md").read_text()
+    write_section("spark", "## Spark\n\nnew", {"rows": 3}, tmp_path)
+    assert (tmp_path / "benchmarks.md").read_text() == first.replace("old", "new")
+    assert first.startswith("# Benchmarks\n") and first.index("## Spark") < first.index("## Put")
+    assert json.loads((tmp_path / "benchmarks.json").read_text()) == {"spark": {"rows": 3}, "put": {"rows": 2}}
+
+
+def test_a_table_has_a_line_for_every_figure() -> None:
+    figure = Figure("rows", "2", "1", "2.00 x", "3", "met")
+    assert table(figure, [figure, figure]).splitlines() == [
+        "| rows | 2 | 1 | 2.00 x | 3 | met |",
+        "| --- | ---: | ---: | ---: | ---: | --- |",
+        "| rows | 2 | 1 | 2.00 x | 3 | met |",
+        "| rows | 2 | 1 | 2.00 x | 3 | met |",
+    ]
