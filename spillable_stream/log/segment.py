@@ -28,6 +28,8 @@ __all__ = ["LOCAL_OWNER", "SegmentWriter", "copy_to_disk", "is_being_written", "
 
 LOCAL_OWNER = "local"
 
+_SYNC_BYTES = 4 << 20
+
 
 class SegmentWriter:
     """Writes one segment; a lock on the file shows that the writer is alive.
@@ -45,6 +47,7 @@ class SegmentWriter:
     ) -> None:
         self.count = 0
         self.payload_bytes = 0
+        self._begun = 0  # up to where the kernel was told to write to the medium
         self._fs = fs
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
@@ -91,6 +94,9 @@ class SegmentWriter:
         self.count += count
         self.payload_bytes += payload_bytes
         self._end += size_bytes
+        if not self._memory_bytes and self._end - self._begun >= _SYNC_BYTES:  # while the next rows are made
+            self._file.start_sync(self._begun, self._end - self._begun)
+            self._begun = self._end
 
     def _move_to_disk(self) -> None:
         """Go on in a file on disk: this one gets too large for memory."""

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import functools
 import mmap
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
@@ -20,7 +22,20 @@ __all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
 _COPY_BYTES = 4 << 20
+_SYNC_FILE_RANGE_WRITE = 2
 _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
+
+
+@functools.cache
+def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
+    """Return Linux's call of that name; None elsewhere."""
+    try:
+        function = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    found: Callable[[int, int, int, int], int] = function
+    return found
 
 
 @contextlib.contextmanager
@@ -117,6 +132,11 @@ class File:
         """Cut or extend the file to ``size`` bytes."""
         with _named("truncating", self.path):
             os.ftruncate(self._fd, size)
+
+    def start_sync(self, offset: int, size: int) -> None:
+        """Have the kernel begin to write bytes to the medium, so that a later `sync` waits less; promises nothing."""
+        if (start := _sync_file_range()) is not None:
+            start(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)
 
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""

@@ -114,3 +114,22 @@ def test_preallocated_blocks_read_as_zeros(tmp_path: Path) -> None:
     assert file.size() == 10
     file.close()
     file.close()  # again is fine
+
+
+def test_a_sync_can_be_begun_ahead_and_never_fails(tmp_path: Path) -> None:
+    file = FS.open(tmp_path / "f", create=True)
+    file.write(0, [b"x" * 100_000])
+    file.start_sync(0, 100_000)
+    file.sync()
+    assert file.read(0, 200_000) == b"x" * 100_000
+    file.close()
+    file.start_sync(0, 100_000)  # what is wrong is said by the sync that counts
+
+
+def test_an_open_file_tells_whether_its_path_leads_to_it(tmp_path: Path) -> None:
+    file = FS.open(tmp_path / "f", create=True)
+    assert file.identity() == FS.identity(tmp_path / "f")
+    FS.open(tmp_path / "g", create=True).close()
+    FS.rename(tmp_path / "g", tmp_path / "f")
+    assert file.identity() != FS.identity(tmp_path / "f")
+    file.close()
