@@ -69,7 +69,7 @@ def plan_partitions(
     if count == 0:
         return []
     size_bytes = sum(state.blocks.payload_bytes(first, last) for first, last in ranges)
-    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, size_bytes // (os.cpu_count() or 1)))
+    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
     wanted = max(options["min_partitions"] or 1, -(-size_bytes // each))
     if most := options["max_events_per_partition"]:
         wanted = max(wanted, -(-count // most))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -44,3 +45,17 @@ def test_one_event_larger_than_a_batch_is_a_batch(tmp_path: Path) -> None:
         with channel.put_transaction() as tx:
             tx.put_batch(pa.table({"n": [1, 2], "text": ["x" * (1 << 20), "y"]}, SCHEMA))
         assert pa.Table.from_batches(batches(channel)).column("n").to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("more", range(4))
+def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path, more: int) -> None:
+    """One task more than cores would leave all but one of them idle while it runs."""
+    cores = os.cpu_count() or 1
+    size = cores * (5 << 20) + more
+    with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            texts = ["x" * (size // 1000)] * 999 + ["x" * (size % 1000)]
+            tx.put_batch(pa.table({"n": range(1000), "text": texts}, SCHEMA))
+        with channel.engine().looking() as state:
+            assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], None)) == cores
+            assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], None)) == cores
