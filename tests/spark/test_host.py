@@ -9,6 +9,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.log.layout import Layout
+from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.host import require_channel
 from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.storage.filesystem import FileSystem
@@ -51,13 +52,15 @@ def test_a_task_without_the_memory_tier_is_refused_and_touches_nothing(tmp_path:
     with ss.Channel(tmp_path / "channel", memory_capacity=100, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 50))
         engine = channel.engine()
-        (part,) = plan_partitions(engine.layout, engine.state, [(1, 50)], 1)
+        (part,) = plan_partitions(engine.layout, engine.state, [(1, 50)], defaults(BATCH))
         memory = memory_of(tmp_path / "channel")
         hidden = memory.rename(memory.with_name(f"{memory.name}-hidden"))
         try:
             with pytest.raises(ss.OtherHostError, match=r"the events 1 to 50 of .*run Spark there"):
-                list(read_partition(part, EVENT_SCHEMA))
+                list(read_partition(part, EVENT_SCHEMA, defaults(BATCH)))
         finally:
             hidden.rename(memory)
-        assert [b for batch in read_partition(part, EVENT_SCHEMA) for b in batch["body"].to_pylist()] == numbered(0, 50)
+        assert [
+            b for batch in read_partition(part, EVENT_SCHEMA, defaults(BATCH)) for b in batch["body"].to_pylist()
+        ] == numbered(0, 50)
         assert channel.stats().drain_order == [50]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import plan_partitions, read_partition
 
@@ -18,8 +19,8 @@ SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 def batches(channel: ss.Channel) -> list[pa.RecordBatch]:
     engine = channel.engine()
     with engine.looking() as state:
-        (one,) = plan_partitions(engine.layout, state, [(1, state.last_id)], None)
-    return list(read_partition(one, SCHEMA))
+        (one,) = plan_partitions(engine.layout, state, [(1, state.last_id)], defaults(BATCH))
+    return list(read_partition(one, SCHEMA, defaults(BATCH)))
 
 
 @pytest.mark.parametrize("rows", [[1] * 300, [3000] * 4, [10_000] * 2, [1, 10_000, 1, 1, 3000, 10_000, 1]])
@@ -57,5 +58,5 @@ def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path
             texts = ["x" * (size // 1000)] * 999 + ["x" * (size % 1000)]
             tx.put_batch(pa.table({"n": range(1000), "text": texts}, SCHEMA))
         with channel.engine().looking() as state:
-            assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], None)) == cores
-            assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], None)) == cores
+            assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], defaults(BATCH))) == cores
+            assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], defaults(BATCH))) == cores
