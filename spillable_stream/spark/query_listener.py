@@ -314,7 +314,7 @@ def _uuid(path: str) -> str | None:
 def _parse(source: Any) -> _Done | None:
     """Return what a source's progress says, or None if it is no channel's."""
     end, latest = _offset(source.endOffset), _offset(source.latestOffset)
-    if end.keys() != {"channel", "writeOrderId"}:
+    if end.keys() - {"start"} != {"channel", "writeOrderId"}:
         return None
     if latest.get("channel") != end["channel"] or "path" not in latest:
         return _Done(int(end["writeOrderId"]), end["channel"], None, None, None, None, None)
