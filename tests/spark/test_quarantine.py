@@ -96,7 +96,7 @@ def test_batch_that_is_replayed_is_the_same(path: Path) -> None:
     assert run(reader, start, end) == EVERYTHING_READABLE
     reader._channel.close(checkpoint=False)
     again = stream(path, **QUARANTINE)
-    assert again.latestOffset(start) == end
+    assert again.latestOffset(start)["writeOrderId"] == end["writeOrderId"]
     assert run(again, start, end) == EVERYTHING_READABLE
     again.commit(end)
     assert batch_of(again) == (end, end)
