@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +14,7 @@ from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, SINK, SO
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 _TABLE = re.compile(r"(<!-- options: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -53,13 +53,17 @@ def test_links_lead_somewhere() -> None:
 
 
 @pytest.mark.spark
-def test_notebook_runs_from_top_to_bottom(tmp_path: Path) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat
     from nbclient import NotebookClient
 
-    shutil.copy(ROOT / "notebooks" / "quickstart.ipynb", tmp_path)
-    notebook = nbformat.read(tmp_path / "quickstart.ipynb", as_version=4)
-    NotebookClient(notebook, timeout=150, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    notebook = nbformat.read(page, as_version=4)
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    left = [path.name for path in tmp_path.iterdir() if path.name.startswith("spillable-")]
+    assert not left, "the notebook left its files"
 
 
 def write_tables() -> None:
