@@ -46,7 +46,7 @@ SPECULATION = [
 ]
 
 _PARTS = 4
-# CI runs the recipes of workers and of failing tasks; its sample of killed drivers is `tests/spark/test_driver_kill.py`.
+# CI runs the recipes of workers and failing tasks; its sample of killed drivers is `tests/spark/test_driver_kill.py`.
 FULL_ONLY = pytest.mark.skipif(not sized(ci=0, full=1), reason="only with CRASH_SIZE=full")
 
 
