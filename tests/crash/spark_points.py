@@ -215,7 +215,7 @@ class KillWriter(SpillableStreamWriter):
     def write(self, iterator: Iterator[Any]) -> Any:
         staged = super().write(_midway(Path(self._path).parent, iterator))
         if self._is("publishes in write"):
-            self._publish([staged], None)
+            self._publish([staged], -1, None)
             staged.frames, staged.segment = [], None
         return staged
 
@@ -223,7 +223,7 @@ class KillWriter(SpillableStreamWriter):
         pipeline = Path(self._path).parent
         step(pipeline, "publish", "before")
         if self._is("forgets the batch"):
-            self._publish(messages, None)
+            self._publish(messages, batchId, None)
         else:
             super().commit(messages, batchId)
         step(pipeline, "publish", "after")

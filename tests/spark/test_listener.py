@@ -28,8 +28,9 @@ from tests.events import numbered, put
 from tests.spark import reader_process
 from tests.spark.reader_process import plan, progress, reader
 from tests.spark.test_stream import bodies, run, stream
+from tests.spark.versions import needs
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, needs(4, 2, "a source that says to its query's progress what a listener must know")]
 Open = Callable[..., ss.Channel]
 RUN = "00000000-0000-0000-0000-000000000001"
 

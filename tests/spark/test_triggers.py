@@ -11,9 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
+from tests.spark.versions import needs
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
+LIMITS = needs(4, 2, "a word to the source on its trigger and its limits")
 Numbered = Callable[[int, int], list[bytes]]
 
 
@@ -63,6 +65,7 @@ def test_available_now_ends_though_a_producer_goes_on(put: Put, start: Callable[
     assert sum(rows(query)) >= 30
 
 
+@LIMITS
 def test_available_now_goes_on_where_the_last_one_ended(
     spark: SparkSession, put: Put, start: Callable[..., Any], numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -84,6 +87,7 @@ def test_available_now_ends_when_the_events_were_taken_by_others(
     assert rows(query) == []
 
 
+@LIMITS
 def test_once_is_one_batch_of_everything(put: Put, start: Callable[..., Any], numbered: Numbered) -> None:
     put("a", *numbered(0, 30))
     query = start({"once": True}, maxEventsPerTrigger=10)
@@ -104,6 +108,7 @@ def test_query_that_is_paused_and_resumed_reads_every_event_once(
     assert bodies(spark, tmp_path / "b") == numbered(0, 60)
 
 
+@LIMITS
 def test_min_events_per_trigger_makes_fewer_batches(
     put: Put, start: Callable[..., Any], numbered: Numbered, tmp_path: Path
 ) -> None:

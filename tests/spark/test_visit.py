@@ -20,9 +20,14 @@ from tests.events import numbered, put
 
 @pytest.fixture(autouse=True)
 def none_parked() -> Iterator[None]:
+    close_parked()  # those of other tests
     yield
+    close_parked()
+
+
+def close_parked() -> None:
     while module._parked:
-        module._parked.popitem()[1].close()
+        module._close(module._parked.popitem()[1])
 
 
 @pytest.fixture
