@@ -187,12 +187,7 @@ class KillReader(SpillableStreamReader):
         if self._is("reads past the batch"):
             start = max(start, getattr(self, "_past", start), key=self._event_id)
             end = self._past = self.reportLatestOffset()
-        planned = super().partitions(start, end)
-        first, last = self._event_id(start) + 1, self._event_id(end)
-        if self._is("takes at once") and first <= last:
-            prepared, ranges = self._taking.pop((first, last))
-            self._consumer().commit(ranges, prepared)
-        return planned
+        return super().partitions(start, end)
 
     @_stepped
     def commit(self, end: Any) -> None:
@@ -259,7 +254,6 @@ class KillDataSource(SpillableDataSource):
 
 MUTANTS = {
     "starts anew": "after a restart, initialOffset says where the channel ends now",
-    "takes at once": "the group takes a batch for good when it is planned",
     "forgets the batch": "the sink publishes a batch however often Spark commits it",
     "publishes in write": "a task publishes what it staged, and the driver's commit nothing",
     "reads past the batch": "a batch has what is there when it is planned, and so has more when it is planned again",
