@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
 from spillable_stream.spark.datasource import SpillableDataSource
+from tests.spark.versions import needs
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -81,6 +82,7 @@ def test_source_option_on_a_sink_is_refused(spark: SparkSession, tmp_path: Path)
         append(spark.range(1), tmp_path / "c", startingOffsets="latest")
 
 
+@needs(4, 2, "several batches of a run with a limit")
 def test_foreach_batch_that_is_run_again_writes_once(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     source, target, tries = put("a", *(b"%d" % i for i in range(6))), tmp_path / "b", []
 
