@@ -172,33 +172,6 @@ def test_read_schema_given_by_the_user_selects_and_orders_columns(spark: SparkSe
     assert_df_equality(found, spark.createDataFrame([(0.5, 1)], "c DOUBLE, a INT"))
 
 
-# What a version of Spark does not know, it says; the rest comes back the same.
-NEWER = {
-    "variant": "SELECT parse_json('{\"a\": [1, \"x\"]}') AS v, array(parse_json('2'), NULL) AS w",
-    "time": "SELECT TIME'10:11:12.123456' AS v",
-    "geometry": "SELECT st_geomfromwkb(X'0101000000000000000000F03F0000000000000040') AS v",
-    "void": "SELECT NULL AS v",
-    "day interval": "SELECT INTERVAL '36:15' HOUR TO MINUTE AS v",
-}
-
-
-@pytest.mark.parametrize("name", NEWER)
-def test_newer_type_comes_back_the_same_where_spark_has_it(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    try:
-        df = spark.sql(NEWER[name])
-        expected = df.collect()
-    except PySparkException as e:
-        pytest.skip(f"this Spark has no such type: {e}"[:100])
-    found = round_trip(df, tmp_path / "c").collect()
-    assert [str(row) for row in found] == [str(row) for row in expected]
-
-
-def test_type_that_arrow_does_not_have_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PySparkException, match="YearMonthInterval"):
-        round_trip(spark.sql("SELECT INTERVAL '1' YEAR AS v"), tmp_path / "c")
-    assert not (tmp_path / "c").exists()
-
-
 def test_stream_of_nested_rows_comes_through_the_same(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2026, 7, 1, 12)
     rows = [((1, at), [["a", None], None], {"k": [at, None]}, [(0.5,), None]), (None, None, None, None)]
