@@ -52,7 +52,7 @@ def machine() -> str:
     today = datetime.datetime.now(tz=datetime.UTC).date().isoformat()
     return (
         f"{today}: {os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB of memory, "
-        f"{platform.system()} {platform.release()}, Python {platform.python_version()}."
+        f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}, Python {platform.python_version()}."
     )
 
 
