@@ -104,10 +104,7 @@ class Consumer:
     def prepared(self) -> dict[int, list[Range]]:
         """Return what take transactions are prepared and not committed: transaction ID to ranges, oldest first."""
         with self._engine.looking() as state:
-            return {
-                tx: [r for take in state.pending[tx].takes for r in take.ranges]
-                for tx in sorted(state.open_takes(self.group))
-            }
+            return state.taking(self.group)
 
     def untaken(self, first_id: int, last_id: int) -> list[Range]:
         """Return the ranges between two IDs that the group has yet to take."""

@@ -91,9 +91,8 @@ class _Finish(Request):
 
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
     """Return the commits of a group's prepared takes that end at an event or before it, oldest first."""
-    found = []
-    for tx in sorted(state.open_takes(group)):
-        ranges = [r for take in state.pending[tx].takes for r in take.ranges]
-        if ranges and max(last for _, last in ranges) <= through_id:
-            found.append(Take(group, ranges, tx))
-    return found
+    return [
+        Take(group, ranges, tx)
+        for tx, ranges in state.taking(group).items()
+        if ranges and max(last for _, last in ranges) <= through_id
+    ]

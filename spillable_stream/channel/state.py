@@ -308,6 +308,10 @@ class ChannelState:
         """Return the IDs of the take transactions of a group that are written but not committed."""
         return [tx for tx, p in self.pending.items() if any(t.group == group for t in p.takes)]
 
+    def taking(self, group: str) -> dict[int, list[Range]]:
+        """Return what the `open_takes` of a group take: transaction ID to ranges, oldest first."""
+        return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
+
     # ── the one way to change ───────────────────────────────────────────────────────────────
 
     def apply(self, file_id: int, offset: int, header: FrameHeader, payload: bytes | None) -> None:

@@ -162,7 +162,7 @@ def channel_stats(engine: Engine) -> ChannelStats:
 
 
 def _group(state: ChannelState, name: str) -> GroupStats:
-    flying = [r for tx in state.open_takes(name) for t in state.pending[tx].takes for r in t.ranges]
+    flying = [r for ranges in state.taking(name).values() for r in ranges]
     group = state.groups[name]
     return GroupStats(group.position, state.lag(name), sum(b - a + 1 for a, b in flying), tuple(group.lost))
 
