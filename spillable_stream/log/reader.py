@@ -26,7 +26,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.log.layout import Layout, in_memory, seed_name
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["EventReader", "Extent", "ReadBatch"]
+__all__ = ["EventReader", "Extent", "ReadBatch", "events_of"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
 _LARGEST_WINDOW_BYTES = 4 << 20
@@ -82,6 +82,31 @@ class ReadBatch(NamedTuple):
             return self
         rows = min(last_id, self.last_id) - first_id + 1
         return self._replace(first_id=first_id, batch=self.batch.slice(first_id - self.first_id, rows))
+
+
+def events_of(
+    header: FrameHeader, payload: pa.Buffer, extent: Extent, schema_of: Callable[[int], pa.Schema]
+) -> ReadBatch:
+    """Return the events of a PUT frame whose checksums are right.
+
+    Args:
+        header: its header.
+        payload: its payload.
+        extent: where the events are.
+        schema_of: returns the channel's schema with a number.
+
+    Raises:
+        CorruptionError: they are not what the header says.
+    """
+    try:
+        batch = decode_batch(payload, schema_of(header.schema_id))
+    except IndexError as e:
+        raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
+    if batch.num_rows != header.count:
+        raise CorruptionError(f"a frame has {batch.num_rows} events, and its header says {header.count}")
+    transaction_id = extent.transaction_id or header.transaction_id
+    time_us = extent.time_us or header.time_us
+    return ReadBatch(header.write_order_id + extent.base_id, transaction_id, time_us, header.schema_id, batch)
 
 
 class EventReader:
@@ -144,17 +169,10 @@ class EventReader:
         """Yield the events of whole frames from the one that holds ``first_id`` on."""
         seed = file_seed(self.layout.channel, seed_name(extent.file))
         for header, payload, end in self._frames(extent, offset, first_id, seed):
-            at = end - frame_size(header.length)
             try:
-                batch = decode_batch(payload, self._schema_of(header.schema_id))
-            except (CorruptionError, IndexError) as e:
-                raise self._damaged(extent, at) from e
-            if batch.num_rows != header.count:
-                raise self._damaged(extent, at)
-            transaction_id = extent.transaction_id or header.transaction_id
-            time_us = extent.time_us or header.time_us
-            first = header.write_order_id + extent.base_id
-            whole = ReadBatch(first, transaction_id, time_us, header.schema_id, batch)
+                whole = events_of(header, payload, extent, self._schema_of)
+            except CorruptionError as e:
+                raise self._damaged(extent, end - frame_size(header.length)) from e
             self._last = (extent, end, whole)
             yield whole
 

@@ -9,10 +9,9 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.batch import decode_batch
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.layout import Layout, seed_name
-from spillable_stream.log.reader import Extent, ReadBatch
+from spillable_stream.log.reader import Extent, ReadBatch, events_of
 from spillable_stream.log.scan import Scanned
 from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import FileSystem
@@ -81,15 +80,9 @@ def salvage(
 
 def _events(found: Scanned, schema_of: Callable[[int], pa.Schema], extent: Extent) -> ReadBatch | None:
     """Return the events of a whole frame, or None if it has none, or none that make sense."""
-    header = found.header
-    if header.type != FrameType.PUT or found.payload is None:
+    if found.header.type != FrameType.PUT or found.payload is None:
         return None
     try:
-        batch = decode_batch(pa.py_buffer(found.payload), schema_of(header.schema_id))
-    except (CorruptionError, IndexError):
+        return events_of(found.header, pa.py_buffer(found.payload), extent, schema_of)
+    except CorruptionError:
         return None
-    if batch.num_rows != header.count:
-        return None
-    transaction_id = extent.transaction_id or header.transaction_id
-    time_us = extent.time_us or header.time_us
-    return ReadBatch(header.write_order_id + extent.base_id, transaction_id, time_us, header.schema_id, batch)
