@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -121,7 +121,7 @@ def check_loss(layout: Layout, state: ChannelState, gone: Iterable[Range], optio
 
 
 def _both(gone: RangeSet, missed: list[Range]) -> str:
-    return shown((max(a, first), min(b, last)) for a, b in gone for first, last in missed if a <= last and b >= first)
+    return shown(r for first, last in missed for r in gone.within(first, last))
 
 
 def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
@@ -141,20 +141,25 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     require_channel(fs, partition.layout)
     require_memory(fs, partition.layout, partition.extents, partition.host)
     schemas = [decode_schema(s) for s in partition.schemas]
-    reader = EventReader(fs, partition.layout, schemas.__getitem__)
+    schema_of = schemas.__getitem__
+    reader = EventReader(fs, partition.layout, schema_of)
     try:
         if partition.group is not None:
             note_query(fs, partition.layout, partition.group)
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
-        reads = _reads(reader, partition, options["on_corruption"] == "quarantine")
+        reads: Iterator[ReadBatch] = (read for extent in partition.extents for read in _read(reader, extent))
+        if options["on_corruption"] == "quarantine":
+            reads = _reads_past_damage(fs, reader, partition, schema_of)
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _resized(batches)
     finally:
         reader.close()
 
 
-def _reads(reader: EventReader, partition: EventPartition, quarantining: bool) -> Iterator[ReadBatch]:
-    """Yield a partition's events; without those that can't be read, if they are to go into quarantine."""
+def _reads_past_damage(
+    fs: FileSystem, reader: EventReader, partition: EventPartition, schema_of: Callable[[int], pa.Schema]
+) -> Iterator[ReadBatch]:
+    """Yield a partition's events without those that can't be read; a stream's go into quarantine."""
     for extent in partition.extents:
         expected = extent.first_id
         try:
@@ -164,20 +169,12 @@ def _reads(reader: EventReader, partition: EventPartition, quarantining: bool) -
         except DataLossError:
             raise
         except CorruptionError as e:
-            if not quarantining:
-                raise
             _log.warning("%s; the read goes on without what is damaged", e)
-            yield from _salvaged(reader, partition, extent._replace(first_id=expected))
-
-
-def _salvaged(reader: EventReader, partition: EventPartition, extent: Extent) -> Iterator[ReadBatch]:
-    schemas = [decode_schema(s) for s in partition.schemas]
-    for found in salvage(FileSystem(), partition.layout, schemas.__getitem__, extent):
-        if isinstance(found, Unreadable):
-            if partition.group is not None:
-                quarantine(FileSystem(), partition.layout, found)
-        else:
-            yield found
+            for found in salvage(fs, partition.layout, schema_of, extent._replace(first_id=expected)):
+                if not isinstance(found, Unreadable):
+                    yield found
+                elif partition.group is not None:
+                    quarantine(fs, partition.layout, found)
 
 
 def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:

@@ -85,7 +85,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return the group's position; it is stored, so it is the same after every restart."""
         self._done = 0  # a new query: it misses all that the group lost
         self._initial = self._consumer().position()
-        return self._offset(self._initial)
+        return offset(self._open().uuid, self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
@@ -309,9 +309,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for tx, ranges in self._owned.prepared().items():  # of a query that was killed
                 self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
         return self._owned
-
-    def _offset(self, last_id: int) -> dict[str, Any]:
-        return offset(self._open().uuid, last_id)
 
     def _event_id(self, value: dict[str, Any]) -> int:
         return event_id(value, self._open().uuid, self._path)
