@@ -64,13 +64,7 @@ class SpillableDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter:
         """Return a writer for ``df.writeStream``."""
-        arguments = self._sink(schema, overwrite, "the output mode complete")
-        if arguments[4]["txn_app_id"] is not None:
-            raise OptionError(
-                "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
-                "query and their numbers; leave them out"
-            )
-        return SpillableStreamWriter(*arguments)
+        return SpillableStreamWriter(*self._sink(schema, overwrite, "the output mode complete", stream=True))
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -91,7 +85,7 @@ class SpillableDataSource(DataSource):
         given = parse_options(self._given(), scopes, where=where)
         return {name: value for scope in scopes for name, value in defaults(scope).items()} | given
 
-    def _sink(self, schema: StructType, overwrite: bool, mode: str) -> tuple[Any, ...]:
+    def _sink(self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False) -> tuple[Any, ...]:
         """Create or widen the channel for rows of ``schema`` and return what the writers are made of."""
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
@@ -99,6 +93,11 @@ class SpillableDataSource(DataSource):
         sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
         if (sink["txn_app_id"] is None) != (sink["txn_version"] is None):
             raise OptionError("txnAppId and txnVersion belong together; give both")
+        if stream and sink["txn_app_id"] is not None:
+            raise OptionError(
+                "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
+                "query and their numbers; leave them out"
+            )
         path = self._path()
         with visit(path, schema=creation_schema(schema), **options) as channel:
             schema_id = channel.evolve(stored_schema(schema))

@@ -75,6 +75,7 @@ def test_pair_is_refused_on_a_stream(spark: SparkSession, put: Put, tmp_path: Pa
     query = writer.options(txnAppId="job", txnVersion="1").trigger(availableNow=True).start(str(tmp_path / "b"))
     with pytest.raises(PySparkException, match="txnAppId and txnVersion are for batch writes"):
         query.awaitTermination()
+    assert not (tmp_path / "b").exists()
 
 
 def test_source_option_on_a_sink_is_refused(spark: SparkSession, tmp_path: Path) -> None:
