@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -27,9 +29,9 @@ class FaultyFile(File):
         super().__init__(file.path, descriptor)
         self._fs = fs
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         self._fs.before("read", self.path)
-        found = super().read(offset, size)
+        found = super().read_buffer(offset, size)
         self._fs.read_bytes += len(found)
         return found
 

@@ -147,7 +147,7 @@ def encode(
     return buffers
 
 
-def parse_header(buffer: bytes, offset: int, seed: int) -> FrameHeader | None:
+def parse_header(buffer: Payload, offset: int, seed: int) -> FrameHeader | None:
     """Return the header at ``offset`` of ``buffer``, or None where there is no valid one.
 
     Args:

@@ -29,7 +29,7 @@ from spillable_stream.storage.filesystem import File, FileSystem
 __all__ = ["EventReader", "Extent", "ReadBatch", "events_of"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
-_LARGEST_WINDOW_BYTES = 4 << 20
+_LARGEST_WINDOW_BYTES = 1 << 20  # what a core's own cache holds till it was checked
 
 
 class Extent(NamedTuple):
@@ -181,14 +181,13 @@ class EventReader:
     ) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
         file = self._file(extent)
-        base, window, size, large = 0, b"", _FIRST_WINDOW_BYTES, False
-        buffer = pa.py_buffer(window)
+        base, window, size, large = 0, pa.py_buffer(b""), _FIRST_WINDOW_BYTES, False
         while True:
             at = offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
                 # Large frames come in a row: to bring a part of one for its header would be to read that part twice.
-                window, base, at = file.read(offset, HEADER_SIZE_BYTES if large else size), offset, 0
-                buffer, size = pa.py_buffer(window), min(size * 2, _LARGEST_WINDOW_BYTES)
+                window, base, at = file.read_buffer(offset, HEADER_SIZE_BYTES if large else size), offset, 0
+                size = min(size * 2, _LARGEST_WINDOW_BYTES)
             header = parse_header(window, at, seed)
             if header is None:
                 raise self._damaged(extent, offset)
@@ -199,9 +198,9 @@ class EventReader:
                     if end > file.size():
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
-                    window = file.read(offset, max(frame_size(header.length), size))
-                    base, start, buffer = offset, HEADER_SIZE_BYTES, pa.py_buffer(window)
-                payload = buffer.slice(start, header.length)
+                    window = file.read_buffer(offset, max(frame_size(header.length), size))
+                    base, start = offset, HEADER_SIZE_BYTES
+                payload = window.slice(start, header.length)
                 if not payload_matches(header, payload):
                     raise self._damaged(extent, offset)
                 yield header, payload, end

@@ -15,6 +15,8 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
@@ -88,16 +90,16 @@ class File:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
+        return bytes(self.read_buffer(offset, size).to_pybytes())
+
+    def read_buffer(self, offset: int, size: int) -> pa.Buffer:
+        """Return what `read` does, in memory that Arrow uses again: new memory costs more than the read."""
+        buffer = pa.allocate_buffer(size)
+        view, got = memoryview(buffer), 0
         with _named("reading", self.path):
-            data = os.pread(self._fd, size, offset)
-            if len(data) == size or not data:
-                return data
-            parts = [data]
-            got = len(data)
-            while got < size and (data := os.pread(self._fd, size - got, offset + got)):
-                parts.append(data)
-                got += len(data)
-            return b"".join(parts)
+            while got < size and (more := os.preadv(self._fd, [view[got:]], offset + got)):
+                got += more
+        return buffer if got == size else buffer.slice(0, got)
 
     def write(self, offset: int, buffers: Sequence[Payload]) -> int:
         """Write all buffers at ``offset``, one after the other, and return how many bytes."""
@@ -117,7 +119,7 @@ class File:
     def copy_from(self, source: File, size: int) -> None:
         """Write the first ``size`` bytes of another file to the beginning of this one."""
         for offset in range(0, size, _COPY_BYTES):
-            self.write(offset, [source.read(offset, min(_COPY_BYTES, size - offset))])
+            self.write(offset, [source.read_buffer(offset, min(_COPY_BYTES, size - offset))])
 
     def preallocate(self, offset: int, size: int) -> None:
         """Reserve blocks, so that later writes find room and leave the size alone."""

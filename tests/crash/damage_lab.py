@@ -20,6 +20,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest import mock
 
+import pyarrow as pa
+
 from spillable_stream import (
     Channel,
     CorruptionError,
@@ -80,10 +82,10 @@ class _BoundedFile(File):
         descriptor, file._fd = file._fd, -1
         super().__init__(file.path, descriptor)
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         if size > max(self.size(), _LARGEST_WINDOW_BYTES):
             raise AssertionError(f"a read of {size:,} bytes of {self.path}, which has {self.size():,}")
-        return super().read(offset, size)
+        return super().read_buffer(offset, size)
 
 
 class BoundedFileSystem(FileSystem):

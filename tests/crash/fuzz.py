@@ -59,9 +59,9 @@ class _MemoryFile(File):
     def size(self) -> int:
         return len(self._data)
 
-    def read(self, offset: int, size: int) -> bytes:
+    def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         assert 0 <= size <= max(len(self._data), _LARGEST_READ_BYTES), f"a read of {size:,} bytes"
-        return self._data[offset : offset + size]
+        return pa.py_buffer(self._data[offset : offset + size])
 
 
 class _OneFile(FileSystem):
