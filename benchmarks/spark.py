@@ -23,6 +23,8 @@ __all__ = ["run"]
 _RATIO_TARGET = 1.0
 _LATENCY_TARGET_MS = 50.0
 
+_SINK_FLOORS = [spark_sink.LIMIT, spark_sink.NOTHING, spark_sink.DISK]
+
 Rounds = dict[str, list[Any]]  # contestant → what it reached in each round
 
 
@@ -40,14 +42,21 @@ def run(directory: Path, rounds: int, *, write: bool) -> None:
         for kind in KINDS:
             with tempfile.TemporaryDirectory(dir=place) as of_kind:
                 sources = Sources(spark, kind, Path(of_kind))
-                contestants = {spark_source.PEER: sources.parquet, spark_source.OURS: sources.spillable}
-                found["source"][kind.name] = _in_turn(contestants, rounds)
+                found["source"][kind.name] = _in_turn(
+                    {
+                        spark_source.PEER: sources.parquet,
+                        spark_source.OURS: sources.spillable,
+                        spark_source.LIMIT: sources.limit,
+                    },
+                    rounds,
+                )
             with tempfile.TemporaryDirectory(dir=place) as of_kind:
                 sinks = Sinks(spark, kind, Path(of_kind))
                 found["sink"][kind.name] = _in_turn(
                     {
                         spark_sink.OURS: sinks.spillable,  # first: the disk's floor is of its bytes
                         spark_sink.PEER: sinks.parquet,
+                        spark_sink.LIMIT: sinks.limit,
                         spark_sink.NOTHING: sinks.noop,
                         spark_sink.DISK: sinks.disk,
                     },
@@ -65,14 +74,14 @@ def run(directory: Path, rounds: int, *, write: bool) -> None:
 
 
 def _in_turn(contestants: dict[str, Callable[[], Any]], rounds: int, *, turn: bool = True) -> Rounds:
-    """Run every contestant once a round; the order turns."""
+    """Run every contestant once a round; the order turns. The first round is not counted: the JVM still compiles."""
     names = list(contestants)
     found: Rounds = {name: [] for name in names}
-    for i in range(rounds):
+    for i in range(rounds + 1):
         start = i % len(names) if turn else 0
         for name in names[start:] + names[:start]:
             found[name].append(contestants[name]())
-    return found
+    return {name: figures[1:] for name, figures in found.items()}
 
 
 def _section(found: dict[str, Any]) -> str:
@@ -81,13 +90,20 @@ def _section(found: dict[str, Any]) -> str:
         f"## Spark {found['spark']}\n\n`make bench-spark`, {rounds} rounds, {found['seconds']} s. {machine()}",
         "### Source: into `noop`\n\n" + _SOURCE_METHOD,
         table(
-            Figure("rows", "channel, rows/s", "Parquet files, rows/s", "ratio", "CPU of Parquet / ours", "target"),
-            [_throughput(k.title, found["source"][k.name], spark_source.PEER, None) for k in KINDS],
+            Figure("rows", "channel, rows/s", "Parquet, rows/s", "ratio", "CPU; Python's limit, rows/s", "target"),
+            [_throughput(k.title, found["source"][k.name], spark_source.PEER, [spark_source.LIMIT]) for k in KINDS],
         ),
         "### Sink: from `rate-micro-batch`\n\n" + _SINK_METHOD,
         table(
-            Figure("rows", "channel, rows/s", "Parquet files, rows/s", "ratio", "CPU; noop; disk, rows/s", "target"),
-            [_throughput(k.title, found["sink"][k.name], spark_sink.PEER, found["sink"][k.name]) for k in KINDS],
+            Figure(
+                "rows",
+                "channel, rows/s",
+                "Parquet, rows/s",
+                "ratio",
+                "CPU; Python's limit; noop; disk, rows/s",
+                "target",
+            ),
+            [_throughput(k.title, found["sink"][k.name], spark_sink.PEER, _SINK_FLOORS) for k in KINDS],
         ),
         "### Latency: from a commit to the row in `foreachBatch`\n\n" + _LATENCY_METHOD,
         _latency(found["latency_ms"]),
@@ -95,7 +111,7 @@ def _section(found: dict[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _throughput(title: str, rounds: Rounds, peer: str, floors: Rounds | None) -> Figure:
+def _throughput(title: str, rounds: Rounds, peer: str, floors: list[str]) -> Figure:
     def median(name: str, figure: str = "rows_per_second") -> float:
         return statistics.median(r[figure] for r in rounds[name])
 
@@ -104,9 +120,7 @@ def _throughput(title: str, rounds: Rounds, peer: str, floors: Rounds | None) ->
         return statistics.median(ours[figure] / theirs[figure] for ours, theirs in pairs)
 
     reached, cpu = ratio("rows_per_second"), 1 / ratio("cpu_ns_per_row")
-    floor = f"{cpu:.2f} x"
-    if floors is not None:
-        floor += f"; {median(spark_sink.NOTHING):,.0f}; {median(spark_sink.DISK):,.0f}"
+    floor = "; ".join([f"{cpu:.2f} x", *(f"{median(name):,.0f}" for name in floors)])
     return Figure(
         title,
         f"{median(spark_source.OURS):,.0f}",
@@ -133,14 +147,16 @@ def _latency(milliseconds: dict[str, list[float]]) -> str:
 _SOURCE_METHOD = """\
 The rows lie in a channel, put in transactions of 10,000 (`transactionCapacity`'s default), and in Parquet files that
 Spark wrote (snappy), two files a micro-batch. Both are in the page cache. A query reads micro-batches of equal size
-into `noop`. Rows a second are over the batches' own `triggerExecution`, without the first two; CPU is what the JVM
-and Python's workers had meanwhile, a row. The channel checks every byte's checksum."""
+into `noop`, once before it counts: the JVM compiles meanwhile. Rows a second are over the batches' own
+`triggerExecution`, without the first two. The channel checks every byte's checksum. *CPU* is what Parquet took for a
+row, in the JVM and in Python's workers, over what the channel took. *Python's limit* is a source in Python that yields
+one batch from memory again and again: no source in Python can be faster."""
 
 _SINK_METHOD = """\
 `rate-micro-batch` makes the same rows for every sink. Parquet's sink (snappy, with its commit log `_spark_metadata`)
 syncs nothing, so what it wrote can be lost with the host; the channel syncs every batch before it is committed.
-*noop* makes the rows and drops them: nothing can be faster. *disk* writes the channel's bytes of a batch with plain
-writes and syncs them."""
+*Python's limit* is a sink in Python that drops the rows, *noop* drops them in the JVM, and *disk* writes the channel's
+bytes of a batch with plain writes and syncs them."""
 
 _LATENCY_METHOD = """\
 Another process commits single rows at random moments, 0.3 to 0.9 s apart, each with the time when its commit began,

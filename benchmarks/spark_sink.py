@@ -9,13 +9,15 @@ import uuid
 from pathlib import Path
 from typing import Any
 
+from benchmarks import spark_limit
 from benchmarks.spark_rows import Kind
 from benchmarks.spark_session import rate
 
-__all__ = ["DISK", "NOTHING", "OURS", "PEER", "Sinks"]
+__all__ = ["DISK", "LIMIT", "NOTHING", "OURS", "PEER", "Sinks"]
 
 PEER = "Spark's Parquet file sink"
 OURS = "spillable_stream"
+LIMIT = "a Python sink that does nothing"
 NOTHING = "Spark's noop sink"
 DISK = "write and fdatasync of the channel's bytes"
 _BATCHES = 7
@@ -36,6 +38,7 @@ class Sinks:
         self._kind = kind
         self._directory = directory
         self._batch_bytes = 0
+        spark.dataSource.register(spark_limit.LimitSource)
 
     def parquet(self) -> dict[str, float]:
         """Write Parquet files and their commit log (`_spark_metadata`); nothing is synced."""
@@ -48,6 +51,10 @@ class Sinks:
     def noop(self) -> dict[str, float]:
         """Make the rows and drop them."""
         return self._write("noop")
+
+    def limit(self) -> dict[str, float]:
+        """Make the rows, pass them to Python and drop them."""
+        return self._write(spark_limit.NAME)
 
     def disk(self) -> dict[str, float]:
         """Write what a batch takes in the channel with plain writes to a new file for each core, and sync."""

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import spillable_stream as ss
+from benchmarks import spark_limit
 from benchmarks.spark_rows import Kind
 from benchmarks.spark_session import rate
 
-__all__ = ["OURS", "PEER", "Sources"]
+__all__ = ["LIMIT", "OURS", "PEER", "Sources"]
 
 PEER = "Spark's Parquet file stream"
 OURS = "spillable_stream"
+LIMIT = "a Python source that does nothing"
 _BATCHES = 8
 _FILES_A_BATCH = 2  # one a core
 _TRANSACTION_ROWS = 10_000  # transactionCapacity's default
@@ -38,7 +40,11 @@ class Sources:
         rows = kind.batch_rows * _BATCHES
         frame = spark.range(0, rows, 1, _BATCHES * _FILES_A_BATCH).withColumnRenamed("id", "value")
         frame.select(*kind.columns()).write.parquet(str(self._files))
-        self._schema = spark.read.parquet(str(self._files)).schema
+        written = spark.read.parquet(str(self._files))
+        self._schema = written.schema
+        self._batch = directory / "batch.arrow"
+        spark_limit.write_batch(self._batch, written.limit(_TRANSACTION_ROWS).toArrow())
+        spark.dataSource.register(spark_limit.LimitSource)
         with ss.Channel(self._channel, schema=self._schema, minimum_required_space=0) as channel:
             channel.consumer("keeper")  # takes nothing, so that the rows stay
             for first in range(0, rows, kind.batch_rows):
@@ -58,6 +64,12 @@ class Sources:
         reader = self._spark.readStream.format("spillable").option("group", group)
         reader = reader.option("maxEventsPerTrigger", self._kind.batch_rows)
         return self._drain(reader.load(str(self._channel)))
+
+    def limit(self) -> dict[str, float]:
+        """Read the same batch from memory again and again."""
+        reader = self._spark.readStream.format(spark_limit.NAME).schema(self._schema)
+        options = {"batch": str(self._batch), "rows": str(self._kind.batch_rows)}
+        return self._drain(reader.options(**options).load())
 
     def _drain(self, stream: Any) -> dict[str, float]:
         checkpoint = self._directory / f"checkpoint-{uuid.uuid4().hex}"
