@@ -190,7 +190,7 @@ def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
     """
     try:
         return column.cast(type_)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowTypeError):  # before pyarrow 20 the latter
         if not _same_layout(column.type, type_):
             raise
         message = pa.RecordBatch.from_arrays([column], names=["c"]).serialize()

@@ -23,6 +23,8 @@ class DataSourceStreamArrowWriter(DataSourceStreamWriter):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        if DataSourceStreamArrowWriter not in cls.__bases__:
+            return  # what it inherits, and so what it calls, takes rows already
         of_batches = cls.write
 
         def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Any]) -> WriterCommitMessage:
