@@ -21,6 +21,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.ranges import Range, shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.spark.checkpoint import check_batch, never_taken
 from spillable_stream.spark.limits import batch_end
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
@@ -110,11 +111,11 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limit: Spark's limit; the options' own limits count unless Spark wants all there is.
 
         Raises:
-            CheckpointMismatchError: the group has taken more than the query knows of.
+            CheckpointMismatchError: the query can't go on from there (`spark.checkpoint`).
         """
         consumer = self._consumer()
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
-        self._check_not_behind(begin)
+        self._check_batch(begin, begin)
         if (end := self._batch_under_way(begin)) is not None:
             return self._end_offset(begin, end, start)
         everything = isinstance(limit, ReadAllAvailable)
@@ -152,19 +153,17 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             CheckpointMismatchError: the offsets are of another channel, or of an old checkpoint.
             DataLossError: the events were lost.
         """
-        first, last = end.get("start", self._event_id(start)) + 1, self._event_id(end)
+        begin, last = self._event_id(start), self._event_id(end)
         self._last_end = end
         self._seen, self._idle_polls = max(self._seen, last), 0
+        if start != end:  # before Spark 4.2 a query that goes on asks first for nothing, at the last end
+            begin = end.get("start", begin)
+        self._check_batch(begin, last)
+        first = begin + 1
         if first > last:
             return []
         consumer, engine = self._consumer(), self._open().engine()
-        self._check_not_behind(first - 1)
         with engine.looking() as state:
-            if last > state.last_id:
-                raise CheckpointMismatchError(
-                    f"the Spark checkpoint has read {self._path} up to the event {last}, but that has only "
-                    f"{state.last_id}: it is an older copy of the channel. Use a new checkpointLocation"
-                )
             done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
             missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
             check_loss(engine.layout, state, missed, self._options)
@@ -254,28 +253,26 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 return end
         return None
 
-    def _check_not_behind(self, begin: int) -> None:
-        """Refuse a checkpoint that is older than the group's position: its batches can't be planned as they were."""
-        position = self._consumer().position()
-        if begin >= position:
-            return
-        with self._open().engine().looking() as state:
-            taken = list(state.gone().gaps(begin + 1, position))
-        if not taken:
+    def _check_batch(self, begin: int, end: int) -> None:
+        """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
+        consumer, engine = self._consumer(), self._open().engine()
+        with engine.looking() as state:
+            check_batch(state, consumer.group, begin, end, self._path)
+            passed_over = never_taken(state, consumer.group, begin)
+        if not passed_over:
             return
         message = (
-            f"the Spark checkpoint has read {self._path} up to the event {begin}, but the group "
-            f"{self._options['group']!r} has taken {shown(taken)} too: another query or consumer went on with it, or "
-            "the checkpoint is an old copy"
+            f"the Spark checkpoint has read {self._path} up to the event {begin}, but the group {consumer.group!r} "
+            f"never took {shown(passed_over)}: the channel is an older copy, or the group was dropped, or a consumer "
+            "rolled the query's takes back"
         )
         if self._options["fail_on_data_loss"]:
             raise CheckpointMismatchError(
-                f"{message}. Use a new checkpointLocation, or another group, or set failOnDataLoss to false to go on "
-                "without them"
+                f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
+                "has had them"
             )
-        if self._done is None or self._done < position:
-            _log.warning("%s; the read goes on without them", message)
-            self._done = position
+        _log.warning("%s; the read goes on without them", message)
+        consumer.commit(passed_over)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 

@@ -253,17 +253,46 @@ def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: s
     assert again.latestOffset()["writeOrderId"] == 6
 
 
-def test_without_fail_on_data_loss_an_old_checkpoint_goes_on_at_the_position(
-    channel: ss.Channel, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
+    """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
     put(channel, 5)
     assert batches(source(channel)) == [(1, 5)]
     put(channel, 2)
     reader = source(channel, failOnDataLoss=False)
-    start = {**reader.initialOffset(), "writeOrderId": 2}
-    end = reader.latestOffset(start)
-    (part,) = reader.partitions(start, end)
-    assert [b.num_rows for b in reader.read(part)] == [2]
+    with pytest.raises(CheckpointMismatchError, match="has taken 3 to 5 too"):
+        reader.latestOffset({**reader.initialOffset(), "writeOrderId": 2})
+
+
+def test_checkpoint_of_a_query_that_goes_on_may_end_where_a_listener_committed(channel: ss.Channel) -> None:
+    """Spark 4.0 and 4.1 call ``partitions(x, x)`` then, and x may be the end of the first batch."""
+    put(channel, 5)
+    reader = source(channel)
+    end = reader.latestOffset()
+    reader.partitions(reader.initialOffset(), end)
+    reader.commit(end)
+    reader.stop()
+    again = source(channel)
+    assert again.partitions(end, end) == []
+    assert again.latestOffset() == end
+    put(channel, 2)
+    assert again.latestOffset()["writeOrderId"] == 7
+
+
+def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
+    channel: ss.Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channel, 5)
+    assert batches(source(channel)) == [(1, 5)]
+    put(channel, 6)  # 6 to 8 are not those that the checkpoint's 6 to 8 were
+    reader = source(channel)
+    start = {**reader.initialOffset(), "writeOrderId": 8}
+    with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
+        reader.latestOffset(start)
+    with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
+        reader.partitions(start, {**start, "writeOrderId": 11})
+    reader.stop()
+    lenient = source(channel, failOnDataLoss=False)
+    assert batches(lenient, 8) == [(9, 11)]
     assert caplog.text.count("the read goes on without them") == 1
 
 
@@ -273,6 +302,8 @@ def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None
     start = reader.initialOffset()
     with pytest.raises(CheckpointMismatchError, match="up to the event 9, but that has only 5"):
         reader.partitions(start, {**start, "writeOrderId": 9})
+    with pytest.raises(CheckpointMismatchError, match="up to the event 8, but that has only 5"):
+        reader.latestOffset({**start, "writeOrderId": 8})
 
 
 def test_batch_that_was_under_way_is_planned_again_as_it_was(channel: ss.Channel) -> None:
