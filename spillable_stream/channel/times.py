@@ -26,6 +26,7 @@ def first_id_since(engine: Engine, time_us: int) -> int:
     """
     for attempt in range(_TRIES):
         with engine.looking() as state:
+            floor = state.floor
             before: Block | None = None
             following = state.next_id
             for block in state.blocks:
@@ -33,9 +34,9 @@ def first_id_since(engine: Engine, time_us: int) -> int:
                     following = block.first_id
                     break
                 before = block
-            following = max(following, state.floor)
         try:
-            return following if before is None else _first_within(engine, before, time_us, following)
+            found = following if before is None else _first_within(engine, before, time_us, following)
+            return max(found, floor)  # a block may begin with events that have left
         except DataLossError:  # the block was moved to disk meanwhile, or taken
             if attempt == _TRIES - 1:
                 raise

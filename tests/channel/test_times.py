@@ -55,6 +55,15 @@ def test_what_was_taken_is_not_found(tmp_path: Path) -> None:
         assert first_id_since(channel.engine(), 0) == 6
 
 
+def test_time_of_an_event_that_has_left_finds_the_first_that_is_there(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        times = put_times(channel, *[1] * 10)
+        channel.drop_group("clock")
+        with channel.take_transaction() as tx:
+            tx.take_many(5)
+        assert [first_id_since(channel.engine(), t) for t in times] == [6] * 6 + [7, 8, 9, 10]
+
+
 def test_empty_channel_begins_with_its_next_event(tmp_path: Path) -> None:
     with ss.Channel(tmp_path / "c") as channel:
         assert first_id_since(channel.engine(), 0) == 1
