@@ -3,6 +3,9 @@
 A block is a stretch of one file whose events have IDs without gaps. Small transactions that follow
 each other share a block, so the index grows with bytes and not with events: a backlog of 100
 million events of 100 bytes is some 40,000 blocks.
+
+A block's time stands for all its events, so it is short in time too, but the less so the longer the
+backlog: a trickle of a week is some 30,000 blocks.
 """
 
 from __future__ import annotations
@@ -20,6 +23,8 @@ from spillable_stream.log.reader import Extent
 __all__ = ["Block", "BlockIndex", "Blocks"]
 
 _BLOCK_BYTES = 256 << 10
+_BLOCK_US = 250_000
+_SPAN_PARTS = 4096  # a block may last so much of the time that its tier's events span, if that is more
 _NO_END = 1 << 63
 
 
@@ -96,6 +101,7 @@ class BlockIndex:
             and isinstance(block.file, int)
             and last.last_id + 1 == block.first_id
             and block.offset - last.offset < _BLOCK_BYTES
+            and block.time_us - last.time_us <= self._longest_us(block.time_us)
         ):
             last.count += block.count
             last.payload_bytes += block.payload_bytes
@@ -103,6 +109,10 @@ class BlockIndex:
             self.payload_bytes += block.payload_bytes
         else:
             self.insert(block)
+
+    def _longest_us(self, now_us: int) -> int:
+        """Return how long a block may last, as of the newest event."""
+        return max(_BLOCK_US, (now_us - self._blocks[0].time_us) // _SPAN_PARTS)
 
     def insert(self, block: Block) -> None:
         """Add events anywhere, as a block of their own: those around them may lie elsewhere in the file."""
@@ -227,7 +237,11 @@ class Blocks:
         return last_id
 
     def time_of(self, event_id: int) -> int | None:
-        """Return about when the first event from an ID on was committed, in microseconds since 1970, or None."""
+        """Return about when the first event from an ID on was committed, in microseconds since 1970, or None.
+
+        Never too late, and too early by at most a quarter of a second, or 1/4096 of the time that the backlog
+        spanned when the event came.
+        """
         for b in self.between(event_id, _NO_END):
             return b.time_us
         return None

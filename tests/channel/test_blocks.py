@@ -21,6 +21,42 @@ def test_small_frames_that_follow_each_other_share_a_block() -> None:
     assert sum(b.count for b in index) == 10_000
 
 
+def trickle(seconds: float, every_seconds: float) -> Blocks:
+    """Return an index of small frames, one each so often."""
+    index = Blocks()
+    for i in range(round(seconds / every_seconds)):
+        index.add(Block(i + 1, 1, 1, i * 100, 100, round(i * every_seconds * 1e6)))
+    return index
+
+
+def test_a_trickle_is_known_by_its_times_to_a_quarter_of_a_second() -> None:
+    index = trickle(60, 0.02)
+    for event_id in range(1, 3000, 7):
+        put_us = (event_id - 1) * 20_000
+        assert put_us - 250_000 <= index.time_of(event_id) <= put_us  # type: ignore[operator]
+
+
+def test_times_of_a_long_backlog_are_known_less_exactly_and_take_little_room() -> None:
+    day = 86_400
+    index = trickle(day, 0.5)
+    assert len(index) < 25_000
+    for event_id in range(1, 2 * day, 1009):
+        put_us = (event_id - 1) * 500_000
+        assert put_us - max(250_000, put_us // 4096) <= index.time_of(event_id) <= put_us  # type: ignore[operator]
+    index.drop_through(2 * day - 100)
+    index.add(Block(2 * day + 1, 1, 1, day * 1000, 100, day * 1_000_000))
+    index.add(Block(2 * day + 2, 1, 1, day * 1001, 100, day * 1_000_000 + 500_000))
+    assert index.time_of(2 * day + 2) == day * 1_000_000 + 500_000
+
+
+def test_an_index_goes_on_from_its_image_as_it_would_have() -> None:
+    whole, half = trickle(4000, 0.5), trickle(2000, 0.5)
+    again = Blocks(Block(*b) for b in half.image())  # type: ignore[arg-type]
+    for i in range(4000, 8000):
+        again.add(Block(i + 1, 1, 1, i * 100, 100, i * 500_000))
+    assert again.image() == whole.image()
+
+
 def test_another_file_or_a_gap_begins_a_block() -> None:
     index = index_of([10])
     index.add(Block(11, 10, 2, 0, 1, 0))

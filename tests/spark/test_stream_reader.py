@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -117,6 +118,24 @@ def test_min_events_per_trigger_waits_for_so_many(channel: ss.Channel) -> None:
 def test_max_trigger_delay_ends_the_wait(channel: ss.Channel) -> None:
     put(channel, 3)
     assert batches(source(channel, minEventsPerTrigger=5, maxTriggerDelay="0s")) == [(1, 3)]
+
+
+def test_the_next_events_wait_as_long_again(channel: ss.Channel) -> None:
+    """Though they lie beside those of the batch before, the time of which does not count."""
+    put(channel, 3)
+    reader = source(channel, minEventsPerTrigger=5, maxTriggerDelay="1s")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    time.sleep(1.1)
+    end = reader.latestOffset(start)
+    assert end["writeOrderId"] == 3
+    reader.partitions(start, end)
+    put(channel, 1)
+    put_at = time.time()
+    assert reader.latestOffset(end) == end
+    assert reader.reportLatestOffset()["oldestPutTimeMicros"] / 1e6 == pytest.approx(put_at, abs=0.3)
+    time.sleep(1.1)
+    assert reader.latestOffset(end)["writeOrderId"] == 4
 
 
 def test_available_now_does_not_wait_for_more(channel: ss.Channel) -> None:
