@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
-from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError, StorageError
+from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
@@ -194,20 +193,16 @@ class Consumer:
         """
         if self._closed:
             raise ChannelClosedError(f"the group {self.group!r} was given up; the events are back in the queue")
-        done = self._engine.commit(Take(self.group, ranges, prepared))
+        done = self._engine.commit(Take(self.group, ranges, prepared, self._kept_position))
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
-        self.keep_position()
         return done.transaction_id
 
     def keep_position(self) -> None:
-        """Note what is taken, for an exact report if the memory tier is lost; the take is committed either way."""
-        with self._mutex:
-            group = self._engine.state.groups.get(self.group)
-            if self._engine.state.memory.open and group is not None:
-                with contextlib.suppress(StorageError):
-                    self._kept_position.write(group)
+        """Note what others committed for this owner, should they not have done so (`GroupPosition`)."""
+        with self._engine.committing():
+            self._kept_position.keep(self._engine.state)
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""

@@ -185,6 +185,8 @@ class Engine(Replica):
         self.counters.grouped_commits += len(planned)
         for ticket in planned:
             ticket.done = True
+        for ticket in planned:
+            ticket.request.appended(self.state)
         self.memory.free_taken()
         return with_memory
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spillable_stream.channel.engine import Engine
+from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.requests import Committed, Plan, Request, Take
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
@@ -57,8 +58,12 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
         takes = _done_takes(state, group, through_id)
     if not takes:
         return 0
-    request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner)
-    engine.commit(request)
+    position = GroupPosition(engine.fs, engine.layout, group)
+    request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner, position)
+    try:
+        engine.commit(request)
+    finally:
+        position.close()
     return request.finished
 
 
@@ -68,6 +73,7 @@ class _Finish(Request):
 
     takes: list[Take]
     may_finish: Callable[[], bool]
+    position: GroupPosition
     finished: int = 0
 
     def size_bytes(self) -> int:
@@ -87,6 +93,11 @@ class _Finish(Request):
                     take.plan(plan)
                     self.finished += 1
         return Committed()
+
+    def appended(self, state: ChannelState) -> None:
+        """Note what the group has taken: its owner may never come to it."""
+        if self.finished:
+            self.position.keep(state)
 
 
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:

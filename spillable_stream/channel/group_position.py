@@ -9,17 +9,20 @@ that only what is really lost is reported lost::
     │ length │ CRC32C │ msgpack [position, [[first, last], …]] │   CRC32C seeded by channel and group
     └────────┴────────┴────────────────────────────────────────┘
 
-It may be behind, never ahead. It is a hint: everything but that report holds without it.
+It may be behind, never ahead. It is a hint: everything but that report holds without it. Whoever commits
+a take of the group writes it, its owner or who finishes takes for that, before the channel's lock is given
+up: so what is older never overwrites what is newer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import google_crc32c
 
 from spillable_stream.channel.ranges import Range
-from spillable_stream.channel.state import GroupState
+from spillable_stream.channel.state import ChannelState, GroupState
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
 from spillable_stream.format.record import NONSENSE, pack, unpack
@@ -32,7 +35,7 @@ _HEADER = struct.Struct("<II")
 
 
 class GroupPosition:
-    """The file of one group; only the group's owner writes it.
+    """The file of one group.
 
     Args:
         fs: the file system.
@@ -42,12 +45,23 @@ class GroupPosition:
 
     def __init__(self, fs: FileSystem, layout: Layout, group: str) -> None:
         self._fs = fs
+        self._group = group
         self._path = layout.group_position(group)
         self._seed = _seed(layout, group)
         self._file: File | None = None
 
+    def keep(self, state: ChannelState) -> None:
+        """Note what the group has taken, if there is a memory tier to lose; the channel's lock is held.
+
+        The takes are committed whether it can be written or not.
+        """
+        group = state.groups.get(self._group)
+        if state.memory.open and group is not None:
+            with contextlib.suppress(StorageError):
+                self.write(group)
+
     def write(self, group: GroupState) -> None:
-        """Note what the group has taken."""
+        """Write what the group has taken."""
         if self._file is None:
             self._file = self._fs.open(self._path, create=True)
         value = pack(group.taken())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import ChannelState, Pending, Use
 from spillable_stream.errors import ChannelFullError
@@ -138,6 +139,9 @@ class Request:
         """Add the request's entries to a plan, or raise and add nothing."""
         raise TypeError(f"{type(self).__name__} can't be planned")
 
+    def appended(self, state: ChannelState) -> None:
+        """Do what is left to do when it is in the log and in the state; the channel's lock is still held."""
+
 
 @dataclass(slots=True)
 class Put(Request):
@@ -261,11 +265,13 @@ class Take(Request):
         group: the group that took.
         ranges: what it took.
         prepared: the transaction's ID if `Prepare` wrote it, else 0.
+        position: the file that keeps the group's position; None if who asks for the take sees to it.
     """
 
     group: str
     ranges: list[Range]
     prepared: int = 0
+    position: GroupPosition | None = None
 
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
@@ -287,6 +293,10 @@ class Take(Request):
             plan.add(TakeRecord(self.group, self.ranges).frame(count), tx)
         plan.commit("take", count, tx)
         return Committed(tx)
+
+    def appended(self, state: ChannelState) -> None:
+        if self.position is not None:
+            self.position.keep(state)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.group_position import read_group_position
+from spillable_stream.channel.finish import finish_takes
+from spillable_stream.channel.group_position import GroupPosition, read_group_position
 from spillable_stream.channel.ranges import shown
+from spillable_stream.channel.state import GroupState
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
@@ -95,6 +98,46 @@ def test_what_was_taken_is_not_lost(path: Path, open_channel: Open) -> None:
     with channel:
         assert warning.lost == ((5, 10), (36, 38))
         assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_what_a_helper_committed_for_the_owner_is_not_lost(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    consumer.prepare([(1, 4)])
+    consumer.prepare([(5, 10)])
+    with Channel(path) as other:
+        assert finish_takes(other.engine(), "g", 10) == 2
+    kill(channel)
+    lose_memory(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemoryLossWarning)
+        channel = open_channel()
+    assert (channel.stats().lost, channel.stats().groups["g"].lost) == ((), ())
+
+
+def test_an_owner_does_not_write_an_older_position_over_a_helpers(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(**OPTIONS), open_channel()
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    prepared = consumer.prepare([(1, 4)])
+    consumer.prepare([(5, 10)])
+    helper = threading.Thread(target=finish_takes, args=(other.engine(), "g", 10))
+    write = GroupPosition.write
+
+    def slow_write(position: GroupPosition, group: GroupState) -> None:
+        if helper.ident is None:
+            helper.start()
+            helper.join(0.3)
+        write(position, group)
+
+    monkeypatch.setattr(GroupPosition, "write", slow_write)
+    consumer.commit([(1, 4)], prepared)
+    helper.join()
+    layout = Layout.read(FileSystem(), path)
+    assert read_group_position(FileSystem(), layout, "g") == (10, [])
 
 
 def test_what_was_taken_ahead_of_an_open_take_is_not_lost(path: Path, open_channel: Open) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, Q
 import spillable_stream as ss
 import spillable_stream.spark
 from spillable_stream.channel.finish import finish_takes, group_owner
+from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.query_listener import QueryListener, QueryReport
 from spillable_stream.spark.query_metrics import QueryMetrics
+from tests.damage import kill, lose_memory
 from tests.events import numbered, put
 from tests.spark import reader_process
 from tests.spark.reader_process import plan, progress, reader
@@ -176,6 +179,23 @@ def test_a_take_that_spans_both_tiers_is_finished(open_channel: Open) -> None:
     assert channel.stats().drain_order == [5, -5]
     assert finish_takes(channel.engine(), "g", 10) == 2
     assert channel.stats().channel_size == 0
+
+
+def test_memory_that_is_lost_after_the_listener_committed_loses_nothing(
+    open_channel: Open, path: Path, alone: QueryListener
+) -> None:
+    channel = open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 10))
+    source = reader(str(path))
+    tell(alone, plan(source, source.initialOffset(), 0))
+    assert group_state(channel) == (10, 0)
+    source.stop()
+    alone._close_channels()
+    kill(channel)
+    lose_memory(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemoryLossWarning)
+        assert open_channel().stats().lost == ()
 
 
 # ── late events ─────────────────────────────────────────────────────────────────────────────
