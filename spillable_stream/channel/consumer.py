@@ -236,16 +236,17 @@ def starting_position(starting: str, state: ChannelState) -> int:
         DataLossError: that event has left the channel.
         OptionError: the ID is beyond the next event's.
     """
+    beginning = state.beginning()
     if starting == "earliest":
-        return state.floor - 1
+        return beginning - 1
     if starting == "latest":
         return state.last_id
     wanted = int(starting)
-    if 0 < wanted < state.floor:
-        raise DataLossError(f"the events {wanted} to {state.floor - 1} have left the channel")
+    if 0 < wanted < beginning:
+        raise DataLossError(f"the events {wanted} to {beginning - 1} have left the channel")
     if wanted > state.last_id + 1:
         raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
-    return max(wanted - 1, state.floor - 1)
+    return max(wanted, beginning) - 1
 
 
 def drop_group(engine: Engine, group: str) -> None:

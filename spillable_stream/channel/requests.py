@@ -356,7 +356,7 @@ class Control(Request):
         tx = plan.new_transaction()
         value = self.value
         if self.type == FrameType.GROUP and not value.get("drop"):
-            value = {**value, "position": max(value["position"], plan.state.floor - 1)}
+            value = {**value, "position": max(value["position"], plan.state.beginning() - 1)}
         plan.add(Frame.of(self.type, pack(value)), tx)
         plan.commit("control", 0, tx)
         return Committed(tx)

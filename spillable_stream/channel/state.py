@@ -221,6 +221,13 @@ class ChannelState:
         """Return the IDs that no event has or that no event has any more, though nobody took it."""
         return self.lost.union(self.doubtful)
 
+    def beginning(self) -> int:
+        """Return where the channel begins for who wants all of it: at the floor, or at what was lost right before it.
+
+        So who comes after a loss is told of it too, until an event after it has left.
+        """
+        return next((first for first, last in self.gone() if first < self.floor <= last + 1), self.floor)
+
     def stored(self) -> int:
         """Return how many events are in the channel: those that some group has yet to take."""
         return self.next_id - self.floor - self._not_needed().size()
@@ -458,9 +465,9 @@ class ChannelState:
             self.groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
             # Events may have left between the choice of the position and its commit.
-            group = self.groups[value["group"]] = GroupState(max(value["position"], self.floor - 1))
+            group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
             for first, last in self.gone():
-                group.take(first, last)
+                group.lose(first, last)
 
     def do_without_memory(self, next_id: int, groups: dict[str, Any]) -> None:
         """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""

@@ -84,7 +84,7 @@ class SpillableBatchReader(DataSourceReader):
     def _wanted(self, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
         """Return the events to read, and those that are missed for being gone."""
         if (name := self._options["group"]) is None:
-            gone, first = state.gone(), max(first, state.floor)
+            gone, first = state.gone(), max(first, state.beginning())
             return list(gone.gaps(first, last)), gone.within(first, last)
         group = state.groups.get(name)
         if group is None:

@@ -254,6 +254,19 @@ def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_
         assert channel.stats().groups["new"].lag == 26
 
 
+def test_a_group_made_after_the_loss_is_told_of_it(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    with reopened(path)[0] as channel:
+        assert channel.consumer("new").lost() == [(1, 10), (36, 38)]
+        assert channel.consumer("from 20", starting="20").lost() == [(36, 38)]
+        assert channel.consumer("latest", starting="latest").lost() == []
+        take(channel, 1, "new")
+        assert channel.consumer("new").lost() == [(36, 38)]
+
+
 def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     put(channel, *numbered(0, 10))

@@ -202,6 +202,49 @@ def test_an_image_taken_at_any_frame_leads_to_the_same_state() -> None:
         assert log.state.image() == whole.state.image(), f"checkpoint before frame {cut}"
 
 
+def lost(log: Log, tx: int, first: int, last: int) -> None:
+    value = {"lost": [[first, last]], "doubtful": [], "next": log.state.next_id, "groups": {}, "kept": True}
+    log.control(tx, FrameType.LOST, value)
+
+
+def test_a_group_made_after_a_loss_learns_of_what_was_lost_after_its_start() -> None:
+    log = filled()
+    lost(log, 2, 4, 6)
+    for name, position in [("all", 0), ("since", 4), ("after", 6), ("latest", 10)]:
+        log.group(3, name, position)
+    groups = log.state.groups
+    assert {name: list(g.lost) for name, g in groups.items()} == {
+        "all": [(4, 6)],
+        "since": [(5, 6)],
+        "after": [],
+        "latest": [],
+    }
+    assert [(g.position, list(g.ahead)) for g in groups.values()] == [(0, [(4, 6)]), (6, []), (6, []), (10, [])]
+
+
+def test_a_channel_begins_with_what_was_lost_before_its_first_event() -> None:
+    log = filled()
+    lost(log, 2, 1, 3)
+    assert (log.state.floor, log.state.beginning()) == (4, 1)
+    log.group(3, "g", log.state.beginning() - 1)
+    group = log.state.groups["g"]
+    assert (group.position, list(group.lost), log.state.beginning()) == (3, [(1, 3)], 1)
+
+
+def test_a_channel_begins_later_when_every_group_took_what_comes_after_a_loss() -> None:
+    log = filled()
+    log.group(2, "g")
+    log.take(3, "g", (1, 5))
+    log.commit(3, "take")
+    lost(log, 4, 6, 8)
+    assert (log.state.floor, log.state.beginning()) == (9, 6)
+    log.take(5, "g", (9, 9))
+    log.commit(5, "take")
+    assert (log.state.floor, log.state.beginning()) == (10, 10)
+    log.group(6, "new", 0)
+    assert (log.state.groups["new"].position, list(log.state.groups["new"].lost)) == (9, [])
+
+
 def test_a_group_position_skips_what_was_taken_ahead() -> None:
     group = GroupState(0)
     for first, last in [(5, 6), (3, 3), (1, 1), (2, 2)]:

@@ -13,6 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
+from spillable_stream.channel.requests import Control
+from spillable_stream.format.frame import FrameType
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -86,6 +88,19 @@ def test_events_that_left_are_an_error_or_passed_over(spark: SparkSession, path:
     with pytest.raises(PySparkException, match="the events 2 to 4 have left the channel"):
         read(spark, path, startingOffsets=2).collect()
     assert ids(read(spark, path, startingOffsets=2, failOnDataLoss=False)) == list(range(5, 10))
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 3), (4, 6), (7, 9)])
+def test_lost_events_are_an_error_or_passed_over(spark: SparkSession, put: Put, first: int, last: int) -> None:
+    path = put("lost", *(b"%d" % i for i in range(1, 10)))
+    value = {"lost": [[first, last]], "doubtful": [], "next": 10, "groups": {}, "kept": True}
+    with ss.Channel(path) as channel:
+        channel.engine().commit(Control(FrameType.LOST, value))
+    with pytest.raises(PySparkException, match=f"the events {first} to {last} are lost"):
+        read(spark, path).collect()
+    there = [i for i in range(1, 10) if not first <= i <= last]
+    assert ids(read(spark, path, failOnDataLoss=False)) == there
+    assert ids(read(spark, path, startingOffsets=last + 1)) == [i for i in there if i > last]
 
 
 # ── metadata columns and filters ────────────────────────────────────────────────────────────

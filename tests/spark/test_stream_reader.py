@@ -419,3 +419,19 @@ def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
     channel.engine().commit(Control(FrameType.LOST, value))
     with pytest.raises(DataLossError, match="the events 2 to 3 are lost"):
         reader.partitions(start, reader.latestOffset(start))
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 3), (4, 6), (8, 10)])
+def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Channel, first: int, last: int) -> None:
+    put(channel, 10)
+    value = {"lost": [[first, last]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
+    channel.engine().commit(Control(FrameType.LOST, value))
+    with pytest.raises(DataLossError, match=f"the events {first} to {last} are lost"):
+        batches(source(channel))
+    reader = source(channel, group="another", failOnDataLoss=False)
+    start = reader.initialOffset()
+    parts = reader.partitions(start, reader.latestOffset(start))
+    read = [i for part in parts for e in part.extents for i in range(e.first_id, e.last_id + 1)]  # type: ignore[attr-defined]
+    assert read == [i for i in range(1, 11) if not first <= i <= last]
+    put(channel, 1)
+    assert batches(source(channel, group="after", startingOffsets=11)) == [(11, 11)]
