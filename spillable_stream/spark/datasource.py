@@ -9,8 +9,8 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from spillable_stream.errors import OptionError
-from spillable_stream.format.batch import encode_schema
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.metadata import with_metadata
@@ -41,13 +41,20 @@ class SpillableDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the channel's schema; called for reads that were given none.
 
+        Nothing is created here, since Spark does not say whether a batch or a stream asks.
+
         Raises:
             NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
             OptionError: an unknown option, or a value out of range.
         """
         options = self._source_options(SOURCE, BATCH)
-        with visit(self._path(), create=options["create_if_missing"]) as channel:
-            schema = struct_type(channel.schema)
+        try:
+            with visit(self._path(), create=False) as channel:
+                schema = struct_type(channel.schema)
+        except NotAChannelError:
+            if not options["create_if_missing"]:
+                raise
+            schema = struct_type(EVENT_SCHEMA)
         return with_metadata(schema) if options["metadata"] else schema
 
     def reader(self, schema: StructType) -> SpillableBatchReader:

@@ -1,0 +1,41 @@
+"""What the format refuses, when, and how Spark shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import spillable_stream as ss
+
+pytestmark = pytest.mark.spark
+Put = Callable[..., Path]
+
+
+def stream(spark: SparkSession, path: Path, schema: str = "", **options: Any) -> DataFrame:
+    reader = spark.readStream.format("spillable").options(**{k: str(v) for k, v in options.items()})
+    return (reader.schema(schema) if schema else reader).load(str(path))
+
+
+# ── a channel that is missing ───────────────────────────────────────────────────────────────
+
+
+def test_batch_read_that_asks_for_a_new_channel_is_refused_and_makes_none(spark: SparkSession, tmp_path: Path) -> None:
+    reader = spark.read.format("spillable").option("createIfMissing", "true")
+    with pytest.raises(PySparkException, match="createIfMissing is not an option of a Spark batch read"):
+        reader.load(str(tmp_path / "typo")).collect()
+    assert not (tmp_path / "typo").exists()
+
+
+def test_stream_makes_its_channel_when_it_starts_and_not_before(spark: SparkSession, tmp_path: Path) -> None:
+    df = stream(spark, tmp_path / "a", createIfMissing=True, metadata=True)
+    assert df.columns == ["headers", "body", "write_order_id", "transaction_id", "put_time"]
+    assert not (tmp_path / "a").exists()
+    query = df.writeStream.format("memory").queryName("made").trigger(availableNow=True).start()
+    query.awaitTermination()
+    with ss.Channel(tmp_path / "a", create=False) as channel:
+        assert not channel.typed
