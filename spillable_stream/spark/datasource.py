@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.errors import NotAChannelError, OptionError
@@ -61,9 +62,12 @@ class SpillableDataSource(DataSource):
         """Return a reader for ``spark.read``."""
         return SpillableBatchReader(self._path(), self._source_options(BATCH), schema)
 
-    def streamReader(self, schema: StructType) -> SpillableStreamReader:
-        """Return a reader for ``spark.readStream``."""
-        return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema)
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
+        try:
+            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema)
+        except OptionError as e:
+            return _RefusedReader(e)
 
     def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter:
         """Return a writer for ``df.write``."""
@@ -114,3 +118,28 @@ class SpillableDataSource(DataSource):
                 sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
             merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
+
+
+class _RefusedReader(DataSourceStreamReader):
+    """A stream's reader that can't be: every call raises why.
+
+    What `SpillableDataSource.streamReader` raises itself, Spark buries under an UnboundLocalError of its own.
+
+    Args:
+        error: what to raise.
+    """
+
+    def __init__(self, error: OptionError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:
+        raise self._error
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise self._error

@@ -39,3 +39,35 @@ def test_stream_makes_its_channel_when_it_starts_and_not_before(spark: SparkSess
     query.awaitTermination()
     with ss.Channel(tmp_path / "a", create=False) as channel:
         assert not channel.typed
+
+
+# ── options ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        ("", {"endingOffsets": 5}, "endingOffsets is not an option of a Spark stream's source but of a batch read"),
+        ("body BINARY", {"endingOffsets": 5}, "endingOffsets is not an option of a Spark stream's source but of a bat"),
+        ("body BINARY", {"maxEventPerTrigger": 5}, "'maxeventpertrigger' is not an option of a Spark stream's source;"),
+        ("body BINARY", {"maxEventsPerTrigger": 0}, "maxEventsPerTrigger must be an integer of at least 1, not '0'"),
+    ],
+)
+def test_wrong_option_is_the_last_error_of_a_stream(
+    spark: SparkSession, put: Put, tmp_path: Path, schema: str, options: dict[str, Any], message: str
+) -> None:
+    df = stream(spark, put("a", b"x"), schema, **options)
+    for trigger in ({"availableNow": True}, {"processingTime": "1 second"}):
+        query = df.writeStream.format("noop").trigger(**trigger).start()
+        with pytest.raises(PySparkException) as e:
+            query.awaitTermination(60)
+        last = [line for line in str(e.value).splitlines() if "Error: " in line][-1]
+        assert f"OptionError: {message}" in last
+        assert "UnboundLocalError" not in str(e.value)
+
+
+def test_path_of_a_stream_that_is_not_local_is_the_last_error(spark: SparkSession) -> None:
+    query = stream(spark, Path("s3://x"), "body BINARY").writeStream.format("noop").start()  # Path makes it s3:/x
+    with pytest.raises(PySparkException, match="a channel needs the path of a local directory") as e:
+        query.awaitTermination(60)
+    assert "UnboundLocalError" not in str(e.value)
