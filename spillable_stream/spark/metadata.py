@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
@@ -16,13 +16,13 @@ from spillable_stream.log.reader import ReadBatch
 __all__ = [
     "METADATA_COLUMNS",
     "METADATA_TYPES",
-    "PUT_TIME_COLUMN",
     "batch_with_metadata",
+    "check_names_are_free",
     "with_metadata",
     "without_metadata",
 ]
 
-PUT_TIME_COLUMN = "put_time"
+_PUT_TIME = "put_time"
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -34,12 +34,29 @@ def _repeated(value: int, count: int, type_: pa.DataType) -> pa.Array:
 METADATA_COLUMNS: dict[str, Callable[[ReadBatch], pa.Array]] = {
     ID_COLUMN: id_column,
     "transaction_id": lambda read: _repeated(read.transaction_id, read.batch.num_rows, pa.int64()),
-    PUT_TIME_COLUMN: lambda read: _repeated(read.time_us, read.batch.num_rows, _TIMESTAMP),
+    _PUT_TIME: lambda read: _repeated(read.time_us, read.batch.num_rows, _TIMESTAMP),
 }
 """How each column is made of what was read."""
 
-METADATA_TYPES = {name: LongType() for name in METADATA_COLUMNS} | {PUT_TIME_COLUMN: TimestampType()}
+METADATA_TYPES = {name: LongType() for name in METADATA_COLUMNS} | {_PUT_TIME: TimestampType()}
 """Their types in Spark."""
+
+
+def check_names_are_free(names: Iterable[str]) -> None:
+    """Check that a channel's columns leave the metadata columns their names, whatever the case.
+
+    Args:
+        names: the channel's columns.
+
+    Raises:
+        SchemaError: the channel has a column of such a name.
+    """
+    taken = {name.lower() for name in names} & METADATA_COLUMNS.keys()
+    if taken:
+        raise SchemaError(
+            f"the channel has a column {min(taken)!r} of its own, which the option metadata would add; "
+            "read it without the option"
+        )
 
 
 def with_metadata(schema: StructType) -> StructType:
@@ -48,12 +65,7 @@ def with_metadata(schema: StructType) -> StructType:
     Raises:
         SchemaError: the channel has a column of such a name.
     """
-    taken = {name.lower() for name in schema.fieldNames()} & METADATA_COLUMNS.keys()
-    if taken:
-        raise SchemaError(
-            f"the channel has a column {min(taken)!r} of its own, which the option metadata would add; "
-            "read it without the option"
-        )
+    check_names_are_free(schema.fieldNames())
     return StructType([*schema.fields, *(StructField(n, t, False) for n, t in METADATA_TYPES.items())])
 
 

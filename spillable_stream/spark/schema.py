@@ -9,7 +9,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import spark_arrow_schema as arrow_schema
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, merge_schemas
-from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, without_metadata
+from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, check_names_are_free, without_metadata
 
 __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "stored_schema", "struct_type"]
 
@@ -64,8 +64,11 @@ def check_read_schema(schema: StructType, channel: pa.Schema, *, metadata: bool)
         metadata: whether there are metadata columns.
 
     Raises:
-        SchemaError: it names a column that the channel does not have, or has of another type.
+        SchemaError: it names a column that the channel does not have, or has of another type; or the channel
+            has a column that is named like a metadata column, and these are asked for.
     """
+    if metadata:
+        check_names_are_free(channel.names)
     own = arrow_schema(without_metadata(schema, metadata))
     for name in own.names:
         if name not in channel.names:

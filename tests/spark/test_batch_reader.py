@@ -143,6 +143,17 @@ def test_channel_with_a_column_of_that_name_has_no_metadata(spark: SparkSession,
         read(spark, tmp_path / "c", metadata=True)
 
 
+@pytest.mark.parametrize("schema", ["transaction_id BIGINT", "Transaction_ID INT", "write_order_id BIGINT"])
+def test_given_schema_does_not_hide_a_channels_own_column_of_that_name(
+    spark: SparkSession, tmp_path: Path, schema: str
+) -> None:
+    df = spark.sql("SELECT 1 AS Transaction_ID")
+    df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append").save(str(tmp_path / "c"))
+    reader = spark.read.format("spillable").schema(schema).option("metadata", "true")
+    with pytest.raises(PySparkException, match="has a column 'transaction_id' of its own"):
+        reader.load(str(tmp_path / "c")).collect()
+
+
 def test_stream_has_metadata_columns_too(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     stream = spark.readStream.format("spillable").option("metadata", "true").load(str(path))
     query = stream.writeStream.format("memory").queryName("with_metadata").trigger(availableNow=True).start()
