@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
 from spillable_stream.errors import ChannelClosedError, LockTimeoutError
+from spillable_stream.log.layout import disk_segment
 from spillable_stream.log.segment import remove_abandoned_segments
 from spillable_stream.storage.lock import FileLock
 
@@ -122,11 +123,18 @@ class Checkpointing:
                 remove_abandoned_segments(self._fs, replica.layout, live, {owner: batch_id}, float("inf"), owner)
 
     def discard(self, segments: list[str]) -> None:
-        """Remove staged segments that no commit adopted, whatever became of the commit that was to."""
+        """Remove staged segments that no commit adopted, whatever became of the commit that was to.
+
+        Under the channel's lock that is settled: what a commit of unknown outcome left in the log was cut, or
+        the log went on in another file. A commit that failed may have moved a segment to disk before.
+        """
         replica = self._replica
         with replica.committing(), replica.looking() as state:
-            for name in set(segments) - state.blocks.segments():
-                self._fs.remove(replica.layout.segment_file(name))
+            adopted = {disk_segment(name) for name in state.blocks.segments()}
+            for name in segments:
+                if disk_segment(name) not in adopted:
+                    self._fs.remove(replica.layout.segment_file(name))
+                    self._fs.remove(replica.layout.segment_file(disk_segment(name)))
 
     def close(self) -> None:
         """Close the lock file."""

@@ -8,6 +8,7 @@ ID, so that committing it again does nothing.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
@@ -148,14 +149,20 @@ class _Stager:
         if not any(m.frames or (m.segment and m.segment.count) for m in staged):
             return
         owner = staged[0].owner
-        frames, segments = self._in_order(staged, batch_id)
-        with visit(self._path, create=False) as channel:
-            refuse_loop(channel, staged[0].query)
-            if not self._commit(channel, Put(frames, segments, sink)):
-                _log.info("%s has this write already (%s, %d); it is skipped", self._path, *(sink or ("", 0)))
-                channel.engine().checkpointing.discard([segment.name for segment in segments])
-            channel.engine().checkpointing.remove_staging(owner, batch_id)
-            channel.engine().checkpointing.make_if_due()
+        made: list[str] = []
+        try:
+            frames, segments = self._in_order(staged, batch_id, made)
+            with visit(self._path, create=False) as channel:
+                refuse_loop(channel, staged[0].query)
+                if not self._commit(channel, Put(frames, segments, sink)):
+                    _log.info("%s has this write already (%s, %d); it is skipped", self._path, *(sink or ("", 0)))
+                    channel.engine().checkpointing.discard([segment.name for segment in segments])
+                channel.engine().checkpointing.remove_staging(owner, batch_id)
+                channel.engine().checkpointing.make_if_due()
+        except BaseException:  # Spark's abort knows of the tasks' segments only
+            with contextlib.suppress(SpillableError):
+                self._discard(made)
+            raise
 
     def _commit(self, channel: Channel, request: Put) -> bool:
         """Commit, after a wait for room if need be, and tell whether anything was to do."""
@@ -170,8 +177,14 @@ class _Stager:
             done = channel.engine().commit(request, left)
         return done.transaction_id != 0
 
-    def _in_order(self, staged: list[Staged], batch_id: int) -> tuple[list[Frame], list[SegmentRef]]:
-        """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order."""
+    def _in_order(self, staged: list[Staged], batch_id: int, made: list[str]) -> tuple[list[Frame], list[SegmentRef]]:
+        """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order.
+
+        Args:
+            staged: the tasks' messages.
+            batch_id: the batch that they staged it for.
+            made: gets the names of the segments that are made here.
+        """
         if not any(m.segment for m in staged):
             return [Frame(FrameType.PUT, *f) for m in staged for f in m.frames], []
         segments = []
@@ -179,15 +192,28 @@ class _Stager:
             if m.segment is not None and m.segment.count:
                 segments.append(m.segment)
             elif m.frames:
-                writer = self._segment(m.owner, batch_id)
-                writer.write(Frame(FrameType.PUT, *f) for f in m.frames)
-                segments.append(writer.finish())
-                writer.close()
+                segments.append(self._segment_of(m, batch_id))
+                made.append(segments[-1].name)
         return [], segments
 
-    def _discard(self, messages: list[Any]) -> None:
+    def _segment_of(self, staged: Staged, batch_id: int) -> SegmentRef:
+        """Write a task's frames into a segment."""
+        writer = self._segment(staged.owner, batch_id)
+        try:
+            writer.write(Frame(FrameType.PUT, *f) for f in staged.frames)
+            reference = writer.finish()
+        except BaseException:
+            writer.discard()
+            raise
+        writer.close()
+        return reference
+
+    def _abort(self, messages: list[Any]) -> None:
         """Remove the segments that tasks of a failed write staged."""
-        names = [m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None]
+        self._discard([m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None])
+
+    def _discard(self, names: list[str]) -> None:
+        """Remove segments unless the channel has adopted them, whatever became of the commit that was to."""
         if names:
             with visit(self._path, create=False) as channel:
                 channel.engine().checkpointing.discard(names)
@@ -215,7 +241,7 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
-        self._discard(messages)
+        self._abort(messages)
 
 
 class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
@@ -241,4 +267,4 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged."""
-        self._discard(messages)
+        self._abort(messages)

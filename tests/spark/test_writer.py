@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,16 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
+from spillable_stream.channel.checkpointing import Checkpointing
+from spillable_stream.channel.replica import Replica
+from spillable_stream.errors import ChannelFullError, StorageError
+from spillable_stream.log.layout import in_memory
+from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.spark.versions import needs
 
 pytestmark = pytest.mark.spark
@@ -61,6 +68,83 @@ def test_tasks_that_were_retried_leave_nothing_behind_a_batch_write(spark: Spark
         engine = channel.engine()
         assert set(engine.layout.segments(engine.fs)) == engine.follow().blocks.segments()
     assert values(spark, tmp_path / "c") == [0, 1, 2]
+
+
+# ── writes that fail ────────────────────────────────────────────────────────────────────────
+
+
+def rows(*ids: int) -> Iterator[pa.RecordBatch]:
+    return iter([pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})])
+
+
+def staged_writer(path: Path, **options: Any) -> tuple[SpillableBatchWriter, list[Any]]:
+    """Return a writer and what two of its tasks staged: a few rows for the driver, and many in a file."""
+    given = {"path": path, "maxInlineBytes": 2000, "minimumRequiredSpace": 0, "keepAlive": 0, **options}
+    source = SpillableDataSource({k: str(v) for k, v in given.items()})
+    writer = source.writer(StructType([StructField("id", LongType())]), overwrite=False)
+    messages = [writer.write(rows(*range(3))), writer.write(rows(*range(3, 1003)))]
+    assert messages[0].frames and messages[1].segment is not None
+    return writer, messages
+
+
+def segments(path: Path) -> tuple[int, int]:
+    """Return how many segments there are, and how many of them the channel holds."""
+    with ss.Channel(path, create=False) as channel:
+        engine = channel.engine()
+        return len(engine.layout.segments(engine.fs)), len(engine.follow().blocks.segments())
+
+
+@pytest.mark.parametrize("memory", [0, 10])
+def test_failed_batch_write_leaves_no_staged_file(tmp_path: Path, memory: int) -> None:
+    writer, messages = staged_writer(tmp_path / "c", overflowCapacity=100, memoryCapacity=memory)
+    with pytest.raises(ChannelFullError):
+        writer.commit(messages)
+    writer.abort(messages)
+    assert segments(tmp_path / "c") == (0, 0)
+
+
+def test_staged_file_that_a_failed_commit_moved_to_disk_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, messages = staged_writer(tmp_path / "c", memoryCapacity=10)
+    assert in_memory(messages[1].segment.name)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
+        patch.setattr(Replica, "append", too_late)
+        writer.commit(messages)
+    assert segments(tmp_path / "c") == (1, 0)  # the task's
+    writer.abort(messages)
+    assert segments(tmp_path / "c") == (0, 0)
+
+
+def test_rows_that_can_not_be_staged_by_the_driver_leave_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, messages = staged_writer(tmp_path / "c")
+
+    def fail(segment: SegmentWriter) -> None:
+        raise StorageError(f"syncing {segment.path} failed")
+
+    monkeypatch.setattr(SegmentWriter, "finish", fail)
+    with pytest.raises(StorageError, match="syncing"):
+        writer.commit([*messages[::-1], *messages[:1]])
+    writer.abort(messages)
+    assert segments(tmp_path / "c") == (0, 0)
+
+
+def test_write_that_fails_once_it_is_committed_keeps_its_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer, messages = staged_writer(tmp_path / "c")
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
+        patch.setattr(Checkpointing, "remove_staging", too_late)
+        writer.commit(messages)
+    writer.abort(messages)
+    assert segments(tmp_path / "c") == (2, 2)
+    assert values(spark, tmp_path / "c") == list(range(1003))
+
+
+def too_late(*_: Any) -> None:
+    raise StorageError("too late")
 
 
 @pytest.mark.parametrize("options", [{"txnAppId": "job"}, {"txnVersion": 1}])
