@@ -22,7 +22,7 @@ from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
-from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema, merge_schemas
+from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema, merge_schemas
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.options import CHANNEL, CREATION, SOURCE, defaults, parse_options
@@ -84,6 +84,7 @@ class Channel:
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
             _check_capacities(merged)
             first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
+            check_new_schema(first)
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
         self._closed = False
         self._consumers: dict[str, Consumer] = {}

@@ -15,6 +15,7 @@ from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
 
 __all__ = [
     "EVENT_SCHEMA",
+    "check_new_schema",
     "decode_batch",
     "decode_schema",
     "encode_batch",
@@ -103,13 +104,41 @@ def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
         raise CorruptionError(f"a batch is not Arrow's: {e}") from e
 
 
+def check_new_schema(schema: pa.Schema) -> None:
+    """Check that a new channel may have this schema.
+
+    Raises:
+        SchemaError: names differ in case only, which Spark can't tell apart, or a column has the type null, so that
+            nothing can ever be put into it.
+    """
+    seen: dict[str, str] = {}
+    for field in schema:
+        other = seen.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise SchemaError(f"the columns {other!r} and {field.name!r} differ in case only; rename one")
+        _check_typed(field)
+
+
+def _check_typed(field: pa.Field) -> None:
+    if _has_null(field.type):
+        raise SchemaError(
+            f"the column {field.name!r} has the type {field.type}, which holds nothing but nulls, and a column's type "
+            "can't be changed; cast it to the type that it is to have, or leave it out"
+        )
+
+
+def _has_null(t: pa.DataType) -> bool:
+    return bool(pa.types.is_null(t)) or any(_has_null(f.type) for f in _fields(t))
+
+
 def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """Return ``current`` with the new columns of ``incoming``, which must be nullable.
 
     Columns may come in another order and nullable ones may be missing.
 
     Raises:
-        SchemaError: a column has another type, is new and not nullable, or is missing and not nullable.
+        SchemaError: a column has another type, is new and not nullable or of the type null, or is missing and not
+            nullable.
     """
     merged = current
     for field in incoming:
@@ -119,6 +148,7 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
                 raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
             if field.name.lower() in (name.lower() for name in current.names):
                 raise _mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
+            _check_typed(field)
             merged = merged.append(field)
         elif not _same_type(current.field(index).type, field.type):
             raise _mismatch(f"the column {field.name!r} has another type", current, incoming)

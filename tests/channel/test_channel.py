@@ -291,6 +291,23 @@ def test_new_nullable_columns_are_added_and_read_as_null_before(path: Path, open
     assert open_channel().schema.names == ["n", "s"]
 
 
+def test_a_new_column_without_a_type_is_refused(open_channel: Open) -> None:
+    channel = open_channel(schema=pa.schema([N]))
+    with pytest.raises(SchemaError, match="the column 'm' has the type null"):
+        channel.evolve(pa.schema([N, ("m", pa.null())]))
+
+
+def test_a_channel_that_has_a_column_without_a_type_opens_and_takes_its_schema(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version before this check may have made it."""
+    schema = pa.schema([N, ("N", pa.int64()), ("m", pa.null())])
+    with monkeypatch.context() as patch:
+        patch.setattr("spillable_stream.channel.channel.check_new_schema", lambda schema: None)
+        open_channel(schema=schema).close()
+    assert open_channel(schema=schema).schema.equals(schema)
+
+
 def test_a_transaction_begun_before_an_evolution_commits(open_channel: Open) -> None:
     channel = open_channel(schema=pa.schema([N]))
     with channel.put_transaction() as tx:
@@ -312,6 +329,10 @@ def test_an_event_channel_takes_no_other_columns(open_channel: Open) -> None:
         (pa.schema([]), "must have columns with different names"),
         (pa.schema([N, N]), "must have columns with different names"),
         (pa.schema([("write_order_id", pa.int64())]), "is taken by the channel itself; rename it"),
+        (pa.schema([N, ("N", pa.int64())]), "the columns 'n' and 'N' differ in case only"),
+        (pa.schema([("a", pa.null())]), "the column 'a' has the type null"),
+        (pa.schema([("a", pa.list_(pa.struct([("b", pa.null())])))]), "the column 'a' has the type list<"),
+        (pa.schema([("a", pa.map_(pa.string(), pa.null()))]), "the column 'a' has the type map<string, null>"),
         ("n INT", "must be a pyarrow.Schema or a Spark StructType, not str"),
     ],
 )

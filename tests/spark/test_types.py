@@ -115,6 +115,18 @@ def test_intervals_of_months_are_refused(spark: SparkSession, tmp_path: Path, va
     assert not (tmp_path / "c").exists()
 
 
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [("1 AS a, 2 AS A", "the columns 'a' and 'A' differ in case only"), ("NULL AS a", "'a' has the type null")],
+)
+def test_columns_that_spark_could_not_read_or_fill_are_refused(
+    spark: SparkSession, tmp_path: Path, columns: str, message: str
+) -> None:
+    with pytest.raises(PySparkException, match=message):
+        round_trip(spark.sql(f"SELECT {columns}"), tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
 def test_columns_that_are_not_nullable_are_stored_as_nullable(spark: SparkSession, tmp_path: Path) -> None:
     df = spark.range(3).coalesce(1)
     assert_df_equality(round_trip(df, tmp_path / "c"), df, ignore_nullable=True)
