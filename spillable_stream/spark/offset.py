@@ -30,18 +30,28 @@ def offset(channel: str, event_id: int, start: int | None = None) -> dict[str, A
     return {"channel": channel, **({} if start is None else {"start": start}), "writeOrderId": event_id}
 
 
-def event_id(value: dict[str, Any], channel: str, path: str) -> int:
+def event_id(value: Any, channel: str, path: str) -> int:
     """Return the write-order ID of an offset.
 
+    Args:
+        value: the offset, which may be another source's: Spark does not keep whose a checkpoint is.
+        channel: the channel's UUID.
+        path: its directory.
+
     Raises:
-        CheckpointMismatchError: it is an offset of another channel.
+        CheckpointMismatchError: it is an offset of another channel, or of another source.
     """
-    if value.get("channel") != channel:
-        raise CheckpointMismatchError(
-            f"the Spark checkpoint belongs to the channel {value.get('channel')}, {path} is {channel}; "
-            "use the checkpoint's own channel, or a new checkpointLocation"
-        )
-    return int(value["writeOrderId"])
+    match value:
+        case {"channel": str(owner), "writeOrderId": int(last)} if owner == channel:
+            return last
+        case {"channel": str(owner), "writeOrderId": int()}:
+            whose = f"the channel {owner}"
+        case _:
+            whose = f"another source (its offset is {value!r})"
+    raise CheckpointMismatchError(
+        f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
+        "use the checkpoint's own source, or a new checkpointLocation"
+    )
 
 
 def starting_id(channel: Channel, options: dict[str, Any]) -> str:
