@@ -135,11 +135,19 @@ def _directory(value: Any) -> str:
     return os.path.abspath(value)
 
 
+_GROUP_BYTES = 240  # names of files are made of it, of at most 255 bytes
+
+
 def _group(value: Any) -> str:
     name = str(value)
     if not 0 < len(name) <= 128 or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
         raise ValueError
+    if len(name.encode()) > _GROUP_BYTES:
+        raise ValueError
     return name
+
+
+_event_id = _integer(0)
 
 
 def _offset(*words: str) -> Callable[[Any], str]:
@@ -149,10 +157,13 @@ def _offset(*words: str) -> Callable[[Any], str]:
         text = str(value).strip()
         if text.startswith("{"):
             offset = json.loads(text)
-            if not isinstance(offset["writeOrderId"], int) or not isinstance(offset.get("channel", ""), str):
+            if type(offset["writeOrderId"]) is not int or not isinstance(offset.get("channel", ""), str):
                 raise ValueError
-        elif (text := text.lower()) not in words and not (text.isascii() and text.isdecimal()):
-            raise ValueError
+            _event_id(offset["writeOrderId"])
+        elif (text := text.lower()) not in words:
+            if not (text.isascii() and text.isdecimal()):
+                raise ValueError
+            _event_id(text)
         return text
 
     return parse
@@ -237,7 +248,7 @@ OPTIONS: tuple[Option, ...] = (
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
-    Option("group", (SOURCE, BATCH), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128",
+    Option("group", (SOURCE, BATCH), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128 (240 bytes)",
            "The named consumer whose position a stream moves. A batch read has by default what is in the channel; "
            "with a group, what that has yet to take.", {BATCH: None}),
     Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),

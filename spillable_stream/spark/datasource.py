@@ -81,12 +81,11 @@ class SpillableDataSource(DataSource):
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
 
     def _path(self) -> str:
-        path: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
-        if path.startswith("file:"):
-            path = "/" + unquote(path.removeprefix("file:").lstrip("/"))
+        given: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
+        path = _path_of_uri(given) if given[:5].lower() == "file:" else given
         if not path or _SCHEME.match(path):
             raise OptionError(
-                f'a channel needs the path of a local directory, as in load("/data/orders"), not {path!r}'
+                f'a channel needs the path of a local directory, as in load("/data/orders"), not {given!r}'
             )
         return path
 
@@ -118,6 +117,15 @@ class SpillableDataSource(DataSource):
                 sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
             merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
             return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
+
+
+def _path_of_uri(uri: str) -> str:
+    """Return the path of a ``file:`` URI, or "" if it is relative or another host's."""
+    path = uri[5:]
+    if path.startswith("//"):
+        host, slash, path = path[2:].partition("/")
+        path = slash + path if host.lower() in ("", "localhost") else ""
+    return "/" + unquote(path.lstrip("/")) if path.startswith("/") else ""
 
 
 class _RefusedReader(DataSourceStreamReader):

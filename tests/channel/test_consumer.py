@@ -157,6 +157,14 @@ def test_a_claim_goes_no_further_than_asked(open_channel: Open) -> None:
     assert consumer.claim(4) == [(2, 3), (8, 9)]
 
 
+def test_a_group_has_the_longest_name_in_any_script(open_channel: Open) -> None:
+    """Its files are named after it."""
+    channel = open_channel(memory_capacity=10)
+    for name in ("群" * 80, "g" * 128):
+        put(channel, *numbered(0, 3))
+        assert take(channel, group=name) == numbered(0, 3)
+
+
 def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))

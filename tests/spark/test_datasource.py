@@ -11,6 +11,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
+from spillable_stream.errors import OptionError
+from spillable_stream.spark.datasource import SpillableDataSource
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -71,3 +73,25 @@ def test_path_of_a_stream_that_is_not_local_is_the_last_error(spark: SparkSessio
     with pytest.raises(PySparkException, match="a channel needs the path of a local directory") as e:
         query.awaitTermination(60)
     assert "UnboundLocalError" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/a b/%20", "/a b/%20"),
+        ("a/b", "a/b"),
+        ("file:/a%20b/x", "/a b/x"),
+        ("file:///a", "/a"),
+        ("file:////a", "/a"),
+        ("FILE://localhost/a", "/a"),
+        ("file://LocalHost/a#b?c", "/a#b?c"),
+    ],
+)
+def test_path_is_of_this_host(path: str, expected: str) -> None:
+    assert SpillableDataSource({"path": path})._path() == expected
+
+
+@pytest.mark.parametrize("path", ["", "file:", "file://", "file:a/b", "file://host/a", "file://localhost", "s3://b/c"])
+def test_path_elsewhere_is_refused(path: str) -> None:
+    with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
+        SpillableDataSource({"path": path})._path()
