@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spillable_stream.channel.blocks import Block
 from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import CorruptionError, DataLossError
@@ -58,6 +59,9 @@ def plan_partitions(
 ) -> list[EventPartition]:
     """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
 
+    All have about as many bytes, as far as the state knows: it takes the events of a stretch of the log, or of a
+    staged file, to be of one size.
+
     Args:
         layout: where the channel's files are.
         state: the channel's state.
@@ -68,18 +72,49 @@ def plan_partitions(
     count = sum(last - first + 1 for first, last in ranges)
     if count == 0:
         return []
-    size_bytes = sum(state.blocks.payload_bytes(first, last) for first, last in ranges)
+    pieces = [_piece(block, *r) for r in ranges for block in state.blocks.between(*r)]
+    size_bytes = sum(size for _, size in pieces)
     each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
-    wanted = max(options["min_partitions"] or 1, -(-size_bytes // each))
-    if most := options["max_events_per_partition"]:
-        wanted = max(wanted, -(-count // most))
-    parts = min(wanted, count)
-    bounds = [count * i // parts for i in range(parts + 1)]
+    parts = min(max(options["min_partitions"] or 1, -(-size_bytes // each)), count)
+    most = options["max_events_per_partition"] or count
+    bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
     schemas = list(state.schemas)
     return [
         EventPartition(layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)], group)
         for a, b in pairwise(bounds)
     ]
+
+
+def _piece(block: Block, first_id: int, last_id: int) -> tuple[int, int]:
+    """Return how many events of a block are in a range, and about how many bytes they have, at least one."""
+    count = min(last_id, block.last_id) - max(first_id, block.first_id) + 1
+    return count, max(1, block.payload_bytes * count // block.count)
+
+
+def _cuts(pieces: list[tuple[int, int]], count: int, parts: int) -> list[int]:
+    """Return where parts of about as many bytes begin, none of them empty, and where the last one ends.
+
+    Args:
+        pieces: runs of events, in order: how many each has, and how many bytes.
+        count: how many events there are.
+        parts: how many parts, at most ``count``.
+    """
+    total = sum(size for _, size in pieces)
+    cuts = [0]
+    events = size_bytes = 0
+    for of_piece, size in pieces:
+        while (i := len(cuts)) < parts and (size_bytes + size) * parts > total * i:
+            inside = (total * i - size_bytes * parts) * of_piece // (size * parts)
+            cuts.append(min(max(events + inside, cuts[-1] + 1), count - parts + i))
+        events += of_piece
+        size_bytes += size
+    return [*cuts, count]
+
+
+def _evenly(start: int, end: int, most: int) -> Iterator[int]:
+    """Yield where equal parts of the events from ``start`` to before ``end`` begin, of at most so many each."""
+    parts = -(-(end - start) // most)
+    return (start + (end - start) * i // parts for i in range(parts))
 
 
 def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:

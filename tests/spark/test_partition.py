@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -60,3 +61,59 @@ def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path
         with channel.engine().looking() as state:
             assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], defaults(BATCH))) == cores
             assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], defaults(BATCH))) == cores
+
+
+def sizes(channel: ss.Channel, **options: int) -> list[tuple[int, int]]:
+    """Return how many events and how many bytes each task of a read of everything has."""
+    engine = channel.engine()
+    with engine.looking() as state:
+        parts = plan_partitions(engine.layout, state, [(1, state.last_id)], {**defaults(BATCH), **options})
+        spans = [(part.extents[0].first_id, part.extents[-1].last_id) for part in parts]
+        assert [a for a, _ in spans] == [1, *(b + 1 for _, b in spans[:-1])] and spans[-1][1] == state.last_id
+        return [(b - a + 1, state.blocks.payload_bytes(a, b)) for a, b in spans]
+
+
+@pytest.fixture
+def uneven(tmp_path: Path) -> Iterator[ss.Channel]:
+    """A channel with 20,000 small events, and then 40 of 1 MiB."""
+    with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
+        for start in range(0, 20_000, 2000):
+            with channel.put_transaction() as tx:
+                tx.put_batch(pa.table({"n": range(start, start + 2000), "text": ["x"] * 2000}, SCHEMA))
+        for n in range(40):
+            with channel.put_transaction() as tx:
+                tx.put_batch(pa.table({"n": [n], "text": ["x" * (1 << 20)]}, SCHEMA))
+        yield channel
+
+
+@pytest.mark.parametrize("parts", [4, 7])
+def test_tasks_have_as_many_bytes_wherever_the_large_events_are(uneven: ss.Channel, parts: int) -> None:
+    found = sizes(uneven, min_partitions=parts)
+    assert len(found) == parts
+    each = sum(size for _, size in found) / parts
+    assert all(abs(size - each) <= 1 << 20 for _, size in found)
+
+
+def test_no_task_has_more_events_than_it_may_nor_more_bytes_for_that(uneven: ss.Channel) -> None:
+    found = sizes(uneven, min_partitions=4, max_events_per_partition=3000)
+    assert max(count for count, _ in found) <= 3000
+    assert max(size for _, size in found) <= 12 << 20
+    assert len(found) <= 4 + 20_000 // 3000 + 1
+
+
+def test_every_task_has_an_event_though_one_is_as_large_as_all_others(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
+        for size in (1, 1, 1 << 20, 1, 1):
+            with channel.put_transaction() as tx:
+                tx.put_batch(pa.table({"n": [size], "text": ["x" * size]}, SCHEMA))
+        for parts in range(1, 7):
+            assert len(sizes(channel, min_partitions=parts)) == min(parts, 5)
+
+
+def test_events_of_one_size_are_split_evenly(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_batch(pa.table({"n": range(1001), "text": ["x"] * 1001}, SCHEMA))
+        for options, most in ({"min_partitions": 7}, 143), ({"max_events_per_partition": 334}, 334):
+            found = [count for count, _ in sizes(channel, **options)]
+            assert max(found) == most and min(found) >= most - 1
