@@ -19,7 +19,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import starting_position
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import DataLossError, OptionError
+from spillable_stream.errors import OptionError
 from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema
@@ -70,16 +70,7 @@ class SpillableBatchReader(DataSourceReader):
 
     def _first(self, channel: Channel) -> int:
         starting = starting_id(channel, self._options)
-        if starting == "earliest":
-            return 1
-        state = channel.engine().follow()
-        try:
-            return starting_position(starting, state) + 1
-        except DataLossError as e:
-            if self._options["fail_on_data_loss"]:
-                raise
-            _log.warning("%s: %s; the read goes on without them", self._path, e)
-            return state.floor
+        return 1 if starting == "earliest" else starting_position(starting, channel.engine().follow()) + 1
 
     def _wanted(self, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
         """Return the events to read, and those that are missed for being gone."""

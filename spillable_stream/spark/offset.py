@@ -10,11 +10,14 @@ after one.
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.times import first_id_since
 from spillable_stream.errors import CheckpointMismatchError, OptionError
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["ending_id", "event_id", "offset", "starting_id"]
 
@@ -65,9 +68,16 @@ def starting_id(channel: Channel, options: dict[str, Any]) -> str:
         if starting != "earliest":
             raise OptionError("startingOffsets and startingTimestamp exclude each other; give one of them")
         return str(first_id_since(channel.engine(), options["starting_timestamp"]))
-    if starting.startswith("{"):
-        return str(_of_option("startingOffsets", starting, channel) + 1)
-    return starting
+    if starting in ("earliest", "latest"):
+        return starting
+    wanted = _of_option("startingOffsets", starting, channel) + 1 if starting.startswith("{") else int(starting)
+    beginning = channel.engine().follow().beginning()
+    if 0 < wanted < beginning and not options["fail_on_data_loss"]:
+        _log.warning(
+            "%s begins with the event %d; the read goes on without those from %d on", channel.path, beginning, wanted
+        )
+        return str(beginning)
+    return str(wanted)
 
 
 def ending_id(channel: Channel, options: dict[str, Any]) -> int:

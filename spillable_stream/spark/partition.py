@@ -182,9 +182,9 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
         if partition.group is not None:
             note_query(fs, partition.layout, partition.group)
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
-        reads: Iterator[ReadBatch] = (read for extent in partition.extents for read in _read(reader, extent))
+        reads: Iterator[ReadBatch] = (read for e in partition.extents for read in _read_there(reader, e, options))
         if options["on_corruption"] == "quarantine":
-            reads = _reads_past_damage(fs, reader, partition, schema_of)
+            reads = _reads_past_damage(fs, reader, partition, schema_of, options)
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _resized(batches)
     finally:
@@ -192,13 +192,17 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
 
 
 def _reads_past_damage(
-    fs: FileSystem, reader: EventReader, partition: EventPartition, schema_of: Callable[[int], pa.Schema]
+    fs: FileSystem,
+    reader: EventReader,
+    partition: EventPartition,
+    schema_of: Callable[[int], pa.Schema],
+    options: dict[str, Any],
 ) -> Iterator[ReadBatch]:
     """Yield a partition's events without those that can't be read; a stream's go into quarantine."""
     for extent in partition.extents:
         expected = extent.first_id
         try:
-            for read in _read(reader, extent):
+            for read in _read_there(reader, extent, options):
                 yield read
                 expected = read.last_id + 1
         except DataLossError:
@@ -210,6 +214,16 @@ def _reads_past_damage(
                     yield found
                 elif partition.group is not None:
                     quarantine(fs, partition.layout, found)
+
+
+def _read_there(reader: EventReader, extent: Extent, options: dict[str, Any]) -> Iterator[ReadBatch]:
+    """Yield the events of an extent, or what is there of them if the options allow that some left since."""
+    try:
+        yield from _read(reader, extent)
+    except DataLossError as e:
+        if options["fail_on_data_loss"]:
+            raise
+        _log.warning("%s; the read goes on without them", e)
 
 
 def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:

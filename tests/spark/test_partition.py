@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.errors import DataLossError
+from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import plan_partitions, read_partition
@@ -47,6 +49,26 @@ def test_one_event_larger_than_a_batch_is_a_batch(tmp_path: Path) -> None:
         with channel.put_transaction() as tx:
             tx.put_batch(pa.table({"n": [1, 2], "text": ["x" * (1 << 20), "y"]}, SCHEMA))
         assert pa.Table.from_batches(batches(channel)).column("n").to_pylist() == [1, 2]
+
+
+def test_events_that_leave_before_they_are_read_are_an_error_or_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, max_inline_bytes=0) as channel:
+        for count in (5, 3):  # each in a segment of its own
+            with channel.put_transaction() as tx:
+                tx.put_many([ss.Event(b"x" * 2000)] * count)
+        with channel.engine().looking() as state:
+            (planned,) = plan_partitions(channel.engine().layout, state, [(1, 8)], defaults(BATCH))
+        with channel.take_transaction() as tx:
+            tx.take_many(5)
+        channel.checkpoint()
+        channel.checkpoint()  # the one before may still name the segment
+        with pytest.raises(DataLossError, match="the events 1 to 5 are gone"):
+            list(read_partition(planned, EVENT_SCHEMA, defaults(BATCH)))
+        found = list(read_partition(planned, EVENT_SCHEMA, {**defaults(BATCH), "fail_on_data_loss": False}))
+    assert sum(batch.num_rows for batch in found) == 3
+    assert "the read goes on without them" in caplog.text
 
 
 @pytest.mark.parametrize("more", range(4))

@@ -205,6 +205,19 @@ def test_starting_offsets_and_timestamp_exclude_each_other(channel: ss.Channel) 
         source(channel, startingOffsets="latest", startingTimestamp=0).initialOffset()
 
 
+@pytest.mark.parametrize("starting", [2, '{"writeOrderId": 1}'])
+def test_start_at_an_event_that_left_is_an_error_or_passed_over(
+    channel: ss.Channel, starting: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channel, 5)
+    with channel.take_transaction("first") as tx:
+        tx.take_many(3)
+    with pytest.raises(DataLossError, match="the events 2 to 3 have left the channel"):
+        source(channel, startingOffsets=starting).initialOffset()
+    assert source(channel, startingOffsets=starting, failOnDataLoss=False).initialOffset()["writeOrderId"] == 3
+    assert "begins with the event 4; the read goes on without those from 2 on" in caplog.text
+
+
 def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
     put(channel, 5)
     assert batches(source(channel)) == [(1, 5)]
