@@ -32,8 +32,8 @@ test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes
 CELLS ?=
 PYTHONS ?=
 JOBS ?= 2
-test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11" or PYTHONS="3.11 3.13" for some
-	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --jobs $(JOBS) $(CELLS)
+test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11", PYTHONS="3.11 3.13", TESTS=tests/spark for some
+	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --tests "$(TESTS)" --jobs $(JOBS) $(CELLS)
 
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
