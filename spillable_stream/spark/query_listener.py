@@ -94,7 +94,8 @@ def listener(
     Args:
         spark: the ``SparkSession``, classic or Connect; its queries are watched. Where a channel's directory is
             not on this machine there are reports only.
-        prometheus: a ``prometheus_client.CollectorRegistry`` to add series to, or a port to serve them at.
+        prometheus: a ``prometheus_client.CollectorRegistry`` to add series to, or a port of every network interface to
+            serve them at.
         channels: for Spark 4.0 and 4.1, which do not tell: the group of each channel by path. Every query of the
             session that reads the channel must be of that group.
 

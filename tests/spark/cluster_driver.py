@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,8 +19,10 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
+from spillable_stream.spark import listener
 
 TASKS = 4
+_LONGEST_SECONDS = 120
 
 
 def executor() -> Column:
@@ -85,7 +88,27 @@ def stream(spark: SparkSession, source: str, target: str, checkpoint: str) -> in
     return sum(1 for report in query.recentProgress if report.numInputRows)
 
 
-JOBS: dict[str, Callable[..., Any]] = {"register": register, "write": write, "read": read, "stream": stream}
+def stream_heard(spark: SparkSession, **places: str) -> list[list[Any]]:
+    """Move what is in a channel to another one while a listener hears of it, and return what that reports."""
+    watcher = listener(spark)
+    try:
+        stream(spark, **places)
+        deadline = time.monotonic() + _LONGEST_SECONDS
+        while not (done := [report for report in watcher.reports() if not report.active]):
+            assert time.monotonic() < deadline, "the listener has not heard of the query's end"
+            time.sleep(0.05)
+        return [[report.group, report.last_id, report.lag_events] for report in done]
+    finally:
+        watcher.close()
+
+
+JOBS: dict[str, Callable[..., Any]] = {
+    "register": register,
+    "write": write,
+    "read": read,
+    "stream": stream,
+    "stream_heard": stream_heard,
+}
 
 
 def main(configuration: dict[str, str]) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import spillable_stream as ss
 from tests.spark.cluster import Driver, JobFailedError, connect_server, driver
+from tests.spark.versions import needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -39,6 +41,16 @@ def test_a_client_writes_moves_and_reads_every_row_once_and_in_order(
     client.do("write", path=source, rows=ROWS, body_bytes=body_bytes)
     assert client.do("stream", source=source, target=target, checkpoint=tmp_path / "checkpoint") == 1
     assert client.do("read", path=target)["ids"] == list(range(ROWS))
+
+
+@needs(4, 2, "a source that says to its query's progress what a listener must know")
+def test_a_clients_listener_commits_the_last_batch(client: Driver, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    client.do("write", path=source, rows=ROWS, body_bytes=SMALL)
+    places = {"source": source, "target": tmp_path / "target", "checkpoint": tmp_path / "checkpoint"}
+    assert client.do("stream_heard", **places) == [["default", ROWS, 0]]
+    with ss.Channel(source) as channel:
+        assert channel.stats().channel_size == 0
 
 
 def test_a_client_may_register_again(client: Driver) -> None:
