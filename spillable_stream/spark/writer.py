@@ -46,6 +46,10 @@ TASK_INLINE_BYTES = 256 << 10
 _WARN_AFTER_SECONDS = 10.0
 _BATCH = 0  # the number of a batch write: it has only one
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
+_SKIPPED = (
+    "%s has from %s the batch %d, or a later one: this write is skipped, as it should be when a batch is tried again. "
+    "If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another txnAppId"
+)
 
 
 class Staged(WriterCommitMessage):
@@ -155,7 +159,7 @@ class _Stager:
             with visit(self._path, create=False) as channel:
                 refuse_loop(channel, staged[0].query)
                 if not self._commit(channel, Put(frames, segments, sink)):
-                    _log.info("%s has this write already (%s, %d); it is skipped", self._path, *(sink or ("", 0)))
+                    _log.warning(_SKIPPED, self._path, *(sink or ("", 0)))
                     channel.engine().checkpointing.discard([segment.name for segment in segments])
                 channel.engine().checkpointing.remove_staging(owner, batch_id)
                 channel.engine().checkpointing.make_if_due()

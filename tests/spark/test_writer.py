@@ -47,6 +47,17 @@ def test_write_of_a_version_that_was_written_is_skipped(spark: SparkSession, tmp
     assert sorted(values(spark, path)) == [0, 1, 2, 9, 10, 11]
 
 
+@pytest.mark.parametrize("batch", [4, 5])
+def test_skipped_write_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture, batch: int) -> None:
+    for version in (5, batch):
+        writer, messages = staged_writer(tmp_path / "c", txnAppId="job", txnVersion=version)
+        caplog.clear()
+        writer.commit(messages)
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert f"c has from txn:job the batch {batch}, or a later one: this write is skipped" in record.message
+
+
 def test_skipped_write_leaves_no_staged_file(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "c"
     for _ in range(2):
