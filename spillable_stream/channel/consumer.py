@@ -199,11 +199,6 @@ class Consumer:
                 self._held.remove(first, last)
         return done.transaction_id
 
-    def keep_position(self) -> None:
-        """Note what others committed for this owner, should they not have done so (`GroupPosition`)."""
-        with self._engine.committing():
-            self._kept_position.keep(self._engine.state)
-
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""
         with self._mutex:

@@ -184,10 +184,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if done <= last:
                 del self._taking[begun, done]
                 consumer.release([], tx)
-        if first <= last:
+        if first <= last:  # else a listener has done it
             consumer.commit([(first, last)], prepared)
-        else:  # a listener has done it
-            consumer.keep_position()
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
