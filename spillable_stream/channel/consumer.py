@@ -114,23 +114,18 @@ class Consumer:
     def available(self) -> bool:
         """Tell whether there is an event to claim."""
         with self._mutex, self._engine.looking() as state:
-            return next(self._free(state, state.last_id), None) is not None
+            return next(self._free(state), None) is not None
 
-    def _free(self, state: ChannelState, through_id: int) -> Iterator[Range]:
+    def _free(self, state: ChannelState) -> Iterator[Range]:
         group = self._state(state)
         busy = group.ahead.union(self._held) if len(self._held) else group.ahead
-        return busy.gaps(group.position + 1, min(through_id, state.last_id))
+        return busy.gaps(group.position + 1, state.last_id)
 
-    def claim(self, limit: int, through_id: int | None = None) -> list[Range]:
-        """Take up to ``limit`` events out of the queue's head and return their IDs.
-
-        Args:
-            limit: how many at most.
-            through_id: claim no event after this one.
-        """
+    def claim(self, limit: int) -> list[Range]:
+        """Take up to ``limit`` events out of the queue's head and return their IDs."""
         claimed: list[Range] = []
         with self._mutex, self._engine.looking() as state:
-            for first, last in self._free(state, state.last_id if through_id is None else through_id):
+            for first, last in self._free(state):
                 last = min(last, first + limit - 1)
                 claimed.append((first, last))
                 limit -= last - first + 1
@@ -206,11 +201,6 @@ class Consumer:
                 self._held.remove(first, last)
         if prepared:
             self._engine.commit(Abandon([prepared]))
-
-    def in_flight(self) -> int:
-        """Return how many events are claimed and not yet committed."""
-        with self._mutex:
-            return self._held.size()
 
     def close(self) -> None:
         """Give the group up; what was claimed is back in the queue."""

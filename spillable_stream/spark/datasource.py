@@ -15,7 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.metadata import with_metadata
-from spillable_stream.spark.schema import creation_schema, stored_schema, struct_type
+from spillable_stream.spark.schema import creation_schema, struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.visit import visit
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
@@ -109,14 +109,13 @@ class SpillableDataSource(DataSource):
                 "query and their numbers; leave them out"
             )
         path = self._path()
-        with visit(path, schema=creation_schema(schema), **options) as channel:
-            schema_id = channel.evolve(stored_schema(schema))
-            arrow = channel.engine().schemas()[schema_id]
+        with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options) as channel:
+            schemas = channel.engine().schemas()
             channel.engine().memory.make()
             if sink["max_inline_bytes"] is None:
                 sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
             merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
-            return path, channel.engine().layout, encode_schema(arrow), schema_id, merged, schema
+            return path, channel.engine().layout, encode_schema(schemas[-1]), len(schemas) - 1, merged, schema
 
 
 def _path_of_uri(uri: str) -> str:

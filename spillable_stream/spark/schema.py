@@ -11,7 +11,7 @@ from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, merge_schemas
 from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, check_names_are_free, without_metadata
 
-__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "stored_schema", "struct_type"]
+__all__ = ["arrow_schema", "check_read_schema", "creation_schema", "struct_type"]
 
 # What marks the structs of a variant, geometry or geography, among the metadata of a part. No part is ever null, and
 # pyarrow before 20 can't cast a struct back once its parts were nullable.
@@ -23,7 +23,7 @@ def struct_type(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)
 
 
-def stored_schema(schema: StructType) -> pa.Schema:
+def _stored_schema(schema: StructType) -> pa.Schema:
     """Return the schema of a new channel for rows of a Spark schema.
 
     Everything is nullable, as in Spark's own file sources: what one query never leaves out, a
@@ -48,7 +48,7 @@ def _nullable(t: pa.DataType) -> pa.DataType:
 
 def creation_schema(schema: StructType) -> pa.Schema | None:
     """Return what `Channel` needs to make a channel of these rows: None for an event channel."""
-    stored = stored_schema(schema)
+    stored = _stored_schema(schema)
     is_event = set(stored.names) == set(EVENT_SCHEMA.names) and all(
         f.type.equals(EVENT_SCHEMA.field(f.name).type) for f in stored
     )

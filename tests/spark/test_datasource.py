@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -95,3 +96,23 @@ def test_path_is_of_this_host(path: str, expected: str) -> None:
 def test_path_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
         SpillableDataSource({"path": path})._path()
+
+
+# ── the sink's schema ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("schema", ["a BIGINT", "body BINARY, headers MAP<STRING, STRING>"])
+def test_write_checks_its_schema_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str
+) -> None:
+    checked: list[pa.Schema] = []
+    evolve = ss.Channel.evolve
+    monkeypatch.setattr(ss.Channel, "evolve", lambda channel, new: checked.append(new) or evolve(channel, new))
+    source = SpillableDataSource({"path": str(tmp_path / "c"), "minimumRequiredSpace": "0"})
+    rows = spark.createDataFrame([], schema).schema
+    for times in (1, 2):
+        source.writer(rows, overwrite=False)
+        assert len(checked) == times
+    with ss.Channel(tmp_path / "c", create=False) as channel:
+        assert set(channel.schema.names) == set(rows.fieldNames())
+        assert channel.typed == ("a" in channel.schema.names)
