@@ -156,8 +156,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin, last = self._event_id(start), self._event_id(end)
         self._last_end = end
         self._seen, self._idle_polls = max(self._seen, last), 0
-        if start != end:  # before Spark 4.2 a query that goes on asks first for nothing, at the last end
-            begin = end.get("start", begin)
+        if start == end:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
+            return []
+        begin = end.get("start", begin)
         self._check_batch(begin, last)
         first = begin + 1
         if first > last:

@@ -310,6 +310,19 @@ def test_checkpoint_of_a_query_that_goes_on_may_end_where_a_listener_committed(c
     assert again.latestOffset()["writeOrderId"] == 7
 
 
+def test_query_that_was_killed_before_its_batch_was_planned_plans_it(channel: ss.Channel) -> None:
+    """Spark 4.0 and 4.1 call ``partitions(x, x)`` then too, x being the end of a batch that nobody has had."""
+    put(channel, 5)
+    killed = source(channel)
+    end = killed.latestOffset()
+    killed.stop()
+    again = source(channel)
+    assert again.partitions(end, end) == []
+    assert len(again.partitions(again.initialOffset(), end)) == 1
+    again.commit(end)
+    assert again.latestOffset() == end
+
+
 def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
     channel: ss.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
