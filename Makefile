@@ -31,6 +31,7 @@ test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes
 
 CELLS ?=
 PYTHONS ?=
+TESTS ?=
 JOBS ?= 2
 test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3.11", PYTHONS="3.11 3.13", TESTS=tests/spark for some
 	$(PYTHON) scripts/test_matrix.py --pythons "$(PYTHONS)" --tests "$(TESTS)" --jobs $(JOBS) $(CELLS)
