@@ -7,13 +7,18 @@ from pathlib import Path
 import pytest
 
 from tests.crash.spark_lab import Lab
+from tests.spark.versions import ADMISSION_CONTROL
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
+# Before Spark 4.2 a run that ends by itself leaves its last windows to the next one with new rows.
+KINDS = ["map", "count"] if ADMISSION_CONTROL else ["map"]
+
+
 def test_every_row_is_stored_once_though_the_driver_is_killed(tmp_path: Path) -> None:
-    with Lab(tmp_path, ["map", "count"]) as lab:
-        lab.kill_at("count", "publish", "after", "driver", passes=1)
+    with Lab(tmp_path, KINDS) as lab:
+        lab.kill_at(KINDS[-1], "publish", "after", "driver", passes=1)
         lab.kill_at_random("driver")
         lab.drain()
         assert lab.wrongs() == []
