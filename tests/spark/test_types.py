@@ -108,6 +108,13 @@ def test_sparks_newer_types_come_back_the_same(
     assert_df_equality(found.selectExpr("id", shown), df.selectExpr("id", shown), **LOOSE)
 
 
+def test_strings_come_back_without_their_collation(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.sql("SELECT 'Ab' COLLATE UTF8_LCASE AS v")
+    found = round_trip(df, tmp_path / "c")
+    assert found.schema["v"].dataType == T.StringType()
+    assert [row.v for row in found.collect()] == ["Ab"]
+
+
 @pytest.mark.parametrize("value", ["INTERVAL '1-2' YEAR TO MONTH", "make_interval(1, 2, 3, 4, 5, 6, 7)"])
 def test_intervals_of_months_are_refused(spark: SparkSession, tmp_path: Path, value: str) -> None:
     with pytest.raises(PySparkException, match=r"YearMonthInterval|CalendarInterval|INTERVAL"):
