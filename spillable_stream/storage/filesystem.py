@@ -83,10 +83,13 @@ class File:
 
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
-        try:
-            return os.fstat(self._fd).st_nlink > 0
-        except OSError:  # closed
-            return False
+        with _named("looking at", self.path):
+            try:
+                return os.fstat(self._fd).st_nlink > 0
+            except OSError as e:
+                if e.errno != errno.EBADF:
+                    raise
+                return False  # closed
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""

@@ -18,7 +18,7 @@ __all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
 SHORT = "short"  # a write or a read does half of what it was asked for
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", SHORT)
 _WRITES = ("pwritev",)
-_READS = ("pread",)
+_READS = ("preadv",)
 _CALLS = (
     *_WRITES,
     *_READS,
@@ -88,8 +88,8 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
         data = b"".join(buffers)
         return function(descriptor, [data[: (len(data) + 1) // 2]], offset)
     if name in _READS:
-        descriptor, size, offset = arguments
-        return function(descriptor, (size + 1) // 2, offset)
+        descriptor, (buffer,), offset = arguments
+        return function(descriptor, [buffer[: (len(buffer) + 1) // 2]], offset)
     return function(*arguments)
 
 

@@ -133,3 +133,21 @@ def test_an_open_file_tells_whether_its_path_leads_to_it(tmp_path: Path) -> None
     FS.rename(tmp_path / "g", tmp_path / "f")
     assert file.identity() != FS.identity(tmp_path / "f")
     file.close()
+
+
+def test_a_closed_file_is_not_linked_and_one_that_can_not_be_looked_at_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever asks till a file is linked would ask for ever."""
+    file = FileSystem().open(tmp_path / "f", create=True)
+    assert file.is_linked()
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", fails)
+        with pytest.raises(StorageError, match=f"looking at {tmp_path}/f failed"):
+            file.is_linked()
+    file.close()
+    assert not file.is_linked()
