@@ -206,7 +206,7 @@ class Head:
     def write(self, published: Published) -> Published:
         """Publish, and return what was; between `begin_writing` and the end of the lock."""
         self._sequence += 1
-        published = published._replace(pid=self._pid)
+        published = Published(*published[:-1], self._pid)
         raw = _SLOT.pack(
             self._sequence,
             self.boot,

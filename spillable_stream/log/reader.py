@@ -29,6 +29,7 @@ from spillable_stream.storage.filesystem import File, FileSystem
 __all__ = ["EventReader", "Extent", "ReadBatch", "events_of"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
+_NOTHING = pa.py_buffer(b"")
 _LARGEST_WINDOW_BYTES = 1 << 20  # what a core's own cache holds till it was checked
 
 
@@ -122,7 +123,8 @@ class EventReader:
         self._fs = fs
         self.layout = layout
         self._schema_of = schema_of
-        self._open: tuple[int | str, File] | None = None
+        self._open: tuple[int | str, File, int] | None = None  # a file's number or name, the file, its seed
+        self._window_bytes = _FIRST_WINDOW_BYTES
         self._last: tuple[Extent, int, ReadBatch] | None = None  # where a frame was, its end, its events
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
@@ -159,16 +161,14 @@ class EventReader:
 
         Raises what `read` raises.
         """
-        seed = file_seed(self.layout.channel, seed_name(extent.file))
-        for header, payload, _ in self._frames(extent, extent.offset, extent.first_id, seed):
+        for header, payload, _ in self._frames(extent, extent.offset, extent.first_id):
             yield header, payload
             if header.write_order_id + extent.base_id + header.count > extent.last_id:
                 return
 
     def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
         """Yield the events of whole frames from the one that holds ``first_id`` on."""
-        seed = file_seed(self.layout.channel, seed_name(extent.file))
-        for header, payload, end in self._frames(extent, offset, first_id, seed):
+        for header, payload, end in self._frames(extent, offset, first_id):
             try:
                 whole = events_of(header, payload, extent, self._schema_of)
             except CorruptionError as e:
@@ -176,12 +176,10 @@ class EventReader:
             self._last = (extent, end, whole)
             yield whole
 
-    def _frames(
-        self, extent: Extent, offset: int, first_id: int, seed: int
-    ) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+    def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
-        file = self._file(extent)
-        base, window, size, large = 0, pa.py_buffer(b""), _FIRST_WINDOW_BYTES, False
+        file, seed = self._file(extent)
+        base, window, size, large = 0, _NOTHING, self._window_bytes, False
         while True:
             at = offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
@@ -198,6 +196,8 @@ class EventReader:
                     if end > file.size():
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
+                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # the next read begins with that much
+                        self._window_bytes = max(self._window_bytes, frame_size(header.length))
                     window = file.read_buffer(offset, max(frame_size(header.length), size))
                     base, start = offset, HEADER_SIZE_BYTES
                 payload = window.slice(start, header.length)
@@ -215,14 +215,16 @@ class EventReader:
             offset,
         )
 
-    def _file(self, extent: Extent) -> File:
+    def _file(self, extent: Extent) -> tuple[File, int]:
+        """Return the file of an extent, opened, and the seed of its checksums."""
         if self._open is None or self._open[0] != extent.file:
             path = self.layout.file(extent.file)
             try:
-                self._open = (extent.file, self._fs.open(path, readonly=True))
+                file = self._fs.open(path, readonly=True)
             except FileNotFoundError as e:
                 raise _gone(extent, path) from e
-        return self._open[1]
+            self._open = (extent.file, file, file_seed(self.layout.channel, seed_name(extent.file)))
+        return self._open[1:]
 
     def close(self) -> None:
         """Close the file that was read last."""

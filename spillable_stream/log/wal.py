@@ -183,13 +183,9 @@ class WriteAheadLog:
             end: this tier's end.
             last_id: the last write-order ID, where it changes.
         """
-        published = self.lock.current()
-        if last_id is not None:
-            published = published._replace(last_id=last_id)
-        if self.tier is Tier.MEMORY:
-            self.lock.publish(published._replace(memory=end))
-        else:
-            self.lock.publish(published._replace(disk=end))
+        disk, memory, last, checkpoint_time, pid = self.lock.current()
+        disk, memory = (disk, end) if self.tier is Tier.MEMORY else (end, memory)
+        self.lock.publish(Published(disk, memory, last if last_id is None else last_id, checkpoint_time, pid))
 
     def heal(self, snapshot: Snapshot) -> None:
         """Cut what a holder of the lock that died or failed left behind the published end.
