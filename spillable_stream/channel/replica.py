@@ -162,10 +162,11 @@ class Replica:
             self._obey_options()
 
     def _apply_until(self, end: Positions) -> None:
-        with self._applying():
-            for file_id, found in self.tiers.records(self.positions, end):
-                self._opening.apply(self.state, file_id, found)
-            self.positions = end
+        self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
+        for file_id, found in self.tiers.records(self.positions, end):
+            self._opening.apply(self.state, file_id, found)
+        self.positions = end
+        self._half_applied = False
 
     def looking(self) -> _Looking:
         """Hold the state still, up to date, while it is looked at more than once: ``with … as state``."""
@@ -234,34 +235,26 @@ class Replica:
             if before != start or self._half_applied:
                 return
             offset = start.offset
-            with self._applying():
-                for frame, tx, order, time_us in entries:
-                    header = FrameHeader(
-                        frame.type,
-                        len(frame.payload),
-                        tx,
-                        order,
-                        frame.count,
-                        frame.schema_id,
-                        time_us,
-                        frame.payload_crc,
-                    )
-                    payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
-                    self.state.apply(start.file_id, offset, header, payload)
-                    offset += frame_size(header.length)
-                self.positions = (
-                    Positions(self.positions.disk, end)
-                    if tier is Tier.MEMORY
-                    else Positions(end, self.positions.memory)
+            self._half_applied = True
+            for frame, tx, order, time_us in entries:
+                header = FrameHeader(
+                    frame.type,
+                    len(frame.payload),
+                    tx,
+                    order,
+                    frame.count,
+                    frame.schema_id,
+                    time_us,
+                    frame.payload_crc,
                 )
-                self._applied = self.lock.current()
-
-    @contextlib.contextmanager
-    def _applying(self) -> Iterator[None]:
-        """Note when the state was left between two positions of the log, by Ctrl-C or a bad frame."""
-        self._half_applied = True
-        yield
-        self._half_applied = False
+                payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
+                self.state.apply(start.file_id, offset, header, payload)
+                offset += frame_size(header.length)
+            self.positions = (
+                Positions(self.positions.disk, end) if tier is Tier.MEMORY else Positions(end, self.positions.memory)
+            )
+            self._applied = self.lock.current()
+            self._half_applied = False
 
     def _snapshot(self, tier: Tier) -> Callable[[], dict[str, Any]]:
         return self.memory_image if tier is Tier.MEMORY else self.state.small

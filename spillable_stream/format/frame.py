@@ -17,6 +17,7 @@ from being torn, and gives Arrow aligned buffers.
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterable
 from enum import IntEnum
@@ -112,6 +113,7 @@ class Frame(NamedTuple):
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
 
+@functools.lru_cache(maxsize=256)
 def file_seed(channel_uuid: str, name: str) -> int:
     """Return the CRC seed of the file called ``name`` of a channel."""
     return int(google_crc32c.value(f"{channel_uuid}/{name}".encode()))

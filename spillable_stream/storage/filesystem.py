@@ -12,7 +12,7 @@ import functools
 import mmap
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -40,18 +40,23 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
     return found
 
 
-@contextlib.contextmanager
-def _named(what: str, path: str | Path, *, may_be_missing: bool = False) -> Iterator[None]:
+class _named:
     """Turn an OSError into a `StorageError` that says what failed and where.
 
     With ``may_be_missing`` a FileNotFoundError stays one: the caller tells it from a failing disk.
     """
-    try:
-        yield
-    except OSError as e:
-        if may_be_missing and isinstance(e, FileNotFoundError):
-            raise
-        raise StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})") from e
+
+    __slots__ = ("_may_be_missing", "_path", "_what")
+
+    def __init__(self, what: str, path: str | Path, *, may_be_missing: bool = False) -> None:
+        self._what, self._path, self._may_be_missing = what, path, may_be_missing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, e: BaseException | None, __: object) -> None:
+        if isinstance(e, OSError) and not (self._may_be_missing and isinstance(e, FileNotFoundError)):
+            raise StorageError(f"{self._what} {self._path} failed: {e.strerror or e} (errno {e.errno})") from e
 
 
 class File:

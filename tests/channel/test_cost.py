@@ -1,0 +1,164 @@
+"""What a transaction costs, counted rather than timed: system calls, bytes, Python calls and memory that stays.
+
+A clock says as much of the machine as of the code. These counts are the same everywhere, so that what makes a
+transaction dearer shows up here first.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.format.batch import EVENT_SCHEMA
+from tests.fakes import Call, FaultyFileSystem
+
+Open = Callable[..., ss.Channel]
+
+BODY_BYTES = 100
+WARM_UP = 30
+MEMORY = {"memory_capacity": 1_000_000, "byte_capacity": 1 << 28}
+
+
+def batch(count: int) -> pa.RecordBatch:
+    headers = pa.array([[]] * count, EVENT_SCHEMA.field("headers").type)
+    return pa.RecordBatch.from_arrays(
+        [headers, pa.array([bytes(BODY_BYTES)] * count, pa.binary())], schema=EVENT_SCHEMA
+    )
+
+
+def put(channel: ss.Channel, events: pa.RecordBatch) -> None:
+    with channel.put_transaction() as tx:
+        tx.put_batch(events)
+
+
+def take(channel: ss.Channel, count: int) -> None:
+    with channel.take_transaction() as tx:
+        table = tx.take_batch(count)
+        assert table is not None and table.num_rows == count
+
+
+def warm(channel: ss.Channel, events: pa.RecordBatch) -> None:
+    """Let files be preallocated, mapped and opened; what comes once is not what a transaction costs."""
+    for _ in range(WARM_UP):
+        put(channel, events)
+        take(channel, events.num_rows)
+
+
+@contextmanager
+def calls_of(fs: FaultyFileSystem) -> Iterator[list[Call]]:
+    """Collect the calls to the file system that are made inside."""
+    found: list[Call] = []
+    before = len(fs.calls)
+    yield found
+    found += fs.calls[before:]
+
+
+def python_calls(work: Callable[[], None]) -> int:
+    """Return how many Python functions are called."""
+    count = 0
+
+    def note(_: FrameType, event: str, __: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def log_end(channel: ss.Channel) -> int:
+    return channel.engine().positions.disk.offset
+
+
+# ── the disk tier ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("events", [1, 1_000])
+def test_a_durable_put_is_one_write_and_one_sync(open_channel: Open, events: int) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    warm(channel, batch(events))
+    with calls_of(fs) as found:
+        put(channel, batch(events))
+    assert [call.name for call in found] == ["write", "sync"]
+
+
+@pytest.mark.parametrize("events", [1, 1_000])
+def test_a_durable_take_is_one_read_one_write_and_one_sync(open_channel: Open, events: int) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    warm(channel, batch(events))
+    put(channel, batch(events))
+    with calls_of(fs) as found:
+        take(channel, events)
+    assert [call.name for call in found] == ["read", "write", "sync"]
+
+
+def test_a_put_writes_its_events_and_little_more(open_channel: Open) -> None:
+    """Of each event its body and two of Arrow's offsets; beside that some 600 bytes of frames and COMMIT."""
+    channel = open_channel()
+    warm(channel, batch(1_000))
+    before = log_end(channel)
+    put(channel, batch(1_000))
+    assert log_end(channel) - before <= 1_000 * (BODY_BYTES + 8) + 700
+
+
+def test_a_take_writes_no_more_for_many_events_than_for_one(open_channel: Open) -> None:
+    sizes = []
+    channel = open_channel()
+    for events in (1, 1_000):
+        warm(channel, batch(events))
+        put(channel, batch(events))
+        before = log_end(channel)
+        take(channel, events)
+        sizes.append(log_end(channel) - before)
+    assert sizes[1] <= sizes[0] + 8 <= 300
+
+
+# ── both tiers ──────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
+@pytest.mark.parametrize(("work", "most"), [("put", 325), ("take", 365)])
+def test_python_does_as_much_for_a_thousand_events_as_for_one(
+    open_channel: Open, options: dict[str, int], work: str, most: int
+) -> None:
+    """No loop over events: a transaction of Arrow batches costs the same calls whatever it holds."""
+    channel = open_channel(**options)
+    counts = []
+    for events in (1, 1_000):
+        warm(channel, batch(events))
+        channel.engine().samples.note(channel.engine().state, now=True)  # the next one is due in a second
+        both = python_calls(lambda n=events: put(channel, batch(n))), python_calls(lambda n=events: take(channel, n))
+        counts.append(both[work == "take"])
+    assert abs(counts[1] - counts[0]) <= 4
+    assert counts[1] <= most
+
+
+@pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
+def test_transactions_that_come_and_go_leave_no_objects_behind(open_channel: Open, options: dict[str, int]) -> None:
+    channel = open_channel(**options)
+    events = batch(10)
+    warm(channel, events)
+
+    def blocks_after(transactions: int) -> int:
+        for _ in range(transactions):
+            put(channel, events)
+            take(channel, events.num_rows)
+        gc.collect()
+        return sys.getallocatedblocks()
+
+    blocks_after(100)
+    before = blocks_after(1)
+    assert blocks_after(300) - before < 300  # less than one a transaction
