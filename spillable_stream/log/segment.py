@@ -102,10 +102,12 @@ class SegmentWriter:
         """Go on in a file on disk: this one gets too large for memory."""
         memory, memory_path = self._file, self.path
         self._memory_bytes = 0
-        self._create(disk_segment(self.name))
-        self._file.copy_from(memory, self._end)
-        memory.close()
-        self._fs.remove(memory_path)
+        try:
+            self._create(disk_segment(self.name))
+            self._file.copy_from(memory, self._end)
+        finally:  # if it fails the segment is discarded, which knows the one on disk by then
+            memory.close()
+            self._fs.remove(memory_path)
 
     def finish(self) -> SegmentRef:
         """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it."""

@@ -125,3 +125,14 @@ def test_an_owner_with_dots_keeps_the_name_apart(fs: FaultyFileSystem, layout: L
     writer.close()
     assert writer.name.split(".")[1:3] == ["a_b", "3"]
     assert LOCAL_OWNER == "local"
+
+
+def test_a_segment_that_memory_has_no_room_for_nor_disk_leaves_nothing(fs: FaultyFileSystem, layout: Layout) -> None:
+    layout.memory.mkdir()
+    writer = SegmentWriter(fs, layout, memory_bytes=1_000)
+    writer.write(encode_batch(numbers(0, 10)))
+    assert writer.path.parent == layout.memory
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+        writer.write(encode_batch(numbers(10, 1_000)))
+    writer.discard()
+    assert layout.segments(fs) == []
