@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-matrix demo bench bench-spark power-cut-table crash clean
+.PHONY: help .venv java check test test-matrix demo bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,16 +39,24 @@ test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
 
-bench: $(STAMP) ## Run the benchmarks
-	.venv/bin/python -m benchmarks.run
+BENCH_STAMP := .venv/.bench-installed
+$(BENCH_STAMP): $(STAMP) requirements-bench.txt
+	.venv/bin/python -m pip install -q -r requirements-bench.txt
+	@touch $@
+
+BENCH ?=
+bench: $(BENCH_STAMP) ## Run the benchmarks, some 6 minutes; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
+	.venv/bin/python -m benchmarks.run $(BENCH)
+
+bench-full: $(BENCH_STAMP) ## Run all combinations of the benchmarks, some 3 hours; BENCH as above
+	.venv/bin/python -m benchmarks.run --full $(BENCH)
 
 bench-spark: java $(STAMP) ## Run Spark's benchmarks, some 8 minutes, write docs/benchmarks.md
 	.venv/bin/python -m benchmarks.run spark --write
 
-power-cut-table: $(STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md
+power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md
 	@for tool in redis-server mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || \
 	  { echo "redis-server, mkfs.ext4 and mkfs.xfs are needed: apt-get install redis-server e2fsprogs xfsprogs" >&2; exit 2; }; done
-	.venv/bin/python -m pip install -q -r requirements-bench.txt
 	.venv/bin/python -m benchmarks.power_cut
 
 SIZE ?= full

@@ -6,12 +6,14 @@ import datetime
 import json
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["Figure", "machine", "table", "write_section"]
+__all__ = ["DIRECTORY", "Figure", "machine", "table", "write_section"]
 
 DIRECTORY = Path(__file__).parent.parent / "docs"
+_ORDER = ("targets", "put", "end-to-end", "memory", "replay", "footprint", "peers", "latency", "spark")
 _BEGIN, _END = "<!-- benchmark: {} -->", "<!-- end -->"
 _TITLE = """# Benchmarks
 
@@ -73,14 +75,16 @@ def write_section(name: str, text: str, figures: dict[str, Any], directory: Path
         directory: where both files are.
     """
     document, numbers = directory / "benchmarks.md", directory / "benchmarks.json"
-    begin = _BEGIN.format(name)
-    section = f"{begin}\n{text.strip()}\n{_END}"
-    old = document.read_text() if document.exists() else _TITLE
-    if begin in old:
-        before, rest = old.split(begin, 1)
-        new = before + section + rest.split(_END, 1)[1]
-    else:
-        new = f"{old.rstrip()}\n\n{section}\n"
+    sections = _sections(document.read_text()) if document.exists() else {}
+    sections[name] = text.strip()
+    ordered = sorted(sections, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER))
+    parts = [f"{_BEGIN.format(n)}\n{sections[n]}\n{_END}\n" for n in ordered]
     known = json.loads(numbers.read_text()) if numbers.exists() else {}
-    document.write_text(new)
+    document.write_text("\n".join([_TITLE, *parts]))
     numbers.write_text(json.dumps({**known, name: figures}, indent=1, sort_keys=True) + "\n")
+
+
+def _sections(document: str) -> dict[str, str]:
+    """Return the sections of the document, by name."""
+    found = re.findall(r"^<!-- benchmark: (\S+) -->\n(.*?)\n<!-- end -->$", document, re.DOTALL | re.MULTILINE)
+    return dict(found)

@@ -1,93 +1,165 @@
-"""Print what the channel does beside what the machine can do: ``make bench``.
-
-Every round runs each contestant once, in turn, so that a slow moment of the machine hits all of
-them; the figures are medians over the rounds, the ratios are medians of each round's own ratio.
-"""
+"""Print what the channel does beside what the machine and other products can do: ``make bench``."""
 
 from __future__ import annotations
 
 import argparse
-import statistics
-import tempfile
-from collections.abc import Callable
+import math
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks import durable_put, memory_tier, replay, spark
+from benchmarks import pictures, spark
+from benchmarks.document import DIRECTORY, machine, write_section
+from benchmarks.parts import METHOD, NOT_CLAIMED, PARTS, Part
+from benchmarks.report import comparison_table, failures, missed, targets_table
+from benchmarks.rounds import Comparison, Plan, measure
+from benchmarks.targets import Outcome, outcomes
 from spillable_stream.termination import exit_on_sigterm
 
-Round = dict[str, float]
-
 _SPARK_ROUNDS = 3  # a round of Spark takes minutes
+_FULL = Plan(rounds=7, seconds=1.0, full=True, limit_seconds=math.inf)
+_PICTURES = "pictures"
+_TARGETS = "targets"
 
 
-def report(title: str, unit: str, rounds: list[Round], base: str) -> None:
-    """Print medians, their spread and the ratio to the contestant ``base``."""
-    print(f"\n{title} (median of {len(rounds)} rounds)")
-    for name in rounds[0]:
-        values = sorted(r[name] for r in rounds)
-        ratio = statistics.median(r[name] / r[base] for r in rounds)
-        spread = f"{values[0]:,.0f} to {values[-1]:,.0f}"
-        print(f"  {name:<46} {statistics.median(values):>12,.0f} {unit}   {ratio:6.2f} x   ({spread})")
+@dataclass
+class Run:
+    """What one run of the program found.
+
+    Args:
+        plan: how much was measured.
+        parts: the comparisons of each part.
+        broken: which parts ended early, and why.
+        seconds: how long it took.
+    """
+
+    plan: Plan
+    parts: dict[str, list[Comparison]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def by_name(self) -> dict[str, Comparison]:
+        """All comparisons by name."""
+        return {c.name: c for part in self.parts.values() for c in part}
+
+    @property
+    def whole(self) -> bool:
+        """Whether all parts ran."""
+        return set(self.parts) == set(PARTS)
+
+    def outcomes(self) -> list[Outcome]:
+        """Return what became of the targets; of all of them if all parts ran, else of those that were measured."""
+        return [o for o in outcomes(self.by_name) if self.whole or o.reached is not None]
+
+    @property
+    def command(self) -> str:
+        """What to call for the same."""
+        return "make bench-full" if self.plan.full else "make bench"
 
 
-def interleaved(contestants: dict[str, Callable[[Path], float]], rounds: int, directory: Path) -> list[Round]:
-    """Run every contestant once a round, in an order that turns."""
-    names = list(contestants)
-    found = []
-    for i in range(rounds):
-        turned = names[i % len(names) :] + names[: i % len(names)]
-        figures = {}
-        for name in turned:
-            with tempfile.TemporaryDirectory(dir=directory) as place:
-                figures[name] = contestants[name](Path(place))
-        found.append({name: figures[name] for name in names})
+def run(names: Iterable[str], plan: Plan, directory: Path) -> Run:
+    """Measure these parts, and print each table as soon as it is known.
+
+    Args:
+        names: of `PARTS`.
+        plan: how much to measure.
+        directory: where to write; its disk is measured.
+    """
+    found, began = Run(plan), time.monotonic()
+    for name in names:
+        found.parts[name] = []
+        print(f"\n## {PARTS[name].title}", flush=True)
+        try:
+            for group in PARTS[name].groups(plan, directory):
+                comparison = measure(group, plan.rounds, directory, _say, began + plan.limit_seconds)
+                found.parts[name].append(comparison)
+                print(f"\n{_comparison(comparison, '###')}", flush=True)
+        except Exception as e:  # such as a full disk: the other parts may have what they need
+            found.broken[name] = f"{type(e).__name__}: {e}"
+            print(f"\n{name} ended early: {found.broken[name]}", flush=True)
+    found.seconds = time.monotonic() - began
     return found
 
 
-def durable_puts(arguments: argparse.Namespace) -> None:
-    """Durable puts beside plain writes and syncs."""
-    rounds = interleaved(durable_put.CONTESTANTS, arguments.rounds, arguments.directory)
-    title = "Durable put, one thread, transactions of 1,000 events of 100 bytes"
-    report(title, "events/s", rounds, durable_put.FLOOR)
+def _say(what: str) -> None:
+    print(f"  {what}", file=sys.stderr, flush=True)
 
 
-def memory_tiers(arguments: argparse.Namespace) -> None:
-    """The memory tier beside copies in memory."""
-    for size in memory_tier.TRANSACTIONS:
-        rounds = interleaved(memory_tier.contestants(size), arguments.rounds, arguments.directory)
-        title = f"Memory tier, Arrow batches, transactions of {memory_tier.EVENTS:,} events of {size:,} bytes"
-        report(title, "events/s", rounds, memory_tier.FLOOR)
+def _comparison(found: Comparison, heading: str) -> str:
+    parts = [f"{heading} {found.title}", comparison_table(found), failures(found)]
+    return "\n\n".join(part for part in parts if part)
 
 
-def replays(arguments: argparse.Namespace) -> None:
-    """Opening a channel with a backlog of 4 million events."""
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as place:
-        path = replay.make(Path(place))
-        rounds = interleaved(replay.contestants(path), arguments.rounds, arguments.directory)
-        before, after = replay.resident_mebibytes(path)
-    title = f"Open with {replay.TRANSACTIONS:,} transactions of {replay.EVENTS:,} events"
-    report(title, "events/s", rounds, replay.FLOOR)
-    print(f"  a process's peak resident memory, imports done: {before} MiB; after the open: {after} MiB")
+def write(found: Run, directory: Path, around: str) -> None:
+    """Write the sections of the parts that were measured, their pictures, and the targets if all parts were.
+
+    Args:
+        found: the run.
+        directory: where the document is.
+        around: on which machine, and when.
+    """
+    pictures.draw(found.by_name, directory / _PICTURES)
+    for name, comparisons in found.parts.items():
+        figures = {c.name: c.as_dict() for c in comparisons}
+        write_section(name, _section(name, PARTS[name], found), figures, directory)
+    if found.whole:
+        results = found.outcomes()
+        kept = {"outcomes": [{**asdict(o), "verdict": o.verdict} for o in results], "machine": around}
+        text = (
+            f"## What is aimed at, and what is reached\n\n`{found.command}`, {found.seconds:.0f} s. {around}\n\n"
+            f"{targets_table(results)}\n\n{missed(results)}\n\n### Method\n\n{METHOD}\n\n"
+            f"### What is not claimed\n\n{NOT_CLAIMED}"
+        )
+        write_section(_TARGETS, text, kept, directory)
 
 
-def spark_all(arguments: argparse.Namespace) -> None:
-    """Spark's source, sink and latency beside Spark's own; writes docs/benchmarks.md."""
-    spark.run(arguments.directory, min(arguments.rounds, _SPARK_ROUNDS), write=arguments.write)
-
-
-BENCHMARKS = {"put": durable_puts, "memory": memory_tiers, "replay": replays, "spark": spark_all}
+def _section(name: str, part: Part, found: Run) -> str:
+    made_by = f"`{found.command}`" if found.whole else f"`python -m benchmarks.run {name}`"
+    rounds = max((len(c.rounds) for c in found.parts[name]), default=0)
+    shown = [f"![{text}]({_PICTURES}/{file})" for file, text in part.pictures]
+    ended = [f"It ended early: {found.broken[name]}"] if name in found.broken else []
+    tables = [_comparison(c, "###") for c in found.parts[name]]
+    head = [f"## {part.title}", f"{made_by}, up to {rounds} rounds. {part.method}"]
+    return "\n\n".join([*head, *ended, *shown, *tables])
 
 
 def main() -> None:
-    """Run the benchmarks that the command line asks for."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(BENCHMARKS), metavar="put|memory|replay|spark")
-    parser.add_argument("--rounds", type=int, default=7)
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    choices = [*PARTS, "spark"]
+    parser.add_argument("names", nargs="*", default=list(PARTS), metavar="|".join(choices), help="all but spark")
+    parser.add_argument("--full", action="store_true", help="all combinations, longer")
+    parser.add_argument("--rounds", type=int, help="how often each contestant runs")
+    parser.add_argument("--seconds", type=float, help="for how long, each time")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
-    parser.add_argument("--write", action="store_true", help="write docs/benchmarks.md and .json (spark only)")
+    parser.add_argument(
+        "--write", type=Path, nargs="?", const=DIRECTORY, metavar="DIRECTORY", help="write the document, into docs"
+    )
     arguments = parser.parse_args()
-    for name in arguments.names:
-        BENCHMARKS[name](arguments)
+    if unknown := set(arguments.names) - set(choices):
+        parser.error(f"there is no {sorted(unknown)[0]!r}; there are {', '.join(choices)}")
+    plan = _FULL if arguments.full else Plan()
+    given = {name: value for name in ("rounds", "seconds") if (value := getattr(arguments, name)) is not None}
+    _run_all(arguments.names, Plan(**{**asdict(plan), **given}), arguments.directory, arguments.write)
+
+
+def _run_all(names: list[str], plan: Plan, directory: Path, document: Path | None) -> None:
+    around = f"{machine()} Load when it began: {os.getloadavg()[0]:.1f}."
+    print(around)
+    wanted = [name for name in PARTS if name in names]
+    if wanted:
+        found = run(wanted, plan, directory)
+        results = found.outcomes()
+        if results:
+            print("\n\n".join(["\n## Targets", targets_table(results), missed(results), f"{found.seconds:.0f} s."]))
+        if document:
+            write(found, document, around)
+    if "spark" in names:
+        spark.run(directory, min(plan.rounds, _SPARK_ROUNDS), write=document is not None)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
     first = (tmp_path / "benchmarks.md").read_text()
     write_section("spark", "## Spark\n\nnew", {"rows": 3}, tmp_path)
     assert (tmp_path / "benchmarks.md").read_text() == first.replace("old", "new")
-    assert first.startswith("# Benchmarks\n") and first.index("## Spark") < first.index("## Put")
+    assert first.startswith("# Benchmarks\n") and first.index("## Put") < first.index("## Spark")
     assert json.loads((tmp_path / "benchmarks.json").read_text()) == {"spark": {"rows": 3}, "put": {"rows": 2}}
 
 

@@ -1,0 +1,106 @@
+"""The parts of the program, and how each was measured, for the document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, puts
+from benchmarks.rounds import Group, Plan
+
+__all__ = ["METHOD", "NOT_CLAIMED", "PARTS", "Part"]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A kind of work.
+
+    Args:
+        title: its section's title.
+        method: its section's first paragraph.
+        groups: yields what is compared.
+        pictures: the pictures of its section: file and description.
+    """
+
+    title: str
+    method: str
+    groups: Callable[[Plan, Path], Iterator[Group]]
+    pictures: tuple[tuple[str, str], ...] = ()
+
+
+METHOD = """\
+Every group of contestants ran in turn, round by round, in an order that turns, in one process and its children, and the
+machine's own limit, the *floor*, was one of them. A figure is the median of the rounds; a ratio is the median of the
+rounds' own ratios. A contestant runs for a fixed time, and again for a tenth of it before that. Bodies begin as JSON
+does and go on with letters that hardly repeat; there are no headers unless it is said. Every put is durable when its
+commit returns, but in the memory tier. A transaction's batch, or list of events, is made once and put again and again:
+what makes events is not measured.
+
+The floor of a durable put writes what the same transaction takes in the channel's log (measured on a channel) and calls
+`fdatasync`: at the end of a growing file (*appending*), or in a file whose blocks were allocated with `posix_fallocate`
+(*preallocated*). The floor of a take reads as many bytes, and writes and syncs a record of 150 bytes. The memory tier's
+floor copies the bodies into a buffer and out of it."""
+
+NOT_CLAIMED = """\
+- That another machine has these figures. A disk with a volatile cache, a network's disk or a busy neighbour changes
+  `fdatasync` by a factor of 100; the ratios change less.
+- That the channel is faster than what a product can do in another way of use: each is used as its documentation says
+  for a queue, from Python, by one client. Redis and NATS serve many hosts, which the channel does not.
+- That a product's default and the channel's are the same promise: several defaults lose what they acknowledged when the
+  power goes (`docs/power_cut_table.md`). The targets compare with the safest mode of each.
+- Anything about reads from a cold disk: what is opened and taken here is in the page cache.
+- Anything about Flume: its figures, where the documentation has them, are from another program on another day.
+- That a figure of less than 10 % difference is a difference."""
+
+PARTS = {
+    "put": Part(
+        "Durable puts, takes and commits",
+        "Puts for a while, then takes all of it, in transactions of equal size. Threads share one handle. *Sequential "
+        "writing* writes 8 transactions at once with one sync: what group commit can reach at best.",
+        puts.groups,
+        (("threads.svg", "durable puts by threads, beside the disk's limits"),),
+    ),
+    "end-to-end": Part(
+        "End to end, durable",
+        "One thread, or process, puts, and another one takes meanwhile. The floor writes and syncs, reads, and writes "
+        "and syncs the record of a take, one after the other. The clock stops at the last event.",
+        end_to_end.disk_groups,
+    ),
+    "memory": Part(
+        "The memory tier, and a spill",
+        "*Arrow batches* and *Python events* put and then take; the others do both at once. With a spill, memory has "
+        "room for 10 transactions, and `overflowTimeout` is 0.",
+        end_to_end.memory_groups,
+    ),
+    "replay": Part(
+        "Opening a long backlog, and its memory",
+        "The channel grows between the groups, and all of it is in the page cache. *After a reboot* the file `head`, "
+        "which does not outlive a host, is missing, so that the whole log is checked. Memory is resident memory "
+        "(`VmRSS`) of a new process, files that it has mapped included; the last backlog is made of large batches of "
+        "small events.",
+        backlog.groups,
+        (("open.svg", "time to open by backlog"),),
+    ),
+    "footprint": Part(
+        "Bytes, age and import",
+        "Bytes on disk are by how far the log's end moves. Age: a process puts and takes in turn, with a checkpoint "
+        "every half second. Import: a new process each time, with warm files.",
+        footprint.groups,
+    ),
+    "peers": Part(
+        "Beside other products",
+        "Each puts for a while, at least one transaction, and takes that again, as its documentation says for a queue: "
+        "bodies are bytes, a transaction is the product's own where it has one (SQLite, LMDB, rocksdict's batch, "
+        "litequeue's puts, MULTI of Redis), a stream of publishes that are all acknowledged (NATS), and else one call "
+        "after the other. Redis Streams and NATS are read by one consumer group that acknowledges, and delete nothing. "
+        "Servers listen on the loopback interface.",
+        peer_rates.groups,
+        (("puts.svg", "puts beside other products"), ("takes.svg", "takes beside other products")),
+    ),
+    "latency": Part(
+        "Latency",
+        "Percentiles of each round, and their medians; the first transactions are among them.",
+        latency.groups,
+    ),
+}

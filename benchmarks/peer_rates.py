@@ -1,0 +1,81 @@
+"""The channel beside other products, each in its safest and its default mode: puts, and takes with their commits."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.events import Shape, bodies
+from benchmarks.floors import PREALLOCATED, preallocated
+from benchmarks.ours import BATCHES, EVENTS, puts_and_takes
+from benchmarks.peers.rows import SPEED, Row, lacks
+from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
+
+__all__ = ["DURABLE", "TRANSACTIONS", "group_name", "groups", "label", "title_of"]
+
+TRANSACTIONS = (1, 100, 1_000)
+_BODY_BYTES = 100
+_ROUNDS = 3  # some of them take seconds for a single transaction
+_FULL_ROUNDS = 5
+_SECONDS_PART = 0.5
+
+
+def label(row: Row) -> str:
+    """Return a row's name as a contestant."""
+    return f"{row.product}, {row.mode}"
+
+
+DURABLE = tuple(label(row) for row in SPEED if row.safest)  # the safest that the product has: not all survive a host
+
+
+def group_name(events: int) -> str:
+    """Return the name of the group for transactions of so many events."""
+    return f"peers {events:,}"
+
+
+def title_of(contestant: str) -> str:
+    """Return a contestant's short name, for pictures."""
+    return contestant.split(",")[0].replace("`", "")
+
+
+def groups(plan: Plan, _: Path) -> Iterator[Group]:
+    """Yield a group for every size of transactions."""
+    seconds = plan.seconds * _SECONDS_PART
+    for events in TRANSACTIONS:
+        shape = Shape(events, _BODY_BYTES)
+        contestants: dict[str, Contestant] = {
+            PREALLOCATED: preallocated(shape, seconds),
+            BATCHES: puts_and_takes(shape, BATCHES, seconds),
+            EVENTS: puts_and_takes(shape, EVENTS, seconds),
+        }
+        contestants.update({label(row): _peer(row, events, seconds) for row in SPEED})
+        title = f"Put, and take and commit, beside other products: transactions of {shape}"
+        rounds = _FULL_ROUNDS if plan.full else _ROUNDS
+        yield Group(group_name(events), title, "events/s", PREALLOCATED, contestants, rounds)
+
+
+def _peer(row: Row, events: int, seconds: float) -> Contestant:
+    """Return who puts for a while, at least once, and then takes what was put."""
+
+    def run(directory: Path) -> Figures:
+        if why := lacks(row):
+            raise LookupError(why)
+        some = bodies(events, _BODY_BYTES)
+        with tempfile.TemporaryDirectory() as elsewhere:
+            store = row.open(directory, Path(elsewhere))
+            try:
+                for _ in range(2):  # the first ones make tables and files; one stays, which LMDB never takes
+                    store.put(some[:1])
+                store.take(1)
+
+                def put() -> int:
+                    store.put(some)
+                    return events
+
+                put_rate = rate(put, seconds, warm_up=False)
+                return {"put": put_rate, "take": rate(lambda: len(store.take(events)), seconds, warm_up=False)}
+            finally:
+                store.close()
+
+    return run

@@ -1,0 +1,199 @@
+"""Measuring: contestants that take turns, round by round, and what is made of their figures.
+
+Every round runs each contestant of a group once, in an order that turns, so that a slow moment of the machine hits
+all of them. Figures are medians over the rounds; a ratio is the median of the rounds' own ratios.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Comparison", "Contestant", "Figures", "Group", "Plan", "durations_us", "measure", "percentiles", "rate"]
+
+Figures = dict[str, float]  # a figure's name → its value
+Contestant = Callable[[Path], Figures]  # gets an empty directory of its own
+_WARM_UP_PART = 0.1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much is measured.
+
+    Args:
+        rounds: how often each contestant runs.
+        seconds: for how long, each time.
+        full: whether to measure all combinations.
+        limit_seconds: after so long, every group gets a single round.
+        backlogs_events: backlogs of transactions of 1,000 events to open.
+        large_backlog_events: a backlog of large batches to open.
+    """
+
+    rounds: int = 5
+    seconds: float = 0.3
+    full: bool = False
+    limit_seconds: float = 420.0
+    backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
+    large_backlog_events: int = 100_000_000
+
+
+@dataclass(frozen=True)
+class Group:
+    """What is compared with each other.
+
+    Args:
+        name: its name in the JSON file, and for targets.
+        title: its title in the document.
+        unit: the unit of the figures.
+        floor: the contestant that is the machine's own limit; "" if there is none.
+        contestants: by name.
+        rounds: how often each runs at most; None for as often as the plan says.
+    """
+
+    name: str
+    title: str
+    unit: str
+    floor: str
+    contestants: Mapping[str, Contestant]
+    rounds: int | None = None
+
+
+@dataclass
+class Comparison:
+    """What a group reached: its figures in every round.
+
+    Args:
+        name: the group's.
+        title: the group's.
+        unit: the group's.
+        floor: the group's.
+        rounds: for each round what each contestant reached.
+        failures: what could not be measured, and why.
+    """
+
+    name: str
+    title: str
+    unit: str
+    floor: str
+    rounds: list[dict[str, Figures]] = field(default_factory=list)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def contestants(self) -> list[str]:
+        """Everybody who was measured."""
+        return [name for name in self.rounds[0] if name not in self.failures] if self.rounds else []
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of all figures, in the order in which they first came."""
+        return list(dict.fromkeys(f for name in self.contestants for f in self.rounds[0][name]))
+
+    def has(self, contestant: str, figure: str) -> bool:
+        """Tell whether somebody has a figure."""
+        return contestant in self.contestants and figure in self.rounds[0][contestant]
+
+    def median(self, contestant: str, figure: str) -> float:
+        """Return the median of a figure over the rounds."""
+        return statistics.median(r[contestant][figure] for r in self.rounds)
+
+    def ratio(self, contestant: str, figure: str, base: str) -> float:
+        """Return the median over the rounds of the ratio to ``base`` in the same round."""
+        pairs = ((r[contestant][figure], r[base][figure]) for r in self.rounds)
+        return statistics.median(a / b if b else float("inf") for a, b in pairs)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the JSON file keeps."""
+        rounded = [{c: {f: float(f"{v:.5g}") for f, v in fs.items()} for c, fs in r.items()} for r in self.rounds]
+        kept = {"title": self.title, "unit": self.unit, "floor": self.floor, "rounds": rounded}
+        return {**kept, "failures": self.failures} if self.failures else kept
+
+
+def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], None], deadline: float) -> Comparison:
+    """Run every contestant once a round, in an order that turns; who fails is left out from then on, with the reason.
+
+    Args:
+        group: who takes part.
+        rounds: how often, at most.
+        directory: where each gets a directory of its own, which is removed at once.
+        say: told of each round.
+        deadline: from then on (`time.monotonic`) there is only a first round.
+    """
+    found = Comparison(group.name, group.title, group.unit, group.floor)
+    names = list(group.contestants)
+    count = min(rounds, group.rounds or rounds)
+    for i in range(count):
+        if i and time.monotonic() > deadline:
+            break
+        say(f"{group.title}: round {i + 1} of {count}")
+        figures: dict[str, Figures] = {}
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            if name in found.failures:
+                continue
+            try:
+                with tempfile.TemporaryDirectory(dir=directory, ignore_cleanup_errors=True) as place:
+                    figures[name] = group.contestants[name](Path(place))
+            except Exception as e:
+                found.failures[name] = f"{type(e).__name__}: {e}".splitlines()[0]
+        found.rounds.append({name: figures[name] for name in names if name in figures})
+    return found
+
+
+def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: bool = True) -> float:
+    """Return how many events a second ``step`` does, called again and again by so many threads.
+
+    Args:
+        step: does some events and returns how many; 0 if there are none left.
+        seconds: for how long.
+        threads: how many threads call it.
+        warm_up: whether it is called for a tenth of that before.
+    """
+    if threads == 1:
+        if warm_up:
+            _repeat(step, seconds * _WARM_UP_PART)
+        started = time.perf_counter()
+        return _repeat(step, seconds) / (time.perf_counter() - started)
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(lambda _: _repeat(step, seconds * _WARM_UP_PART), range(threads)))
+        started = time.perf_counter()
+        done = sum(pool.map(lambda _: _repeat(step, seconds), range(threads)))
+        return done / (time.perf_counter() - started)
+
+
+def _repeat(step: Callable[[], int], seconds: float) -> int:
+    """Call ``step`` at least once, until the time is up or nothing is left, and return how many events it did."""
+    end, done = time.perf_counter() + seconds, 0
+    while count := step():
+        done += count
+        if time.perf_counter() >= end:
+            break
+    return done
+
+
+def durations_us(step: Callable[[], object], seconds: float, most: int) -> list[float]:
+    """Return how many microseconds ``step`` took, each time, until the time is up, ``most`` times at most."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(found) < most:
+        started = time.perf_counter()
+        step()
+        ended = time.perf_counter()
+        found.append((ended - started) * 1e6)
+        if ended >= end:
+            break
+    return found
+
+
+def percentiles(values: Sequence[float]) -> Figures:
+    """Return p50, p99 and p99.9."""
+    ordered = sorted(values)
+
+    def at(part: float) -> float:
+        return ordered[min(len(ordered) - 1, round(part * (len(ordered) - 1)))]
+
+    return {"p50": at(0.5), "p99": at(0.99), "p99.9": at(0.999)}

@@ -1,0 +1,154 @@
+"""What the project aims at, and whether a run reached it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from benchmarks import backlog, end_to_end, footprint, peer_rates, puts
+from benchmarks.events import Shape
+from benchmarks.floors import COPY, PREALLOCATED
+from benchmarks.ours import BATCHES, EVENTS
+from benchmarks.rounds import Comparison
+
+__all__ = ["TARGETS", "Outcome", "Target", "outcomes"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """One aim.
+
+    Args:
+        what: what shall be reached.
+        group: where it is measured.
+        figure: which of the figures.
+        contestants: who; the best of them counts.
+        least: the least value, or the least ratio where there is something to compare with.
+        most: the most.
+        against: with whom the ratio is made; of several, the worst ratio counts.
+    """
+
+    what: str
+    group: str
+    figure: str
+    contestants: tuple[str, ...]
+    least: float | None = None
+    most: float | None = None
+    against: tuple[str, ...] = ()
+
+    def met_by(self, value: float) -> bool:
+        """Tell whether a value, or a ratio, is enough."""
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a target.
+
+    Args:
+        target: the target.
+        unit: of the values.
+        reached: the median that was reached; None if it was not measured.
+        beside: whom it is compared with, and their median: of the target, or else the machine's floor.
+        beside_value: their median.
+        ratio: the median of the rounds' ratios to them.
+        short: of those that it is compared with, the ones whose ratio is not enough.
+    """
+
+    target: Target
+    unit: str = ""
+    reached: float | None = None
+    beside: str = ""
+    beside_value: float | None = None
+    ratio: float | None = None
+    short: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Whether the target was met."""
+        decisive = self.ratio if self.target.against else self.reached
+        if decisive is None:
+            return "not measured"
+        return "met" if self.target.met_by(decisive) else "missed"
+
+
+_THOUSAND, _ONE, _HEADERS, _LARGE = Shape(1_000, 100), Shape(1, 100), Shape(1_000, 100, 3), Shape(100, 16 << 10)
+_MOST_THREADS = puts.threaded(BATCHES, puts.THREADS[-1])
+_BOTH_WAYS = (end_to_end.THREADS, end_to_end.PROCESSES)
+_AT_ONE, _AT_MORE = 1.0, 3.0
+_OPEN_MS = 50.0
+_RESIDENT_MB = 150.0
+_GROWTH_MB = 5.0
+_REPLAY_MS = {4_000_000: 1_000.0, 20_000_000: 4_000.0}
+_LARGE_BACKLOG = 100_000_000
+_OPENED = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
+
+
+def _speed() -> Iterator[Target]:
+    put_1, put_1000 = puts.group_name(_ONE), puts.group_name(_THOUSAND)
+    yield Target("durable put, 1 thread, 1,000 × 100 B", put_1000, "put", (BATCHES,), 0.75, against=(PREALLOCATED,))
+    yield Target(
+        "durable put, 8 threads, 1,000 × 100 B", put_1000, "put", (_MOST_THREADS,), 0.9, against=(puts.SEQUENTIAL,)
+    )
+    yield Target("durable put, 1 thread, 1 × 100 B", put_1, "put", (BATCHES,), 0.75, against=(PREALLOCATED,))
+    yield Target("durable put, 8 threads, 1 × 100 B", put_1, "put", (_MOST_THREADS,), 5.0, against=(BATCHES,))
+    yield Target("take and commit, 1,000 × 100 B", put_1000, "take", (BATCHES,), 3e6)
+    on_disk = end_to_end.disk_name(_THOUSAND)
+    yield Target("end to end, durable, 1,000 × 100 B", on_disk, "end to end", _BOTH_WAYS, 1.5e6)
+    memory = end_to_end.memory_name
+    yield Target("end to end, memory tier, 1,000 × 100 B", memory(_THOUSAND), "end to end", _BOTH_WAYS, 5e6)
+    yield Target(f"end to end, memory tier, {_LARGE}", memory(_LARGE), "end to end", _BOTH_WAYS, 0.5, against=(COPY,))
+    with_headers = puts.group_name(_HEADERS)
+    yield Target("durable put, Python events with 3 headers, 1,000 × 100 B", with_headers, "put", (EVENTS,), 4e5)
+    yield Target("take, Python events with 3 headers, 1,000 × 100 B", with_headers, "take", (EVENTS,), 4e5)
+
+
+def _peers() -> Iterator[Target]:
+    for figure in ("put", "take"):
+        for events in peer_rates.TRANSACTIONS:
+            what = f"durable {figure} beside every other product, {Shape(events, 100)}"
+            least = _AT_ONE if events == 1 else _AT_MORE
+            group = peer_rates.group_name(events)
+            yield Target(what, group, figure, (BATCHES,), least, against=peer_rates.DURABLE)
+
+
+def _opening() -> Iterator[Target]:
+    for events in _OPENED:
+        group = backlog.open_name(events)
+        yield Target(f"open, {events:,} events, checkpoint", group, "open", (backlog.CHECKPOINT,), most=_OPEN_MS)
+    for events, most in _REPLAY_MS.items():
+        what = f"open, {events:,} events, no checkpoint"
+        yield Target(what, backlog.open_name(events), "open", (backlog.LOG,), most=most)
+    what = f"resident memory, a backlog of {_LARGE_BACKLOG:,} events"
+    large = backlog.large_name(_LARGE_BACKLOG)
+    yield Target(what, large, "resident", (backlog.OPENED,), most=_RESIDENT_MB)
+    what = "growth of resident memory as a backlog ages"
+    yield Target(what, footprint.AGE, "growth", (footprint.OLD,), most=_GROWTH_MB)
+    what = "import beyond pyarrow's own"
+    yield Target(what, footprint.IMPORT, "import", (footprint.IMPORTED,), most=150.0)
+    yield Target("pandas imported (1) or not (0)", footprint.PANDAS, "imported", (footprint.IMPORTED,), most=0.0)
+
+
+TARGETS = (*_speed(), *_peers(), *_opening())
+
+
+def outcomes(found: Mapping[str, Comparison], targets: tuple[Target, ...] = TARGETS) -> list[Outcome]:
+    """Return what became of every target."""
+    return [_outcome(t, found[t.group]) if t.group in found else Outcome(t) for t in targets]
+
+
+def _outcome(target: Target, found: Comparison) -> Outcome:
+    figure = target.figure
+    able = [name for name in target.contestants if found.has(name, figure)]
+    if not able:
+        return Outcome(target)
+    choose = max if target.most is None else min
+    best = choose(able, key=lambda name: found.median(name, figure))
+    reached = found.median(best, figure)
+    beside = [name for name in target.against or (found.floor,) if found.has(name, figure)]
+    if not beside:
+        return Outcome(target, found.unit, reached)
+    ratios = {name: found.ratio(best, figure, name) for name in beside}
+    worst = min(ratios, key=lambda name: ratios[name])
+    short = tuple(name for name, ratio in ratios.items() if target.against and not target.met_by(ratio))
+    return Outcome(target, found.unit, reached, worst, found.median(worst, figure), ratios[worst], short)

@@ -1,0 +1,113 @@
+"""Contestants that take turns, medians, ratios and percentiles."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from threading import Lock
+
+from benchmarks.rounds import Comparison, Figures, Group, durations_us, measure, percentiles, rate
+
+FOREVER = math.inf
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def comparison(rounds: list[dict[str, Figures]]) -> Comparison:
+    return Comparison("name", "title", "events/s", "floor", rounds)
+
+
+def test_the_order_turns_and_each_has_an_empty_directory(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def contestant(name: str):
+        def run(directory: Path) -> Figures:
+            assert list(directory.iterdir()) == []
+            (directory / "file").touch()
+            seen.append(name)
+            return {"put": len(seen)}
+
+        return run
+
+    group = Group("g", "G", "events/s", "a", {name: contestant(name) for name in "abc"})
+    found = measure(group, 3, tmp_path, silent, FOREVER)
+    assert seen == list("abc" + "bca" + "cab")
+    assert [list(r) for r in found.rounds] == [list("abc")] * 3
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_fails_is_left_out_with_the_reason(tmp_path: Path) -> None:
+    calls = []
+
+    def fail(_: Path) -> Figures:
+        calls.append(1)
+        if len(calls) == 2:
+            raise OSError("no room\nat all")
+        return {"put": 1.0}
+
+    group = Group("g", "G", "events/s", "a", {"a": lambda _: {"put": 2.0}, "b": fail})
+    found = measure(group, 3, tmp_path, silent, FOREVER)
+    assert (found.contestants, found.failures, len(calls)) == (["a"], {"b": "OSError: no room"}, 2)
+    assert found.median("a", "put") == 2.0 and not found.has("b", "put")
+
+
+def test_past_the_deadline_there_is_a_single_round(tmp_path: Path) -> None:
+    group = Group("g", "G", "events/s", "a", {"a": lambda _: {"put": 1.0}})
+    assert len(measure(group, 5, tmp_path, silent, deadline=0.0).rounds) == 1
+    assert len(measure(Group(*vars(group).values()), 5, tmp_path, silent, FOREVER).rounds) == 5
+    few = Group("g", "G", "events/s", "a", {"a": lambda _: {"put": 1.0}}, rounds=2)
+    assert len(measure(few, 5, tmp_path, silent, FOREVER).rounds) == 2
+
+
+def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    pairs = [(1.0, 10.0), (20.0, 10.0), (30.0, 60.0)]
+    found = comparison([{"us": {"put": a}, "floor": {"put": b}} for a, b in pairs])
+    assert found.median("us", "put") == 20.0
+    assert found.median("floor", "put") == 10.0
+    assert found.ratio("us", "put", "floor") == 0.5
+    assert comparison([{"us": {"x": 1.0}, "floor": {"x": 0.0}}]).ratio("us", "x", "floor") == math.inf
+
+
+def test_a_figure_that_only_some_have() -> None:
+    found = comparison([{"us": {"put": 1.0, "take": 2.0}, "floor": {"put": 3.0}}])
+    assert found.figures == ["put", "take"]
+    assert found.has("us", "take") and not found.has("floor", "take") and not found.has("peer", "put")
+    assert comparison([]).contestants == []
+
+
+def test_percentiles() -> None:
+    assert percentiles(range(1001)) == {"p50": 500, "p99": 990, "p99.9": 999}
+    assert percentiles([7.0]) == {"p50": 7.0, "p99": 7.0, "p99.9": 7.0}
+
+
+def test_a_rate_ends_when_nothing_is_left() -> None:
+    left, lock = [3] * 10, Lock()
+
+    def step() -> int:
+        with lock:
+            return left.pop() if left else 0
+
+    assert rate(step, 60.0, threads=2) == 0.0  # all of it was the warm-up
+    assert left == []
+    left += [3] * 10
+    assert rate(step, 60.0, warm_up=False) > 0
+    assert left == []
+
+
+def test_durations_are_as_many_as_asked_for() -> None:
+    assert len(durations_us(lambda: None, 60.0, 5)) == 5
+    assert len(durations_us(lambda: None, 0.0, 5)) == 1
+
+
+def test_the_json_has_every_round() -> None:
+    found = comparison([{"us": {"put": 123456.789}}])
+    assert found.as_dict() == {
+        "title": "title",
+        "unit": "events/s",
+        "floor": "floor",
+        "rounds": [{"us": {"put": 123460.0}}],
+    }
+    found.failures["peer"] = "missing"
+    assert found.as_dict()["failures"] == {"peer": "missing"}

@@ -1,0 +1,94 @@
+"""The whole program at tiny sizes: every part measures, every target has a row, and only --write writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, puts, run
+from benchmarks.events import Shape, bodies
+from benchmarks.parts import PARTS
+from benchmarks.rounds import Group, Plan
+from benchmarks.targets import TARGETS
+
+TINY = Plan(rounds=1, seconds=0.002, backlogs_events=(2_000,), large_backlog_events=1_000_000)
+
+
+def names(groups: object, plan: Plan, directory: Path) -> set[str]:
+    return {group.name for group in groups(plan, directory)}  # type: ignore[operator]
+
+
+def test_every_target_is_measured_by_some_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
+    for plan in (Plan(), Plan(full=True)):
+        measured = set[str]().union(*(names(part.groups, plan, tmp_path) for part in PARTS.values()))
+        assert {t.group for t in TARGETS} <= measured
+
+
+def test_who_is_compared_for_a_target_takes_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
+    groups: dict[str, Group] = {}
+    for part in PARTS.values():
+        groups.update({group.name: group for group in part.groups(Plan(), tmp_path)})
+    for target in TARGETS:
+        assert {*target.contestants, *target.against} <= set(groups[target.group].contestants), target.what
+        floor = groups[target.group].floor
+        assert not floor or floor in groups[target.group].contestants
+
+
+def test_no_two_parts_have_a_group_of_the_same_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog.Backlog, "grow", lambda *_: None)
+    for plan in (Plan(), Plan(full=True)):
+        found = [group.name for part in PARTS.values() for group in part.groups(plan, tmp_path)]
+        assert len(set(found)) == len(found)
+
+
+def test_bodies_have_their_size_and_are_different() -> None:
+    for size in (1, 100, 16 << 10):
+        assert {len(body) for body in bodies(20, size)} == {size}
+    assert len(set(bodies(1_000, 100))) == 1_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PARTS)
+def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footprint, "_AGE_SECONDS", 0.01)
+    monkeypatch.setattr(peer_rates, "TRANSACTIONS", (1,))
+    monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
+    monkeypatch.setattr(end_to_end, "_DISK_SHAPES", (Shape(10, 100),))
+    monkeypatch.setattr(end_to_end, "_MEMORY_SHAPES", (Shape(10, 100),))
+    monkeypatch.setattr(latency, "_SOME", (Shape(1, 100),))
+    places = tmp_path / "work", tmp_path / "docs"
+    for place in places:
+        place.mkdir()
+    found = run.run([name], TINY, places[0])
+    assert found.broken == {} and found.parts[name]
+    assert list(places[0].iterdir()) == []
+    run.write(found, places[1], "a machine")
+    assert PARTS[name].title in (places[1] / "benchmarks.md").read_text()
+    assert list(json.loads((places[1] / "benchmarks.json").read_text())) == [name]
+    for file, _ in PARTS[name].pictures:
+        assert (places[1] / "pictures" / file).exists()
+
+
+def test_targets_are_written_if_all_parts_ran(tmp_path: Path) -> None:
+    found = run.Run(Plan(), {name: [] for name in PARTS})
+    run.write(found, tmp_path, "a machine")
+    text = (tmp_path / "benchmarks.md").read_text()
+    assert f"0 of {len(TARGETS)} targets are met" in text and "What is not claimed" in text
+    assert text.index("What is aimed at") < text.index(PARTS["put"].title)
+    written = json.loads((tmp_path / "benchmarks.json").read_text())
+    assert {o["verdict"] for o in written["targets"]["outcomes"]} == {"not measured"}
+
+
+def test_a_part_that_breaks_is_said_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object):
+        raise OSError("the disk is full")
+        yield
+
+    parts = {"put": run.Part("Puts", "", broken), "peers": run.Part("Peers", "", lambda *_: iter(()))}
+    monkeypatch.setattr(run, "PARTS", parts)
+    found = run.run(["put", "peers"], TINY, tmp_path)
+    assert found.broken == {"put": "OSError: the disk is full"} and found.parts == {"put": [], "peers": []}
