@@ -39,7 +39,7 @@ _HEADER_BYTES = 48
 _FRAMES = 2  # of a transaction: the events and the commit
 _SHAPE = Shape(1_000, 100)
 _LARGE_SHAPE = Shape(1_000_000, 1)
-_MOST_ROUNDS = 5
+_MOST_ROUNDS = 3
 
 _CHILD = """
 import sys
@@ -74,20 +74,19 @@ def large_name(events: int) -> str:
 
 def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     """Yield the groups of each backlog; the channel grows between them."""
-    rounds = min(plan.rounds, _MOST_ROUNDS)
     with tempfile.TemporaryDirectory(dir=directory) as place:
         backlog = Backlog(Path(place), _SHAPE)
         for events in plan.backlogs_events:
             backlog.grow(events)
             title = f"Open with a backlog of {events:,} events, in transactions of {_SHAPE}"
-            yield Group(open_name(events), title, "ms", _HEADERS, backlog.opens(), rounds)
+            yield Group(open_name(events), title, "ms", _HEADERS, backlog.opens(), _MOST_ROUNDS)
             title = f"Resident memory of a process at a backlog of {events:,} events, in transactions of {_SHAPE}"
-            yield Group(resident_name(events), title, "MB", _IMPORTED, backlog.resident(), 3)
+            yield Group(resident_name(events), title, "MB", _IMPORTED, backlog.resident(), _MOST_ROUNDS)
     with tempfile.TemporaryDirectory(dir=directory) as place:
         backlog = Backlog(Path(place), _LARGE_SHAPE)
         backlog.grow(events := plan.large_backlog_events)
         title = f"Resident memory of a process at a backlog of {events:,} events, in transactions of {_LARGE_SHAPE}"
-        yield Group(large_name(events), title, "MB", _IMPORTED, backlog.resident(), 3)
+        yield Group(large_name(events), title, "MB", _IMPORTED, backlog.resident(), _MOST_ROUNDS)
 
 
 class Backlog:

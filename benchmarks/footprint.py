@@ -19,7 +19,7 @@ __all__ = ["AGE", "IMPORT", "IMPORTED", "OLD", "PANDAS", "groups"]
 
 IMPORT, PANDAS = "import", "pandas"
 IMPORTED = "spillable_stream, after pyarrow"
-_AGE_SECONDS = 3.0
+_AGE_SECONDS = 2.0
 AGE, OLD = "age", f"{_AGE_SECONDS:.0f} s of puts and takes"
 _PYARROW = "pyarrow"
 _BODIES = "the bodies alone"

@@ -36,9 +36,9 @@ class Plan:
     """
 
     rounds: int = 5
-    seconds: float = 0.3
+    seconds: float = 0.2
     full: bool = False
-    limit_seconds: float = 420.0
+    limit_seconds: float = 400.0
     backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
     large_backlog_events: int = 100_000_000
 

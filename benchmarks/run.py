@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks import pictures, spark
 from benchmarks.document import DIRECTORY, machine, write_section
 from benchmarks.parts import METHOD, NOT_CLAIMED, PARTS, Part
+from benchmarks.peers.rows import versions
 from benchmarks.report import comparison_table, failures, missed, targets_table
 from benchmarks.rounds import Comparison, Plan, measure
 from benchmarks.targets import Outcome, outcomes
@@ -148,7 +149,7 @@ def main() -> None:
 
 
 def _run_all(names: list[str], plan: Plan, directory: Path, document: Path | None) -> None:
-    around = f"{machine()} Load when it began: {os.getloadavg()[0]:.1f}."
+    around = f"{machine()} Load when it began: {os.getloadavg()[0]:.1f}. {versions()}"
     print(around)
     wanted = [name for name in PARTS if name in names]
     if wanted:

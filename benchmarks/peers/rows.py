@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,9 +19,10 @@ from benchmarks.peers.queues import DiskcacheDeque, Litequeue, PersistQueueFiles
 from benchmarks.peers.servers import Nats, Redis, RedisStream, server_path
 from benchmarks.peers.store import Store
 
-__all__ = ["POWER_CUT", "SPEED", "Row", "lacks", "missing"]
+__all__ = ["POWER_CUT", "SPEED", "Row", "lacks", "missing", "versions"]
 
 _NATS_SYNC_VERSION = (2, 10)
+_PACKAGES = ("persist-queue", "diskcache", "litequeue", "queuelib", "lmdb", "rocksdict", "redis", "nats-py")
 
 
 @dataclass(frozen=True)
@@ -156,8 +160,10 @@ def lacks(row: Row) -> str:
         return f"the package {row.package} is missing: pip install -r requirements-bench.txt"
     if row.server and not server_path(row.server):
         return f"{row.server} is missing: apt-get install {row.server}"
-    if row.options.get("sync_always") and _nats_version() < _NATS_SYNC_VERSION:
-        return f"nats-server is {'.'.join(map(str, _nats_version()))}, which has no option to sync before it answers"
+    if row.options.get("sync_always"):
+        found = _server_version("nats-server")
+        if tuple(map(int, found.split("."))) < _NATS_SYNC_VERSION:
+            return f"nats-server is {found}, which has no option to sync before it answers"
     return ""
 
 
@@ -166,9 +172,19 @@ def missing(rows: Sequence[Row]) -> str:
     return "; ".join(sorted({why for row in rows if (why := lacks(row))}))
 
 
+def versions() -> str:
+    """Return the versions of what is compared and is installed, in one sentence."""
+    found = [f"SQLite {sqlite3.sqlite_version}"]
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{package} {version(package)}")
+    found += [f"{name} {_server_version(name)}" for name in ("redis-server", "nats-server") if server_path(name)]
+    return f"Compared with {', '.join(found)}."
+
+
 @cache
-def _nats_version() -> tuple[int, ...]:
-    """Return the server's version."""
-    command = [server_path("nats-server") or "nats-server", "--version"]
+def _server_version(name: str) -> str:
+    """Return a server's version, such as 2.10.1."""
+    command = [server_path(name) or name, "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return tuple(map(int, re.findall(r"\d+", said)[:2]))
+    return next(iter(re.findall(r"\d+\.\d+\.\d+", said)), "0.0.0")
