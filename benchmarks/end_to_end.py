@@ -160,6 +160,8 @@ def _take_all(take: Callable[[], int], total: Callable[[], int | None]) -> Figur
         if count := take():
             taken += count
             last = time.perf_counter()
+    if not taken:
+        raise RuntimeError("all was taken before the clock began: measure for longer")
     return {_END_TO_END: taken / (last - started)}
 
 

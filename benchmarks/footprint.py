@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.events import Shape, bodies
+from benchmarks.events import Shape
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan
 
@@ -67,8 +67,7 @@ def _shapes(plan: Plan) -> Iterator[Shape]:
 
 
 def _body_bytes(shape: Shape) -> Contestant:
-    size = sum(map(len, bodies(shape.events, shape.body_bytes))) / shape.events
-    return lambda _: {"bytes": size}
+    return lambda _: {"bytes": shape.body_bytes}
 
 
 def _disk_bytes(shape: Shape, compression: str) -> Contestant:

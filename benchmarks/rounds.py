@@ -36,7 +36,7 @@ class Plan:
     """
 
     rounds: int = 5
-    seconds: float = 0.2
+    seconds: float = 0.25
     full: bool = False
     limit_seconds: float = 400.0
     backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)

@@ -117,8 +117,9 @@ def _opening() -> Iterator[Target]:
         group = backlog.open_name(events)
         yield Target(f"open, {events:,} events, checkpoint", group, "open", (backlog.CHECKPOINT,), most=_OPEN_MS)
     for events, most in _REPLAY_MS.items():
-        what = f"open, {events:,} events, no checkpoint"
-        yield Target(what, backlog.open_name(events), "open", (backlog.LOG,), most=most)
+        for way, more in ((backlog.LOG, ""), (backlog.REBOOT, ", after a reboot")):
+            what = f"open, {events:,} events, no checkpoint{more}"
+            yield Target(what, backlog.open_name(events), "open", (way,), most=most)
     what = f"resident memory, a backlog of {_LARGE_BACKLOG:,} events"
     large = backlog.large_name(_LARGE_BACKLOG)
     yield Target(what, large, "resident", (backlog.OPENED,), most=_RESIDENT_MB)
