@@ -137,15 +137,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="how often each contestant runs")
     parser.add_argument("--seconds", type=float, help="for how long, each time")
     parser.add_argument("--directory", type=Path, default=Path.cwd(), help="where to write; its disk is measured")
-    parser.add_argument(
-        "--write", type=Path, nargs="?", const=DIRECTORY, metavar="DIRECTORY", help="write the document, into docs"
-    )
+    parser.add_argument("--write", action="store_true", help="write the document, its figures and its pictures")
+    parser.add_argument("--docs", type=Path, default=DIRECTORY, help="where the document is; docs by default")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(choices):
         parser.error(f"there is no {sorted(unknown)[0]!r}; there are {', '.join(choices)}")
     plan = _FULL if arguments.full else Plan()
     given = {name: value for name in ("rounds", "seconds") if (value := getattr(arguments, name)) is not None}
-    _run_all(arguments.names, Plan(**{**asdict(plan), **given}), arguments.directory, arguments.write)
+    document = arguments.docs if arguments.write else None
+    _run_all(arguments.names, Plan(**{**asdict(plan), **given}), arguments.directory, document)
 
 
 def _run_all(names: list[str], plan: Plan, directory: Path, document: Path | None) -> None:
@@ -160,7 +160,7 @@ def _run_all(names: list[str], plan: Plan, directory: Path, document: Path | Non
         if document:
             write(found, document, around)
     if "spark" in names:
-        spark.run(directory, min(plan.rounds, _SPARK_ROUNDS), write=document is not None)
+        spark.run(directory, min(plan.rounds, _SPARK_ROUNDS), document)
 
 
 if __name__ == "__main__":

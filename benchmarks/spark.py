@@ -28,13 +28,13 @@ _SINK_FLOORS = [spark_sink.LIMIT, spark_sink.NOTHING, spark_sink.DISK]
 Rounds = dict[str, list[Any]]  # contestant → what it reached in each round
 
 
-def run(directory: Path, rounds: int, *, write: bool) -> None:
+def run(directory: Path, rounds: int, document: Path | None) -> None:
     """Measure everything, print it, and write it to the document if that is wanted.
 
     Args:
         directory: where to write; its disk is measured.
         rounds: how often each contestant runs.
-        write: whether to write the document.
+        document: the directory of the document to write; None to write none.
     """
     began = time.monotonic()
     found: dict[str, Any] = {"rounds": rounds, "source": {}, "sink": {}}
@@ -69,8 +69,8 @@ def run(directory: Path, rounds: int, *, write: bool) -> None:
     found["seconds"] = round(time.monotonic() - began)
     text = _section(found)
     print(text)
-    if write:
-        write_section("spark", text, found)
+    if document:
+        write_section("spark", text, found, document)
 
 
 def _in_turn(contestants: dict[str, Callable[[], Any]], rounds: int, *, turn: bool = True) -> Rounds:

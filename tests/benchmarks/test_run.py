@@ -92,3 +92,17 @@ def test_a_part_that_breaks_is_said_and_the_others_go_on(tmp_path: Path, monkeyp
     monkeypatch.setattr(run, "PARTS", parts)
     found = run.run(["put", "peers"], TINY, tmp_path)
     assert found.broken == {"put": "OSError: the disk is full"} and found.parts == {"put": [], "peers": []}
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_only_write_writes(write: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
+    docs, work = tmp_path / "docs", tmp_path / "work"
+    docs.mkdir()
+    work.mkdir()
+    command = ["run", "put", "--rounds=1", "--seconds=0.001", f"--directory={work}", f"--docs={docs}"]
+    monkeypatch.setattr("sys.argv", [*command, *(["--write"] if write else [])])
+    run.main()
+    wanted = {"benchmarks.md", "benchmarks.json", "pictures"} if write else set()
+    assert {path.name for path in docs.iterdir()} == wanted
+    assert list(work.iterdir()) == []
