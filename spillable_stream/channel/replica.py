@@ -32,7 +32,6 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["Replica"]
 
 _SURELY_BUSY = 20
-_LINKED_SECONDS = 0.01
 
 
 class _Looking:
@@ -78,7 +77,6 @@ class Replica:
         self._applied: Published | None = None  # the head that the state is at, if that is known
         self._mutex = threading.RLock()
         self._looking = _Looking(self)
-        self._linked_at = float("-inf")  # when the head was last seen to be the channel's
         self._schemas: list[pa.Schema] = []
         self._open_lock = FileLock.open(fs, layout.open_lock)
         self.lock = CommitLock(fs, layout)
@@ -130,7 +128,7 @@ class Replica:
 
     def follow(self) -> ChannelState:
         """Apply what other processes and threads committed, and return the state."""
-        self._require_open_lately()
+        self.require_open()
         if self.lock.published() is not self._applied or self._half_applied:
             self._catch_up(self.lock.published)
         return self.state
@@ -309,11 +307,6 @@ class Replica:
         except (StorageError, CorruptionError):
             return False
 
-    def _require_open_lately(self) -> None:
-        """Do what `require_open` does, but ask the kernel only from time to time; commits ask it every time."""
-        if self._closed or self.lock.failed or time.monotonic() - self._linked_at > _LINKED_SECONDS:
-            self.require_open()
-
     def require_open(self) -> None:
         """Refuse to go on after `close` or a failure.
 
@@ -327,7 +320,6 @@ class Replica:
             raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
         if self.lock.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.lock.failed}")
-        self._linked_at = time.monotonic()
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
