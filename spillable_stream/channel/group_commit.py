@@ -1,12 +1,13 @@
 """Group commit: threads that commit at the same time share one append and one sync.
 
-Each puts its request on a queue; whoever gets the lead writes all that wait, the rest find theirs
-done (after MySQL's and PostgreSQL's group commit, and LevelDB's writer queue).
+Each puts its request on a queue; whoever gets the lead writes all that wait, and wakes them (after
+MySQL's and PostgreSQL's group commit, and LevelDB's writer queue).
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -16,22 +17,36 @@ from spillable_stream.errors import CommitOutcomeUnknownError
 __all__ = ["GroupCommit", "Ticket"]
 
 _GROUP_BYTES = 16 << 20
+_HEALED_SECONDS = 0.1
+_WORTH_WAITING_SECONDS = 0.0002
 
 
 class Ticket:
     """A request that waits for its commit."""
 
-    __slots__ = ("done", "error", "request", "result")
+    __slots__ = ("_woken", "done", "error", "request", "result", "thread")
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.thread = threading.get_ident()
         self.done = False
         self.result = Committed()
         self.error: BaseException | None = None
+        self._woken = threading.Lock()
+        self._woken.acquire()
 
     def fail(self, error: BaseException) -> None:
         """End the wait with an error."""
         self.error, self.done = error, True
+
+    def wait(self, timeout_seconds: float) -> None:
+        """Wait for `wake`, but not for long: who was to wake it may have been interrupted."""
+        self._woken.acquire(timeout=timeout_seconds)
+
+    def wake(self) -> None:
+        """Let the thread of this ticket look at it; under the queue's mutex."""
+        if self._woken.locked():
+            self._woken.release()
 
 
 class GroupCommit:
@@ -47,6 +62,9 @@ class GroupCommit:
         self._lead = threading.Lock()
         self._queue: deque[Ticket] = deque()
         self._mutex = threading.Lock()
+        self._in_last_group: set[int] = set()  # threads
+        self._took_seconds = 0.0  # the last group's commit
+        self._expecting: Ticket | None = None  # whose thread has the lead and waits for company
 
     def waiting(self) -> int:
         """Return how many requests wait for the lead."""
@@ -57,16 +75,45 @@ class GroupCommit:
         ticket = Ticket(request)
         with self._mutex:
             self._queue.append(ticket)
+            if self._expecting is not None:
+                self._expecting.wake()
         try:
-            with self._lead:
-                while not ticket.done:  # the groups before it may be large
-                    self._commit_waiting()
+            while not ticket.done:
+                if self._lead.locked():  # who waits for the lead itself would wait for the next group's sync, too
+                    ticket.wait(_HEALED_SECONDS)
+                else:
+                    self._lead_until_done(ticket)
         except BaseException:  # interrupted: nobody may commit it any more
             self._withdraw(ticket)
             raise
         if ticket.error is not None:
             raise ticket.error
         return ticket.result
+
+    def _lead_until_done(self, ticket: Ticket) -> None:
+        """Commit groups until a ticket is done, then let another thread have the lead."""
+        with self._lead:
+            while not ticket.done:  # the groups before it may be large
+                self._expect_company(ticket)
+                self._commit_waiting()
+        with self._mutex:
+            if self._queue:
+                self._queue[0].wake()
+
+    def _expect_company(self, ticket: Ticket) -> None:
+        """Wait for the threads that were in the last group, half as long as that took: one sync serves all of them.
+
+        After PostgreSQL's ``commit_delay``. A thread that commits alone waits for nobody, and nobody waits where a
+        commit is as quick as the memory tier's.
+        """
+        others = self._in_last_group - {ticket.thread}
+        if not others or self._took_seconds < _WORTH_WAITING_SECONDS:
+            return
+        deadline = time.monotonic() + self._took_seconds / 2
+        self._expecting = ticket
+        while not others <= {t.thread for t in tuple(self._queue)} and (left := deadline - time.monotonic()) > 0:
+            ticket.wait(left)
+        self._expecting = None
 
     def _withdraw(self, ticket: Ticket) -> None:
         """Take a ticket off the queue; if it is being committed, wait until that is over."""
@@ -79,6 +126,7 @@ class GroupCommit:
 
     def _commit_waiting(self) -> None:
         group = self._gather()
+        began = time.monotonic()
         try:
             self._commit(group)
         except Exception as e:
@@ -86,6 +134,11 @@ class GroupCommit:
         except BaseException:
             _fail(group, CommitOutcomeUnknownError("the thread that committed was interrupted"))
             raise
+        finally:
+            self._took_seconds, self._in_last_group = time.monotonic() - began, {t.thread for t in group}
+            with self._mutex:
+                for ticket in group:
+                    ticket.wake()
 
     def _gather(self) -> list[Ticket]:
         """Return the tickets that the next append serves, in order: at least one, and some 16 MiB at most."""

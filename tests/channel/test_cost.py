@@ -130,7 +130,7 @@ def test_a_take_writes_no_more_for_many_events_than_for_one(open_channel: Open) 
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
-@pytest.mark.parametrize(("work", "most"), [("put", 325), ("take", 365)])
+@pytest.mark.parametrize(("work", "most"), [("put", 350), ("take", 390)])
 def test_python_does_as_much_for_a_thousand_events_as_for_one(
     open_channel: Open, options: dict[str, int], work: str, most: int
 ) -> None:

@@ -301,6 +301,9 @@ def test_an_interrupted_wait_withdraws_the_commit(open_channel: Open, monkeypatc
     engine = channel.engine()
 
     class Interrupted:
+        def locked(self) -> bool:
+            return False
+
         def __enter__(self) -> None:
             raise KeyboardInterrupt
 

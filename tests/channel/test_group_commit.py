@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -109,3 +110,101 @@ def test_an_interrupt_while_another_thread_commits_waits_until_that_is_over() ->
     waited.join(30)
     assert not waited.is_alive() and log.groups == [[1]]
     leader.join()
+
+
+class Steps(Log):
+    """A log whose commits each wait for a step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = threading.Semaphore(0)
+
+    def commit(self, group: list[Ticket]) -> None:
+        assert self.steps.acquire(timeout=30)
+        super().commit(group)
+
+
+def started(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def until(ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not ready():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_who_is_done_does_not_wait_for_the_next_group() -> None:
+    """Else half of the threads miss the group after it, and so on."""
+    log = Steps()
+    commits = GroupCommit(log.commit)
+    first = started(lambda: commits.submit(Sized(0)))
+    until(lambda: commits._lead.locked() and not commits.waiting())
+    second = [started(lambda i=i: commits.submit(Sized(i))) for i in (1, 2, 3)]  # type: ignore[misc]
+    until(lambda: commits.waiting() == 3)
+    log.steps.release()
+    first.join(30)
+    until(lambda: not commits.waiting())  # one of the three leads them
+    last = started(lambda: commits.submit(Sized(4)))
+    until(lambda: commits.waiting() == 1)
+    log.steps.release()
+    for thread in second:
+        thread.join(30)
+        assert not thread.is_alive(), "the last one's commit has not begun to end"
+    assert last.is_alive()
+    log.steps.release()
+    last.join(30)
+    assert [sorted(g) for g in log.groups] == [[0], [1, 2, 3], [4]]
+
+
+def test_threads_that_commit_over_and_over_share_every_commit() -> None:
+    log = Log()
+    commits = GroupCommit(lambda group: (time.sleep(0.05), log.commit(group)))  # type: ignore[func-returns-value]
+    threads = [started(lambda: [commits.submit(Sized(i)) for i in range(10)] and None) for _ in range(3)]
+    for thread in threads:
+        thread.join(30)
+    assert sum(len(g) for g in log.groups) == 30
+    assert sum(len(g) == 3 for g in log.groups) >= 7, log.groups  # but for the first ones, and the last
+
+
+def test_a_thread_that_does_not_come_again_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(Ticket, "wait", lambda _, seconds: waits.append(seconds) or time.sleep(min(seconds, 0.01)))
+    log = Log()
+    commits = GroupCommit(lambda group: (time.sleep(0.002), log.commit(group)))  # type: ignore[func-returns-value]
+    commits.submit(Sized(0))
+    assert waits == [], "a thread alone waits for nobody"
+    started(lambda: commits.submit(Sized(1))).join(30)  # another thread, once
+    waits.clear()
+    commits.submit(Sized(2))
+    assert len(waits) == 1 and waits[0] <= commits._took_seconds
+    commits.submit(Sized(3))
+    assert len(waits) == 1
+    assert log.groups == [[0], [1], [2], [3]]
+
+
+def test_a_commit_as_quick_as_memorys_waits_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "_WORTH_WAITING_SECONDS", 10.0)
+    monkeypatch.setattr(Ticket, "wait", lambda _, seconds: pytest.fail("it waited"))
+    log = Log()
+    commits = GroupCommit(log.commit)
+    started(lambda: commits.submit(Sized(1))).join(30)
+    commits.submit(Sized(2))
+    assert log.groups == [[1], [2]]
+
+
+def test_a_thread_that_was_interrupted_as_it_was_to_lead_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Steps()
+    commits = GroupCommit(log.commit)
+    monkeypatch.setattr(Ticket, "wake", lambda ticket: None)  # it is lost
+    first = started(lambda: commits.submit(Sized(0)))
+    until(lambda: commits._lead.locked() and not commits.waiting())
+    second = started(lambda: commits.submit(Sized(1)))
+    until(lambda: commits.waiting() == 1)
+    log.steps.release(2)
+    first.join(30)
+    second.join(30)
+    assert log.groups == [[0], [1]]
