@@ -111,7 +111,7 @@ def _by_threads(found: Mapping[str, Comparison], shapes: list[Shape]) -> Figure:
                 ax.annotate(f"the disk, {text}", (8, value), (0, 3), textcoords="offset points", ha="right", fontsize=8)
         ax.set_xscale("log", base=2)
         ax.set_xticks(known, [str(n) for n in known])
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.1 * ax.get_ylim()[1])
         _plain_numbers(ax)
         ax.set_title(f"durable puts in transactions of {shape}", fontsize=10)
         ax.set_xlabel("threads")
