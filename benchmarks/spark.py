@@ -150,7 +150,7 @@ Spark wrote (snappy), two files a micro-batch. Both are in the page cache. A que
 into `noop`, once before it counts: the JVM compiles meanwhile. Rows a second are over the batches' own
 `triggerExecution`, without the first two. The channel checks every byte's checksum. *CPU* is what Parquet took for a
 row, in the JVM and in Python's workers, over what the channel took. *Python's limit* is a source in Python that yields
-one batch from memory again and again: no source in Python can be faster."""
+one batch from memory again and again: what Spark takes to pass rows from Python, without any storage."""
 
 _SINK_METHOD = """\
 `rate-micro-batch` makes the same rows for every sink. Parquet's sink (snappy, with its commit log `_spark_metadata`)
