@@ -7,7 +7,6 @@ them (seen on 4.1.1, 4.2.1 and 4.3.0). Options choose the events to read instead
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,8 +25,6 @@ from spillable_stream.spark.schema import arrow_schema, check_read_schema
 from spillable_stream.spark.visit import visit
 
 __all__ = ["SpillableBatchReader"]
-
-_log = logging.getLogger(__name__)
 
 
 class SpillableBatchReader(DataSourceReader):

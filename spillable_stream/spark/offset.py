@@ -17,9 +17,9 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.times import first_id_since
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 
-_log = logging.getLogger(__name__)
-
 __all__ = ["ending_id", "event_id", "offset", "starting_id"]
+
+_log = logging.getLogger(__name__)
 
 
 def offset(channel: str, event_id: int, start: int | None = None) -> dict[str, Any]:
