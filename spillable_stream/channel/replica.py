@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +56,29 @@ class _Looking:
         self._replica._mutex.release()
 
 
+class _Committing:
+    """What `Replica.committing` returns.
+
+    Args:
+        replica: whose channel is locked.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    def __enter__(self) -> None:
+        replica = self._replica
+        replica.lock.acquire(replica.lock_timeout_seconds)
+        try:
+            replica.prepare_to_commit()
+        except BaseException:
+            replica.lock.release()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self._replica.lock.release()
+
+
 class Replica:
     """The channel's state as one process has it, fed by the logs of both tiers. Thread-safe.
 
@@ -77,6 +100,7 @@ class Replica:
         self._applied: Published | None = None  # the head that the state is at, if that is known
         self._mutex = threading.RLock()
         self._looking = _Looking(self)
+        self._committing = _Committing(self)
         self._schemas: list[pa.Schema] = []
         self._open_lock = FileLock.open(fs, layout.open_lock)
         self.lock = CommitLock(fs, layout)
@@ -183,17 +207,20 @@ class Replica:
 
     # ── appending; the channel's lock is held ───────────────────────────────────────────────
 
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        """Hold the channel's lock, with the logs healed and the state up to date."""
-        with self.lock.locked(self.lock_timeout_seconds):
-            self.require_open()
-            self.catch_up()
-            self.tiers.disk.heal(self.state.small)
-            if self.lock.current().memory.file_id:
-                self.tiers.memory.heal(self.memory_image)
-            self.catch_up()
-            yield
+    def committing(self) -> _Committing:
+        """Hold the channel's lock, with the logs healed and the state up to date: ``with …``."""
+        return self._committing
+
+    def prepare_to_commit(self) -> None:
+        """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just had."""
+        self.require_open()
+        self.catch_up()
+        if self.lock.current().is_clean():
+            return
+        self.tiers.disk.heal(self.state.small)
+        if self.lock.current().memory.file_id:
+            self.tiers.memory.heal(self.memory_image)
+        self.catch_up()
 
     def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
         """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""

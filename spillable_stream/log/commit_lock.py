@@ -40,7 +40,15 @@ class CommitLock:
 
     @contextlib.contextmanager
     def locked(self, timeout_seconds: float) -> Iterator[None]:
-        """Hold the lock.
+        """Hold the lock. Raises what `acquire` raises."""
+        self.acquire(timeout_seconds)
+        try:
+            yield
+        finally:
+            self.release()
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Get the lock; `release` gives it back.
 
         Raises:
             LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
@@ -60,11 +68,17 @@ class CommitLock:
             self._held = self.head.begin_writing()
             if self.failed:
                 raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
-            yield
-        finally:
-            self._held = None
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._held = None
+        try:
             if not self._closed:
                 self._lock.release()
+        finally:
             self._thread_lock.release()
 
     def published(self) -> Published:

@@ -96,6 +96,10 @@ class Published(NamedTuple):
     checkpoint_time: int = 0
     pid: int = 0
 
+    def is_clean(self) -> bool:
+        """Tell whether nothing lies behind either end."""
+        return self.disk.state == HeadState.CLEAN == self.memory.state
+
 
 @functools.cache
 def boot_id() -> bytes:
@@ -108,8 +112,10 @@ def boot_id() -> bytes:
 
 def parse_head(data: bytes) -> tuple[int, bytes, Published] | None:
     """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
-    found = [slot for offset in _SLOT_OFFSETS if (slot := _parse_slot(data[offset:]))]
-    return max(found, key=lambda slot: slot[0], default=None)
+    newer, older = (data[offset : offset + _SLOT.size + _CRC.size] for offset in _SLOT_OFFSETS)
+    if newer[:8][::-1] < older[:8][::-1]:  # the sequences
+        newer, older = older, newer
+    return _parse_slot(newer) or _parse_slot(older)
 
 
 def _parse_slot(data: bytes) -> tuple[int, bytes, Published] | None:

@@ -56,7 +56,11 @@ class _named:
 
     def __exit__(self, _: object, e: BaseException | None, __: object) -> None:
         if isinstance(e, OSError) and not (self._may_be_missing and isinstance(e, FileNotFoundError)):
-            raise StorageError(f"{self._what} {self._path} failed: {e.strerror or e} (errno {e.errno})") from e
+            raise _failed(self._what, self._path, e) from e
+
+
+def _failed(what: str, path: str | Path, e: OSError) -> StorageError:
+    return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
 
 
 class File:
@@ -88,13 +92,12 @@ class File:
 
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
-        with _named("looking at", self.path):
-            try:
-                return os.fstat(self._fd).st_nlink > 0
-            except OSError as e:
-                if e.errno != errno.EBADF:
-                    raise
-                return False  # closed
+        try:
+            return os.fstat(self._fd).st_nlink > 0
+        except OSError as e:
+            if e.errno != errno.EBADF:
+                raise _failed("looking at", self.path, e) from e
+            return False  # closed
 
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
@@ -103,26 +106,40 @@ class File:
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         """Return what `read` does, in memory that Arrow uses again: new memory costs more than the read."""
         buffer = pa.allocate_buffer(size)
-        view, got = memoryview(buffer), 0
-        with _named("reading", self.path):
-            while got < size and (more := os.preadv(self._fd, [view[got:]], offset + got)):
+        try:
+            got = more = os.preadv(self._fd, [buffer], offset)
+            while more and got < size:
+                more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
                 got += more
+        except OSError as e:
+            raise _failed("reading", self.path, e) from e
         return buffer if got == size else buffer.slice(0, got)
 
     def write(self, offset: int, buffers: Sequence[Payload]) -> int:
         """Write all buffers at ``offset``, one after the other, and return how many bytes."""
-        start = offset
-        with _named("writing", self.path):
+        end = offset
+        try:
             for i in range(0, len(buffers), _IOV_MAX):
-                views = [memoryview(b) for b in buffers[i : i + _IOV_MAX]]
-                while views:
-                    written = os.pwritev(self._fd, views, offset)
-                    offset += written
-                    while views and written >= len(views[0]):
-                        written -= len(views.pop(0))
-                    if views and written:
-                        views[0] = views[0][written:]
-        return offset - start
+                part = buffers[i : i + _IOV_MAX]
+                written, size = os.pwritev(self._fd, part, end), sum(map(len, part))
+                if written < size:
+                    self._write_rest(end, part, written)
+                end += size
+        except OSError as e:
+            raise _failed("writing", self.path, e) from e
+        return end - offset
+
+    def _write_rest(self, offset: int, buffers: Sequence[Payload], written: int) -> None:
+        """Write at ``offset`` what the kernel left of some buffers: all but the first ``written`` bytes."""
+        views = [memoryview(b) for b in buffers]
+        while True:
+            offset += written
+            while views and written >= len(views[0]):
+                written -= len(views.pop(0))
+            if not views:
+                return
+            views[0] = views[0][written:]
+            written = os.pwritev(self._fd, views, offset)
 
     def copy_from(self, source: File, size: int) -> None:
         """Write the first ``size`` bytes of another file to the beginning of this one."""
