@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 
 from spillable_stream.channel.checkpointing import Checkpointing
@@ -147,19 +146,20 @@ class Engine(Replica):
         Returns:
             Whether memory can be written, as far as is known.
         """
+        plan = Plan(self.state)
         try:
-            tier = self._tier_of_next(waiting, with_memory)
+            tier = self._tier_of_next(waiting, plan, with_memory)
         except SpillableError as e:
             waiting.popleft().fail(e)
             return with_memory
         try:
-            start = self.reserve_room(tier, sum(t.request.size_bytes() for t in waiting))
+            start = self.reserve_room(tier, sum([t.request.size_bytes() for t in waiting]))
         except StorageError as e:
             if tier is Tier.DISK:
                 raise
             self.memory.refuse(e)
             return False
-        plan = Plan(self.state, tier, self._room(with_memory), start.offset)
+        plan.begin(self.state, tier, start.offset)
         planned: list[Ticket] = []
         first = waiting[0]
         while waiting:
@@ -190,17 +190,15 @@ class Engine(Replica):
         self.memory.free_taken()
         return with_memory
 
-    def _room(self, with_memory: bool) -> Callable[[int], bool] | None:
-        return self.memory.has_pages_for if with_memory and self.memory.is_ready() else None
-
-    def _tier_of_next(self, waiting: deque[Ticket], with_memory: bool) -> Tier:
+    def _tier_of_next(self, waiting: deque[Ticket], plan: Plan, with_memory: bool) -> Tier:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
-        if puts and with_memory:
-            self.memory.open()
-        tier = waiting[0].request.tier(Plan(self.state, Tier.DISK, self._room(with_memory)))
+        if with_memory and (self.memory.open() if puts else self.memory.is_ready()):
+            plan.memory_room = self.memory.has_pages_for
+            plan.begin(self.state, Tier.DISK, 0)
+        tier = waiting[0].request.tier(plan)
         if tier is Tier.MEMORY:
-            self.memory.reserve_ids(self.state.last_id + sum(put.use().events for put in puts))
+            self.memory.reserve_ids(self.state.last_id + sum([put.use().events for put in puts]))
         return tier
 
     def _prepare(self, request: Request, plan: Plan) -> None:

@@ -36,12 +36,13 @@ class MemoryRoom:
         self._used_bytes = 0
 
     def _is_wanted(self) -> bool:
-        refused = time.monotonic() - self._refused_at <= _RETRY_SECONDS
-        return bool(self._replica.state.options["memory_capacity"]) and not refused
+        if not self._replica.state.options["memory_capacity"]:
+            return False
+        return time.monotonic() - self._refused_at > _RETRY_SECONDS
 
     def is_ready(self) -> bool:
         """Tell whether there is a memory tier to put to."""
-        return self._is_wanted() and self._replica.lock.current().memory.file_id != 0
+        return self._replica.lock.current().memory.file_id != 0 and self._is_wanted()
 
     def put_bytes(self) -> int:
         """Return how many bytes of payloads a put transaction may have to go to memory, 0 without a memory tier."""
@@ -56,11 +57,14 @@ class MemoryRoom:
             with self._replica.committing():
                 self.open()
 
-    def open(self) -> None:
-        """Do what `make` does, or go on without it for a while."""
+    def open(self) -> bool:
+        """Do what `make` does, or go on without it for a while; tell whether there is a memory tier to put to."""
+        if not self.is_ready() and self._is_wanted():
+            self._open()
+        return self.is_ready()
+
+    def _open(self) -> None:
         replica = self._replica
-        if not self._is_wanted() or self.is_ready():
-            return
         try:
             byte_capacity = self._directory.choose_byte_capacity(replica.state.options)
         except StorageError as e:

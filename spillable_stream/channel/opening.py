@@ -10,7 +10,7 @@ from typing import Any
 
 from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.memory_tier import MemoryDirectory
-from spillable_stream.channel.ranges import Range, shown
+from spillable_stream.channel.ranges import Range, count_of, shown
 from spillable_stream.channel.requests import Control, Plan
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import (
@@ -328,7 +328,7 @@ def restored(image: dict[str, Any], path: str = "") -> ChannelState:
 
 
 def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
-    count = sum(b - a + 1 for a, b in lost)
+    count = count_of(lost)
     message = f"the memory tier of {path} went with its host: "
     message += f"{count:,} events are lost, {shown(lost)}" if lost else "no event is known to be lost"
     if doubtful:

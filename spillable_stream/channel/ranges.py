@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
-__all__ = ["Range", "RangeSet", "shown"]
+__all__ = ["Range", "RangeSet", "count_of", "shown"]
 
 Range = tuple[int, int]
 """First and last ID, both inside."""
@@ -60,10 +60,9 @@ class RangeSet:
         j = bisect_right(self._first, last)
         if i >= j:
             return
-        kept = [(self._first[i], first - 1), (last + 1, self._last[j - 1])]
-        kept = [r for r in kept if r[0] <= r[1]]
-        self._first[i:j] = [r[0] for r in kept]
-        self._last[i:j] = [r[1] for r in kept]
+        before, after = self._first[i], self._last[j - 1]
+        self._first[i:j] = ([before] if before < first else []) + ([last + 1] if after > last else [])
+        self._last[i:j] = ([first - 1] if before < first else []) + ([after] if after > last else [])
 
     def gaps(self, first: int, last: int) -> Iterator[Range]:
         """Yield the ranges between ``first`` and ``last`` that are not in the set."""
@@ -91,6 +90,11 @@ class RangeSet:
     def size(self) -> int:
         """Return how many integers there are."""
         return sum(self._last) - sum(self._first) + len(self._first)
+
+
+def count_of(ranges: Iterable[Range]) -> int:
+    """Return how many integers some disjoint ranges hold."""
+    return sum([last - first + 1 for first, last in ranges])
 
 
 def shown(ranges: Iterable[Range], most: int = 10) -> str:

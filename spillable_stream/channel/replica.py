@@ -18,7 +18,7 @@ from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.batch import decode_schema
-from spillable_stream.format.frame import FrameHeader, FrameType, frame_size
+from spillable_stream.format.frame import frame_size
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import Published
@@ -261,19 +261,9 @@ class Replica:
                 return
             offset = start.offset
             self._half_applied = True
-            for frame, tx, order, time_us in entries:
-                header = FrameHeader(
-                    frame.type,
-                    len(frame.payload),
-                    tx,
-                    order,
-                    frame.count,
-                    frame.schema_id,
-                    time_us,
-                    frame.payload_crc,
-                )
-                payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
-                self.state.apply(start.file_id, offset, header, payload)
+            for entry in entries:
+                header = entry.header()
+                self.state.apply_record(start.file_id, offset, header, entry.record)
                 offset += frame_size(header.length)
             self.positions = (
                 Positions(self.positions.disk, end) if tier is Tier.MEMORY else Positions(end, self.positions.memory)

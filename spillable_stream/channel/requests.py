@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.channel.group_position import GroupPosition
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState, Pending, Use
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.format.frame import Frame, FrameType, total_size
-from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack
+from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.layout import Tier, in_memory
 from spillable_stream.log.wal import Entry
 
@@ -34,6 +34,9 @@ __all__ = [
 _COMMIT_BYTES = 512
 _SEGMENT_BYTES = 256
 
+_NOTHING = Use(0, 0)
+_UNBOUNDED = 1 << 63
+
 
 @dataclass(slots=True)
 class Committed:
@@ -50,36 +53,38 @@ class Committed:
     last_id: int = -1
 
 
-@dataclass(slots=True)
 class Plan:
     """The entries of one append, built request by request.
 
     Args:
         state: the channel's state, up to date.
-        tier: the tier whose log they go to.
+        tier: the tier whose log they go to; what a request is asked to choose it by has none yet.
         memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
         start: the offset at which the append begins.
     """
 
-    state: ChannelState
-    tier: Tier
-    memory_room: Callable[[int], bool] | None = None
-    start: int = 0
-    time_us: int = 0
-    entries: list[Entry] = field(default_factory=list)
-    next_id: int = 0
-    next_transaction: int = 0
-    put: Use = field(default_factory=lambda: Use(0, 0))
-    overflow: bool = False
-    sinks: dict[str, int] = field(default_factory=dict)
-    settled: set[int] = field(default_factory=set)
+    def __init__(
+        self,
+        state: ChannelState,
+        tier: Tier = Tier.DISK,
+        memory_room: Callable[[int], bool] | None = None,
+        start: int = 0,
+    ) -> None:
+        self.memory_room = memory_room
+        self.entries: list[Entry] = []
+        self.put = _NOTHING
+        self.sinks: dict[str, int] = {}
+        self.settled: set[int] = set()
+        self.begin(state, tier, start)
 
-    def __post_init__(self) -> None:
+    def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
+        """Say where the append goes, once room was made for it; what is planned comes after."""
+        self.state, self.tier, self.start = state, tier, start
         # No two appends have the same time: it is what orders those of the two tiers.
-        self.time_us = max(time.time_ns() // 1000, self.state.time_us + 1)
-        self.next_id = self.state.next_id
-        self.next_transaction = self.state.next_transaction
-        self.overflow = self.state.overflow
+        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
+        self.next_id = state.next_id
+        self.next_transaction = state.next_transaction
+        self.overflow = state.overflow
 
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
@@ -90,9 +95,9 @@ class Plan:
         self.next_transaction += 1
         return self.next_transaction - 1
 
-    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0) -> None:
-        """Append a frame."""
-        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us))
+    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
+        """Append a frame, of which ``record`` is what its payload says."""
+        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""
@@ -103,21 +108,27 @@ class Plan:
             if self.state.unsaid_sinks:
                 seen["sinks"] = dict(self.state.unsaid_sinks)
         record = CommitRecord(kind, self.start, seen=seen, **more)
-        self.add(record.frame(count), transaction_id, write_order_id)
+        self.add(record.frame(count), transaction_id, write_order_id, record)
 
-    def held(self, tier: Tier) -> Use:
-        """Return what a tier holds after the requests planned so far."""
-        held = self.state.use(tier is Tier.MEMORY)
-        if tier is not self.tier:
-            return held
-        return held.plus(self.put)
+    def fits(self, wanted: Use, tiers: Sequence[Tier], limits: Use) -> bool:
+        """Tell whether tiers hold no more than ``limits`` together, with what is wanted and was planned so far."""
+        wanted = wanted.plus(self.put) if self.tier in tiers else wanted
+        bound = held = wanted
+        for tier in tiers:
+            index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
+            bound = Use(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
+        if bound.is_within(limits):  # though a part of its blocks was taken
+            return True
+        for tier in tiers:
+            held = held.plus(self.state.use(tier is Tier.MEMORY))
+        return held.is_within(limits)
 
     def all_in_memory(self, ranges: list[Range]) -> bool:
         """Tell whether nothing of some events is on disk."""
         if self.memory_room is None:
             return False
         disk = self.state.blocks.disk
-        return not any(True for first, last in ranges for _ in disk.between(first, last))
+        return not len(disk) or not any(True for first, last in ranges for _ in disk.between(first, last))
 
 
 class MemoryFullError(ChannelFullError):
@@ -160,17 +171,24 @@ class Put(Request):
     may_spill: bool = False
     _spilled: str = ""
     _use: Use | None = None
+    _size_bytes: int = 0
 
     def size_bytes(self) -> int:
-        return total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+        if not self._size_bytes:
+            self._size_bytes = total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+        return self._size_bytes
 
     def use(self) -> Use:
         """Return how many events there are, and the size of their payloads."""
-        if self._use is not None:
-            return self._use
-        events = sum(f.count for f in self.frames) + sum(s.count for s in self.segments)
-        size_bytes = sum(len(f.payload) for f in self.frames) + sum(s.payload_bytes for s in self.segments)
-        self._use = Use(events, size_bytes)
+        if self._use is None:
+            events = size_bytes = 0
+            for frame in self.frames:
+                events += frame.count
+                size_bytes += len(frame.payload)
+            for segment in self.segments:
+                events += segment.count
+                size_bytes += segment.payload_bytes
+            self._use = Use(events, size_bytes)
         return self._use
 
     def fits_empty(self, state: ChannelState) -> bool:
@@ -198,23 +216,17 @@ class Put(Request):
             return plan.tier
         wanted, limits = self.use(), plan.state.memory_limits()
         options = plan.state.options
-        if plan.memory_room and all(in_memory(s.name) for s in self.segments):
-            large = wanted.events > limits.events or wanted.payload_bytes > limits.payload_bytes
+        if plan.memory_room and all([in_memory(s.name) for s in self.segments]):
+            large = not wanted.is_within(limits)
             if not large:
-                held = plan.held(Tier.MEMORY)
-                if not options["overflow_capacity"]:  # what a close moved to disk counts too
-                    held = held.plus(plan.held(Tier.DISK))
-                fits = held.plus(wanted)
-                if (
-                    fits.events <= limits.events
-                    and fits.payload_bytes <= limits.payload_bytes
-                    and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
-                ):
+                # Without a disk tier, what a close moved to disk counts too.
+                tiers = (Tier.MEMORY,) if options["overflow_capacity"] else (Tier.MEMORY, Tier.DISK)
+                if plan.fits(wanted, tiers, limits) and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes):
                     return Tier.MEMORY
                 if options["overflow_capacity"] and not (plan.overflow or self.may_spill):
                     raise MemoryFullError("the memory tier is full")
             self._spilled = "large" if large else "full"
-        if plan.held(Tier.DISK).events + wanted.events > options["overflow_capacity"]:
+        if not plan.fits(wanted, (Tier.DISK,), Use(options["overflow_capacity"], _UNBOUNDED)):
             events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
             raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
@@ -225,7 +237,8 @@ class Put(Request):
         wanted = self.use()
         tx = plan.new_transaction()
         first = plan.next_id
-        plan.next_id += sum(s.count for s in self.segments)
+        for segment in self.segments:
+            plan.next_id += segment.count
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
@@ -253,7 +266,8 @@ class Prepare(Request):
 
     def plan(self, plan: Plan) -> Committed:
         tx = plan.new_transaction()
-        plan.add(TakeRecord(self.group, self.ranges).frame(sum(b - a + 1 for a, b in self.ranges)), tx)
+        record = TakeRecord(self.group, list(self.ranges))
+        plan.add(record.frame(count_of(self.ranges)), tx, record=record)
         return Committed(tx)
 
 
@@ -283,14 +297,15 @@ class Take(Request):
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
-        count = sum(b - a + 1 for a, b in self.ranges)
+        count = count_of(self.ranges)
         tx = self.prepared
         prepared = plan.open_take(tx)
         if prepared is None:
             tx = plan.new_transaction()
         plan.settled.add(tx)
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
-            plan.add(TakeRecord(self.group, self.ranges).frame(count), tx)
+            record = TakeRecord(self.group, list(self.ranges))
+            plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
         return Committed(tx)
 
@@ -333,7 +348,7 @@ class PrepareOnDisk(Request):
     def plan(self, plan: Plan) -> Committed:
         for tx, takes in self.transactions.items():
             for take in takes:
-                plan.add(take.frame(sum(b - a + 1 for a, b in take.ranges)), tx)
+                plan.add(take.frame(count_of(take.ranges)), tx, record=take)
         return Committed()
 
 
@@ -357,7 +372,8 @@ class Control(Request):
         value = self.value
         if self.type == FrameType.GROUP and not value.get("drop"):
             value = {**value, "position": max(value["position"], plan.state.beginning() - 1)}
-        plan.add(Frame.of(self.type, pack(value)), tx)
+        packed = pack(value)
+        plan.add(Frame.of(self.type, packed), tx, record=parse_record(self.type, packed))
         plan.commit("control", 0, tx)
         return Committed(tx)
 

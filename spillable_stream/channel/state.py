@@ -11,9 +11,9 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.blocks import Block, BlockIndex, Blocks
-from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.channel.ranges import Range, RangeSet, count_of
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, TakeRecord, unpack
+from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
 from spillable_stream.log.layout import in_memory
 
 __all__ = ["ChannelState", "GroupState", "MemoryTier", "Pending", "Use"]
@@ -37,6 +37,9 @@ class GroupState:
 
     def take(self, first: int, last: int) -> None:
         """Note that the events of a range were taken."""
+        if not self.ahead and first <= self.position + 1:
+            self.position = max(self.position, last)
+            return
         self.ahead.add(max(first, self.position + 1), last)
         for start, end in self.ahead:
             if start == self.position + 1:
@@ -85,6 +88,10 @@ class Use(NamedTuple):
 
     events: int
     payload_bytes: int
+
+    def is_within(self, limits: Use) -> bool:
+        """Tell whether neither is more than in ``limits``."""
+        return self.events <= limits.events and self.payload_bytes <= limits.payload_bytes
 
     def plus(self, other: Use) -> Use:
         """Return both together."""
@@ -276,7 +283,7 @@ class ChannelState:
         not_needed = self._not_needed()
         for block in self.blocks:
             first = max(block.first_id, self.floor)
-            count = sum(b - a + 1 for a, b in not_needed.gaps(first, block.last_id))
+            count = count_of(not_needed.gaps(first, block.last_id))
             if count == 0:
                 continue
             signed = count if in_memory(block.file) else -count
@@ -330,6 +337,10 @@ class ChannelState:
             header: its header.
             payload: its payload; None for PUT frames, whose events stay where they are.
         """
+        self.apply_record(file_id, offset, header, parse_record(header.type, payload))
+
+    def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Any) -> None:
+        """Do what `apply` does, with what the payload says (`parse_record`)."""
         tx = header.transaction_id
         self.next_transaction = max(self.next_transaction, tx + 1)
         if header.type != FrameType.FILE_HEADER:
@@ -342,14 +353,14 @@ class ChannelState:
                 if pending.in_memory and not in_memory(file_id):  # the same, for the disk tier to have it too
                     pending.takes.clear()
                 pending.in_memory = in_memory(file_id)
-                pending.takes.append(TakeRecord.parse(payload or b""))
+                pending.takes.append(record)
             case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
                 controls = self.pending.setdefault(tx, Pending()).controls
-                controls.append((header.type, unpack(payload or b"")))
+                controls.append((header.type, record))
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
             case FrameType.COMMIT:
-                self._commit(tx, file_id, header, CommitRecord.parse(payload or b""))
+                self._commit(tx, file_id, header, record)
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         pending = self._take_pending(tx, file_id)
@@ -395,7 +406,7 @@ class ChannelState:
 
     def _take_pending(self, tx: int, file_id: int) -> Pending:
         """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
-        pending = self.pending.pop(tx, Pending())
+        pending = self.pending.pop(tx, None) or Pending()
         others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
         if others:
             self.pending[tx] = Pending(frames=others)

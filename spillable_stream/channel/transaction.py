@@ -33,7 +33,7 @@ from spillable_stream.channel.event import (
     id_column,
     rows_from_batch,
 )
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import encode_batch, fit_batch
@@ -388,7 +388,7 @@ class TakeTransaction(Transaction):
         while not ranges and (left := deadline - time.monotonic()) > 0:
             self._engine.wait_for(lambda _: consumer.available(), left)
             ranges = consumer.claim(min(limit, capacity))
-        self._engine.counters.event_take_attempt_count += sum(b - a + 1 for a, b in ranges) or 1
+        self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:
             found = list(consumer.read(ranges))
         except BaseException:
@@ -396,7 +396,7 @@ class TakeTransaction(Transaction):
             consumer.release(ranges)
             raise
         self._ranges += ranges
-        self.count += sum(b - a + 1 for a, b in ranges)
+        self.count += count_of(ranges)
         return found
 
     def _objects(self, found: Iterable[ReadBatch]) -> list[Any]:

@@ -38,6 +38,7 @@ __all__ = [
     "SegmentRef",
     "TakeRecord",
     "pack",
+    "parse_record",
     "unpack",
 ]
 
@@ -108,7 +109,7 @@ class FileHeader:
             raise _nonsense(cls, e) from e
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakeRecord:
     """Events that a group takes, as inclusive ranges of write-order IDs."""
 
@@ -156,7 +157,7 @@ class SegmentRef:
     time_us: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CommitRecord:
     """The end of a transaction.
 
@@ -207,6 +208,26 @@ class CommitRecord:
             return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"))
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
+
+
+def parse_record(type: FrameType, payload: bytes | None) -> Any:
+    """Return what a payload says: a `TakeRecord`, a `CommitRecord`, a map, or None where frames have none.
+
+    Args:
+        type: the frame's.
+        payload: its payload; None is no record.
+
+    Raises:
+        CorruptionError: it makes no sense.
+    """
+    match type:
+        case FrameType.COMMIT:
+            return CommitRecord.parse(payload or b"")
+        case FrameType.TAKE:
+            return TakeRecord.parse(payload or b"")
+        case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
+            return unpack(payload or b"")
+    return None
 
 
 def _nonsense(record: type, error: Exception) -> CorruptionError:

@@ -29,7 +29,7 @@ from spillable_stream.channel.requests import Control, Move, Plan
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
-from spillable_stream.format.frame import Frame, FrameHeader, FrameType, encode, file_seed, frame_size
+from spillable_stream.format.frame import Frame, FrameType, encode, file_seed, frame_size
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
@@ -261,12 +261,8 @@ class _LogBuilder:
             self._append(plan)
 
     def _append(self, plan: Plan) -> None:
-        for frame, tx, order, time_us in plan.entries:
-            self._file.write(self._end, encode(frame, self._seed, tx, order, time_us))
-            length = len(frame.payload)
-            header = FrameHeader(
-                frame.type, length, tx, order, frame.count, frame.schema_id, time_us, frame.payload_crc
-            )
-            payload = None if frame.type == FrameType.PUT else bytes(frame.payload)
-            self._state.apply(self._file_id, self._end, header, payload)
-            self._end += frame_size(length)
+        for entry in plan.entries:
+            header = entry.header()
+            ids = header.transaction_id, header.write_order_id, header.time_us
+            self._end += self._file.write(self._end, encode(entry.frame, self._seed, *ids))
+            self._state.apply_record(self._file_id, self._end - frame_size(header.length), header, entry.record)

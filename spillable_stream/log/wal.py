@@ -21,7 +21,7 @@ from spillable_stream.errors import (
     DataLossError,
     StorageError,
 )
-from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
+from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
 from spillable_stream.format.record import FileHeader
 from spillable_stream.log.appends import Appends
 from spillable_stream.log.commit_lock import CommitLock
@@ -47,12 +47,28 @@ class Position(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A frame on its way into the log, with the IDs it was given."""
+    """A frame on its way into the log, with the IDs it was given.
+
+    Args:
+        frame: the frame.
+        transaction_id: its transaction's ID.
+        write_order_id: its first event's ID, or 0.
+        time_us: the time of the commit.
+        record: what its payload says (`spillable_stream.format.record.parse_record`).
+    """
 
     frame: Frame
     transaction_id: int
     write_order_id: int
     time_us: int
+    record: Any = None
+
+    def header(self) -> FrameHeader:
+        """Return the header that the frame gets."""
+        type_, payload, payload_crc, count, schema_id = self.frame
+        return FrameHeader(
+            type_, len(payload), self.transaction_id, self.write_order_id, count, schema_id, self.time_us, payload_crc
+        )
 
 
 Snapshot = Callable[[], dict[str, Any]]
@@ -76,6 +92,7 @@ class WriteAheadLog:
         self._writing: tuple[int, File] | None = None
         self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
+        self._seeded = (0, 0)  # a file, and its seed
         self._reading: tuple[int, File] | None = None
 
     # ── reading what others wrote ───────────────────────────────────────────────────────────
@@ -93,7 +110,9 @@ class WriteAheadLog:
 
     def seed(self, file_id: int) -> int:
         """Return the CRC seed of a data file."""
-        return file_seed(self.layout.channel, log_name(file_id))
+        if self._seeded[0] != file_id:
+            self._seeded = (file_id, file_seed(self.layout.channel, log_name(file_id)))
+        return self._seeded[1]
 
     def records(self, start: Position, end: Position) -> Iterator[tuple[int, Scanned]]:
         """Yield (file number, frame) for every frame between two published positions.
@@ -249,7 +268,7 @@ class WriteAheadLog:
         """
         head = self.current()
         file = self._open_for_writing(head.file_id)
-        self.publish(head._replace(state=HeadState.APPENDING))
+        self.publish(TierEnd(head.file_id, head.end, HeadState.APPENDING))
         buffers, size = self._encode(at.file_id, entries)
         try:
             if self.tier is Tier.DISK:
@@ -278,11 +297,9 @@ class WriteAheadLog:
         """Return the buffers of some frames, and how many bytes they have."""
         seed = self.seed(file_id)
         buffers: list[Payload] = []
-        size = 0
         for entry in entries:
-            buffers += encode(entry.frame, seed, *entry[1:])
-            size += frame_size(len(entry.frame.payload))
-        return buffers, size
+            buffers += encode(entry.frame, seed, entry.transaction_id, entry.write_order_id, entry.time_us)
+        return buffers, sum(map(len, buffers))
 
     def _preallocate(self, file: File, offset: int, size: int) -> None:
         """Keep blocks reserved ahead, so that syncs leave the file's size alone."""

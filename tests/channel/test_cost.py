@@ -69,11 +69,14 @@ def python_calls(work: Callable[[], None]) -> int:
         nonlocal count
         count += event == "call"
 
+    gc.collect()
+    gc.disable()  # what other tests left is not finalised meanwhile
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 

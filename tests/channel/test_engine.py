@@ -420,7 +420,7 @@ def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
 
     channel, other = open_channel(), open_channel()
     put(channel, b"0")
-    real, applied = ChannelState.apply, [0]
+    real, applied = ChannelState.apply_record, [0]
 
     def apply(state: ChannelState, *arguments: Any) -> None:
         real(state, *arguments)
@@ -430,7 +430,7 @@ def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
 
     if whose == "another's":
         put(other, b"1", b"2")
-    monkeypatch.setattr(ChannelState, "apply", apply)
+    monkeypatch.setattr(ChannelState, "apply_record", apply)
     with pytest.raises(KeyboardInterrupt):
         if whose == "another's":
             channel.stats()
