@@ -207,6 +207,8 @@ class Blocks:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
         if not len(self.memory):
             return self.disk.between(first_id, last_id)
+        if not len(self.disk):
+            return self.memory.between(first_id, last_id)
         tiers = self.disk.between(first_id, last_id), self.memory.between(first_id, last_id)
         return merge(*tiers, key=lambda b: b.first_id)
 

@@ -199,7 +199,7 @@ class Channel:
         engine = self.engine()
         engine.memory.make()
         schemas = engine.schemas()
-        return PutTransaction(engine, schemas[-1], len(schemas) - 1, self.typed)
+        return PutTransaction(engine, schemas[-1], len(schemas) - 1, not schemas[0].equals(EVENT_SCHEMA))
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.

@@ -123,9 +123,8 @@ class MemoryRoom:
 
     def free_taken(self) -> None:
         """Free the memory of events that every group has taken, as far as this process saw files emptied."""
-        with self._replica.looking() as state:
-            emptied = state.blocks.memory.emptied - {self._replica.positions.memory.file_id}
-        if emptied:
+        emptied = self._replica.state.blocks.memory.emptied
+        if emptied and emptied != {self._replica.positions.memory.file_id}:
             self._free_files()
 
     def _free_files(self) -> None:

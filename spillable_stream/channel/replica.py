@@ -159,7 +159,8 @@ class Replica:
 
     def catch_up(self) -> None:
         """Apply what was published under the channel's lock, which is held."""
-        self._catch_up(self.lock.current)
+        if self.lock.current() is not self._applied or self._half_applied:
+            self._catch_up(self.lock.current)
 
     def _catch_up(self, published: Callable[[], Published]) -> None:
         """Apply everything up to the published ends."""

@@ -10,11 +10,10 @@ thread and process that began it. Puts and takes never mix.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -157,9 +156,6 @@ class PutTransaction(Transaction):
         self._schema_id = schema_id
         self._typed = typed
         self._options = engine.state.options
-        self._inline_bytes = self._options["max_inline_bytes"]
-        if engine.memory.put_bytes():  # a copy into memory's log is cheaper than a file
-            self._inline_bytes = max(self._inline_bytes, _INLINE_MEMORY_BYTES)
         self._events: list[Any] = []
         self._events_bytes = 0
         self._frames: list[Frame] = []
@@ -203,9 +199,8 @@ class PutTransaction(Transaction):
         fitted = [fit_batch(b, self._schema) for b in batches]
         self._admit(batch.num_rows)
         self._flush_events()
-        with self._encoding():
-            for b in fitted:
-                self._add(b)
+        for b in fitted:
+            self._undivided(self._add, b)
         self.count += batch.num_rows
 
     def take(self, *_: Any, **__: Any) -> NoReturn:
@@ -240,27 +235,32 @@ class PutTransaction(Transaction):
                 f"{call}() after a put that failed ({self._failure}); roll the transaction back"
             ) from self._failure
 
-    @contextlib.contextmanager
-    def _encoding(self) -> Iterator[None]:
-        """Remember a failure that may have left a part of the events behind."""
+    def _undivided(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Do what may leave a part of the events behind when it fails, and remember if it does."""
         try:
-            yield
+            work(*arguments)
         except BaseException as e:
             self._failure = e
             raise
 
     def _flush_events(self) -> None:
-        events, self._events, self._events_bytes = self._events, [], 0
-        if events:
-            with self._encoding():
-                self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
+        if self._events:
+            events, self._events, self._events_bytes = self._events, [], 0
+            self._undivided(self._add_events, events)
+
+    def _add_events(self, events: list[Any]) -> None:
+        self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        frames = list(encode_batch(batch, self._schema_id, self._options["compression"]))
+        frames = encode_batch(batch, self._schema_id, self._options["compression"])
         self._frames += frames
         self._frames_bytes += total_size(frames)
-        if self._frames_bytes > self._inline_bytes:
+        if self._frames_bytes > self._options["max_inline_bytes"] and self._frames_bytes > self._inline_bytes():
             self._stage()
+
+    def _inline_bytes(self) -> int:
+        """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
+        return _INLINE_MEMORY_BYTES if self._engine.memory.put_bytes() else 0
 
     def _stage(self) -> None:
         """Move what is buffered to a segment file, so that memory stays bounded."""
@@ -288,8 +288,7 @@ class PutTransaction(Transaction):
         segments = []
         if self._segment is not None:
             if self._frames:
-                with self._encoding():
-                    self._stage()
+                self._undivided(self._stage)
             segments.append(self._segment.finish())
             self._attempted = True
         self.committed = self._engine.commit(Put(self._frames, segments), self._options["keep_alive"])

@@ -6,8 +6,6 @@ the channel's state holds once (`<https://arrow.apache.org/docs/format/Columnar.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
@@ -49,8 +47,8 @@ def decode_schema(message: bytes) -> pa.Schema:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
-def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> Iterator[Frame]:
-    """Yield the PUT frames of a record batch, cut into pieces of some 16 MiB.
+def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> list[Frame]:
+    """Return the PUT frames of a record batch, cut into pieces of some 16 MiB.
 
     Args:
         batch: the events, in the channel's schema.
@@ -62,24 +60,27 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
     """
     rows = batch.num_rows
     if rows == 0:
-        return
-    if batch.nbytes > _TARGET_FRAME_BYTES and rows > 1:
+        return []
+    # The size of the whole buffers is quickly known, and no less than that of a slice's part.
+    if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
         step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
         if step < rows:
-            for start in range(0, rows, step):
-                yield from encode_batch(batch.slice(start, step), schema_id, compression)
-            return
+            return _encode_pieces(batch, step, schema_id, compression)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
     payload = batch.serialize() if options is None else _serialize(batch, options)
     if payload.size > MAX_PAYLOAD_BYTES:
         if rows > 1:
-            yield from encode_batch(batch.slice(0, rows // 2), schema_id, compression)
-            yield from encode_batch(batch.slice(rows // 2), schema_id, compression)
-            return
+            return _encode_pieces(batch, rows // 2, schema_id, compression)
         raise EventTooLargeError(
             f"an event of {payload.size:,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes; split it"
         )
-    yield Frame.of(FrameType.PUT, payload, rows, schema_id)
+    return [Frame.of(FrameType.PUT, payload, rows, schema_id)]
+
+
+def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str) -> list[Frame]:
+    """Return the frames of a batch, cut every ``step`` rows."""
+    pieces = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
+    return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression)]
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:

@@ -118,7 +118,7 @@ class _Stager:
         segment: SegmentWriter | None = None
         try:
             for batch in batches:
-                added = list(encode_batch(fit_batch(batch, schema), self._schema_id, self._options["compression"]))
+                added = encode_batch(fit_batch(batch, schema), self._schema_id, self._options["compression"])
                 frames += added
                 size += total_size(added)
                 if size > limit:
