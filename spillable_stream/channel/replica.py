@@ -204,7 +204,14 @@ class Replica:
 
     def reader(self) -> EventReader:
         """Return a reader of events."""
-        return EventReader(self.fs, self.layout, lambda schema_id: self.schemas()[schema_id])
+        return EventReader(self.fs, self.layout, lambda schema_id: self.schemas()[schema_id], self._end_of)
+
+    def _end_of(self, file: int | str) -> int | None:
+        """Return up to where a log file is written, if it still is."""
+        for position in self.positions:
+            if position.file_id == file:
+                return position.offset
+        return None
 
     # ── appending; the channel's lock is held ───────────────────────────────────────────────
 

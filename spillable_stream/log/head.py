@@ -112,7 +112,7 @@ def boot_id() -> bytes:
 
 def parse_head(data: bytes) -> tuple[int, bytes, Published] | None:
     """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
-    newer, older = (data[offset : offset + _SLOT.size + _CRC.size] for offset in _SLOT_OFFSETS)
+    newer, older = data, data[_SLOT_OFFSETS[1] :]
     if newer[:8][::-1] < older[:8][::-1]:  # the sequences
         newer, older = older, newer
     return _parse_slot(newer) or _parse_slot(older)

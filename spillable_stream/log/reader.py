@@ -29,6 +29,7 @@ from spillable_stream.storage.filesystem import File, FileSystem
 __all__ = ["EventReader", "Extent", "ReadBatch", "events_of"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
+_BETWEEN_BYTES = 4 << 10  # what may lie before the next frame of events: the COMMIT of the last one, and takes
 _NOTHING = pa.py_buffer(b"")
 _LARGEST_WINDOW_BYTES = 1 << 20  # what a core's own cache holds till it was checked
 
@@ -117,12 +118,21 @@ class EventReader:
         fs: the file system.
         layout: where the files are.
         schema_of: returns the channel's schema with a number.
+        end_of: returns up to where a data file is written, or None for its size. What is preallocated behind
+            that is not read: the kernel would read much more of it ahead.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, schema_of: Callable[[int], pa.Schema]) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        schema_of: Callable[[int], pa.Schema],
+        end_of: Callable[[int | str], int | None] = lambda _: None,
+    ) -> None:
         self._fs = fs
         self.layout = layout
         self._schema_of = schema_of
+        self._end_of = end_of
         self._open: tuple[int | str, File, int] | None = None  # a file's number or name, the file, its seed
         self._window_bytes = _FIRST_WINDOW_BYTES
         self._last: tuple[Extent, int, ReadBatch] | None = None  # where a frame was, its end, its events
@@ -179,12 +189,15 @@ class EventReader:
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
         file, seed = self._file(extent)
+        written = self._end_of(extent.file)
+        file_end = file.size() if written is None else written
         base, window, size, large = 0, _NOTHING, self._window_bytes, False
         while True:
             at = offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
                 # Large frames come in a row: to bring a part of one for its header would be to read that part twice.
-                window, base, at = file.read_buffer(offset, HEADER_SIZE_BYTES if large else size), offset, 0
+                wanted = HEADER_SIZE_BYTES if large else size
+                window, base, at = _read(file, offset, wanted, file_end), offset, 0
                 size = min(size * 2, _LARGEST_WINDOW_BYTES)
             header = parse_header(window, at, seed)
             if header is None:
@@ -193,12 +206,12 @@ class EventReader:
             end = offset + frame_size(header.length)
             if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
                 if start + header.length > len(window):
-                    if end > file.size():
+                    if end > file_end:
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
                     if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # the next read begins with that much
-                        self._window_bytes = max(self._window_bytes, frame_size(header.length))
-                    window = file.read_buffer(offset, max(frame_size(header.length), size))
+                        self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
+                    window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
                 payload = window.slice(start, header.length)
                 if not payload_matches(header, payload):
@@ -231,6 +244,10 @@ class EventReader:
         if self._open:
             self._open[1].close()
             self._open = None
+
+
+def _read(file: File, offset: int, size: int, file_end: int) -> pa.Buffer:
+    return file.read_buffer(offset, max(0, min(size, file_end - offset)))
 
 
 def _gone(extent: Extent, path: Path) -> DataLossError:

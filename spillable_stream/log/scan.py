@@ -68,7 +68,9 @@ class Scanner:
         while self.offset + HEADER_SIZE_BYTES <= self._end:
             at = self.offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
-                window, base, at = self._file.read(self.offset, _WINDOW_BYTES), self.offset, 0
+                # Never past the end: of what is preallocated there, the kernel would read much more ahead.
+                window = self._file.read(self.offset, min(_WINDOW_BYTES, self._end - self.offset))
+                base, at = self.offset, 0
             header = parse_header(window, at, self._seed)
             if header is None or self.offset + frame_size(header.length) > self._end:
                 return

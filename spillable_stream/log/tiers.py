@@ -75,10 +75,14 @@ class Tiers:
             if generation_of(begin.file_id) != generation_of(end.memory.file_id):
                 begin = Position(memory_file_id(generation_of(end.memory.file_id), 1), 0)
             logs.append(self.memory.records(begin, end.memory))
-        headless = ((r for r in log if r[1].header.type != FrameType.FILE_HEADER) for log in logs)
-        return merge(*headless, key=lambda r: r[1].header.time_us)
+        headless = [_without_headers(log) for log in logs]
+        return headless[0] if len(logs) == 1 else merge(*headless, key=lambda r: r[1].header.time_us)
 
     def close(self) -> None:
         """Close the files of both."""
         self.disk.close()
         self.memory.close()
+
+
+def _without_headers(log: Iterator[tuple[int, Scanned]]) -> Iterator[tuple[int, Scanned]]:
+    return (r for r in log if r[1].header.type != FrameType.FILE_HEADER)

@@ -126,16 +126,17 @@ class WriteAheadLog:
             limit = end.offset if file_id == end.file_id else self.end_of(file_id)
             if offset < limit:
                 scanner = Scanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
-                appends, path = Appends(offset), str(self.layout.log_file(file_id))
+                appends = Appends(offset)
                 for found in scanner:
                     if (wrong := appends.wrong(found)) is not None:
+                        path = str(self.layout.log_file(file_id))
                         raise CorruptionError(f"{wrong}; the log is damaged", path, found.offset)
                     yield file_id, found
                 if scanner.offset != limit:
                     self._require_present(file_id)
                     raise CorruptionError(
                         f"a frame of {log_name(file_id)} is damaged; its bytes up to {limit} were committed",
-                        path,
+                        str(self.layout.log_file(file_id)),
                         scanner.offset,
                     )
             if file_id >= end.file_id:

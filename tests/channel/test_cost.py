@@ -129,6 +129,35 @@ def test_a_take_writes_no_more_for_many_events_than_for_one(open_channel: Open) 
     assert sizes[1] <= sizes[0] + 8 <= 300
 
 
+def test_a_take_reads_its_events_once(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    warm(channel, batch(1_000))
+    before = log_end(channel)
+    for _ in range(10):
+        put(channel, batch(1_000))
+    written, fs.read_bytes = log_end(channel) - before, 0
+    for _ in range(10):
+        take(channel, 1_000)
+    assert fs.read_bytes <= 1.05 * written
+
+
+def test_nothing_is_read_of_what_is_preallocated_behind_the_log(open_channel: Open) -> None:
+    """The kernel would read far ahead there, and make pages of all of it."""
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    follower = open_channel(fs=fs)
+    warm(channel, batch(1))
+    follower.stats()
+    before, fs.read_bytes = log_end(channel), 0
+    put(channel, batch(1))
+    take(channel, 1)
+    by_its_owner, fs.read_bytes = fs.read_bytes, 0
+    follower.stats()
+    assert by_its_owner <= log_end(channel) - before
+    assert fs.read_bytes <= log_end(channel) - before
+
+
 # ── both tiers ──────────────────────────────────────────────────────────────────────────────
 
 
