@@ -204,14 +204,13 @@ class Replica:
 
     def reader(self) -> EventReader:
         """Return a reader of events."""
-        return EventReader(self.fs, self.layout, lambda schema_id: self.schemas()[schema_id], self._end_of)
+        return EventReader(
+            self.fs, self.layout, lambda schema_id: self.schemas()[schema_id], lambda f: self.ends().get(f)
+        )
 
-    def _end_of(self, file: int | str) -> int | None:
-        """Return up to where a log file is written, if it still is."""
-        for position in self.positions:
-            if position.file_id == file:
-                return position.offset
-        return None
+    def ends(self) -> dict[int | str, int]:
+        """Return up to where the log files are written that still are: file number to offset."""
+        return dict(self.positions)
 
     # ── appending; the channel's lock is held ───────────────────────────────────────────────
 

@@ -57,7 +57,7 @@ class SpillableBatchReader(DataSourceReader):
             with engine.looking() as state:
                 ranges, missed = self._wanted(state, first, last)
                 check_loss(engine.layout, state, missed, self._options)
-                return list(plan_partitions(engine.layout, state, ranges, self._options))
+                return list(plan_partitions(engine.layout, state, ranges, self._options, ends=engine.ends()))
 
     def _span(self, channel: Channel) -> tuple[int, int]:
         """Return the first and the last ID that the options leave."""

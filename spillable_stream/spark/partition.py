@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -43,19 +43,33 @@ class EventPartition(InputPartition):
         schemas: the channel's schemas, as Arrow IPC messages.
         extents: where the events are, in order.
         group: the group that takes them; None for a batch read.
+        ends: up to where the log files that are still written were then (`Replica.ends`).
     """
 
-    def __init__(self, layout: Layout, schemas: list[bytes], extents: list[Extent], group: str | None) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        schemas: list[bytes],
+        extents: list[Extent],
+        group: str | None,
+        ends: Mapping[int | str, int],
+    ) -> None:
         super().__init__(None)
         self.layout = layout
         self.schemas = schemas
         self.extents = extents
         self.group = group
+        self.ends = dict(ends)
         self.host = os.uname().nodename  # which has the memory tier, if there is one
 
 
 def plan_partitions(
-    layout: Layout, state: ChannelState, ranges: list[Range], options: dict[str, Any], group: str | None = None
+    layout: Layout,
+    state: ChannelState,
+    ranges: list[Range],
+    options: dict[str, Any],
+    group: str | None = None,
+    ends: Mapping[int | str, int] | None = None,
 ) -> list[EventPartition]:
     """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
 
@@ -68,6 +82,7 @@ def plan_partitions(
         ranges: the events, in order.
         options: the read's options, by keyword name: how many partitions at least, how many events in one at most.
         group: the group that takes them; None for a batch read.
+        ends: up to where the log files that are still written are (`Replica.ends`).
     """
     count = sum(last - first + 1 for first, last in ranges)
     if count == 0:
@@ -80,7 +95,9 @@ def plan_partitions(
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
     schemas = list(state.schemas)
     return [
-        EventPartition(layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)], group)
+        EventPartition(
+            layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)], group, ends or {}
+        )
         for a, b in pairwise(bounds)
     ]
 
@@ -177,7 +194,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     require_memory(fs, partition.layout, partition.extents, partition.host)
     schemas = [decode_schema(s) for s in partition.schemas]
     schema_of = schemas.__getitem__
-    reader = EventReader(fs, partition.layout, schema_of)
+    reader = EventReader(fs, partition.layout, schema_of, partition.ends.get)
     try:
         if partition.group is not None:
             note_query(fs, partition.layout, partition.group)

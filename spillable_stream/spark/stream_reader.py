@@ -173,7 +173,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._taking[first, last] = (consumer.prepare(ranges) if ranges else 0, ranges)
         ranges = self._taking[first, last][1]
         with engine.looking() as state:
-            return list(plan_partitions(engine.layout, state, ranges, self._options, self._options["group"]))
+            group, ends = self._options["group"], engine.ends()
+            return list(plan_partitions(engine.layout, state, ranges, self._options, group, ends))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""

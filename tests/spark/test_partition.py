@@ -15,6 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import plan_partitions, read_partition
+from tests.fakes import FaultyFileSystem
 
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
@@ -83,6 +84,23 @@ def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path
         with channel.engine().looking() as state:
             assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], defaults(BATCH))) == cores
             assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], defaults(BATCH))) == cores
+
+
+def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would read far ahead there, and make pages of all of it."""
+    fs = FaultyFileSystem()
+    with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put({"n": 1, "text": "x"})
+        with channel.engine().looking() as state:
+            (one,) = plan_partitions(
+                channel.engine().layout, state, [(1, 1)], defaults(BATCH), ends=channel.engine().ends()
+            )
+        monkeypatch.setattr(partition, "FileSystem", lambda: fs)
+        assert [batch.num_rows for batch in read_partition(one, SCHEMA, defaults(BATCH))] == [1]
+    assert 0 < fs.read_bytes < 2_000
 
 
 def sizes(channel: ss.Channel, **options: int) -> list[tuple[int, int]]:
