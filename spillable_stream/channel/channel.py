@@ -209,7 +209,8 @@ class Channel:
         """
         if group not in self._consumers:
             parse_options({"group": group}, (SOURCE,), where="a take transaction")
-        return TakeTransaction(self.engine(), lambda: self.consumer(group), self.typed)
+        engine = self.engine()
+        return TakeTransaction(engine, lambda: self.consumer(group), not engine.schemas()[0].equals(EVENT_SCHEMA))
 
     def consumer(
         self,

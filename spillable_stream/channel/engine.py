@@ -194,8 +194,7 @@ class Engine(Replica):
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
         if with_memory and (self.memory.open() if puts else self.memory.is_ready()):
-            plan.memory_room = self.memory.has_pages_for
-            plan.begin(self.state, Tier.DISK, 0)
+            plan.memory_room, plan.state = self.memory.has_pages_for, self.state
         tier = waiting[0].request.tier(plan)
         if tier is Tier.MEMORY:
             self.memory.reserve_ids(self.state.last_id + sum([put.use().events for put in puts]))

@@ -94,7 +94,10 @@ class RangeSet:
 
 def count_of(ranges: Iterable[Range]) -> int:
     """Return how many integers some disjoint ranges hold."""
-    return sum([last - first + 1 for first, last in ranges])
+    count = 0
+    for first, last in ranges:
+        count += last - first + 1
+    return count
 
 
 def shown(ranges: Iterable[Range], most: int = 10) -> str:

@@ -374,7 +374,7 @@ class ChannelState:
             raise ValueError("it commits a take that is not in the log")
         if record.kind == "move":
             self._move(file_id, record)
-        else:
+        elif record.kind == "put":
             self._put(tx, file_id, header, record, pending)
         for take in pending.takes:
             group = self.groups.get(take.group)
@@ -391,7 +391,7 @@ class ChannelState:
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
         self._raise_floor()
-        if pending.takes:
+        if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
         self._settle_overflow(record)
 
@@ -420,8 +420,7 @@ class ChannelState:
             first += s.count
         for file_id, offset, put in pending.frames:
             self.blocks.add(_block(file_id, offset, put))
-        if record.kind == "put":
-            self.next_id = max(self.next_id, header.write_order_id + header.count)
+        self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:
         """Let the disk tier have what the frames and segments of this append bring from the memory tier."""
