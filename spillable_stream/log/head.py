@@ -7,11 +7,13 @@ Two slots, written in turn, so that a writer killed in the middle leaves the oth
     │sequence│ boot ID        │ disk tier's end   │ memory tier's end │ last ID│checkpt.│ pid │CRC32│  slot 0
     └────────┴────────────────┴───────────────────┴───────────────────┴────────┴────────┴─────┴─────┘
     the same again at 128                                                                            slot 1
+    mark, 8 bytes at 216: the sequence that an append under way is to publish
     host name, UTF-8, 256 bytes from 256
 
     a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
 
-Readers trust only what the head publishes, so they never see what a crash could take back. It is
+Readers trust only what the head publishes, so they never see what a crash could take back. A mark
+that is greater than the newer slot's sequence says that a writer died on the way to it. The head is
 a cache: after a reboot or when damaged it is rebuilt from the log.
 """
 
@@ -48,6 +50,8 @@ _SLOT = struct.Struct("<Q16sQQIQQIQQI")
 _CRC = struct.Struct("<I")
 _SLOT_OFFSETS = (0, 128)
 _SLOTS_END = 216
+_MARK = struct.Struct("<Q")
+_MARK_END = _SLOTS_END + _MARK.size
 _HOST_OFFSET = 256
 _HOST_SIZE = 256
 HEAD_SIZE_BYTES = 512
@@ -75,6 +79,10 @@ class TierEnd(NamedTuple):
     end: int
     state: int = HeadState.CLEAN
 
+    def appending(self) -> TierEnd:
+        """Return the same where something may lie behind the end, if there is such a tier."""
+        return self._replace(state=HeadState.APPENDING) if self.file_id and self.state == HeadState.CLEAN else self
+
 
 NO_TIER = TierEnd(0, 0)
 
@@ -99,6 +107,10 @@ class Published(NamedTuple):
     def is_clean(self) -> bool:
         """Tell whether nothing lies behind either end."""
         return self.disk.state == HeadState.CLEAN == self.memory.state
+
+    def appending(self) -> Published:
+        """Return the same where something may lie behind the ends."""
+        return self._replace(disk=self.disk.appending(), memory=self.memory.appending())
 
 
 @functools.cache
@@ -184,10 +196,20 @@ class Head:
         return found[2] if found and found[1] == self.boot else None
 
     def begin_writing(self) -> Published | None:
-        """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back."""
+        """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back.
+
+        What a writer that died may have left behind the ends shows in their states.
+        """
         found = self._newest()
+        (mark,) = _MARK.unpack(self._map[_SLOTS_END:_MARK_END])
         self._sequence = found[0] if found else 0
-        return found[2] if found and found[1] == self.boot else None
+        if found is None or found[1] != self.boot:
+            return None
+        return found[2] if mark <= found[0] else found[2].appending()
+
+    def mark(self) -> None:
+        """Say that there may be something behind the published ends until the next `write`."""
+        self._map[_SLOTS_END:_MARK_END] = _MARK.pack(self._sequence + 1)
 
     def read_any_boot(self) -> Published | None:
         """Return what the head published, even before a reboot: a lower bound of what was synced."""

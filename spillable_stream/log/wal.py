@@ -269,7 +269,7 @@ class WriteAheadLog:
         """
         head = self.current()
         file = self._open_for_writing(head.file_id)
-        self.publish(TierEnd(head.file_id, head.end, HeadState.APPENDING))
+        self.lock.head.mark()
         buffers, size = self._encode(at.file_id, entries)
         try:
             if self.tier is Tier.DISK:
@@ -343,6 +343,7 @@ class WriteAheadLog:
             self._discard_behind(file, head.end)
         except StorageError as e:
             _log.warning("what a failed append left is cut by the next commit: %s", e)
+            self.publish(head._replace(state=HeadState.APPENDING))
             return
         self._sync_cut(file, head)
 

@@ -17,6 +17,7 @@ from spillable_stream.channel.memory_tier import file_size_bytes
 from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryTierWarning, OptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
+from spillable_stream.log.head import HeadState
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory, memory_of, offsets
@@ -620,3 +621,21 @@ def test_ids_are_reserved_on_disk_before_memory_uses_them(path: Path, open_chann
     channel.engine().state.memory.reserved_id = 1  # used up
     put(channel, b"y")
     assert len(offsets(path, FrameType.RESERVE)) == 2
+
+
+def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_went_on(
+    open_channel: Open,
+) -> None:
+    fs = FaultyFileSystem()
+    with open_channel(fs=fs, memory_capacity=100) as channel:
+        put(channel, b"0")
+        with (
+            pytest.warns(MemoryTierWarning),
+            fs.failing(lambda call: call.name == "write" and call.file.startswith("memory-")),
+        ):
+            put(channel, b"1")  # neither the append nor the zeros over it can be written: it goes to disk
+        assert channel.engine().lock.published().memory.state == HeadState.APPENDING
+        assert peek(channel) == [b"0", b"1"]
+        put(channel, b"2")
+        assert channel.engine().lock.published().is_clean()
+        assert peek(channel) == [b"0", b"1", b"2"]

@@ -97,6 +97,44 @@ def test_a_damaged_head_publishes_nothing(head: Head, tmp_path: Path) -> None:
     assert head.read() is None
 
 
+def states(found: Published | None) -> tuple[int, int]:
+    assert found is not None
+    return found.disk.state, found.memory.state
+
+
+def test_an_append_that_did_not_publish_shows_to_the_next_writer_alone(head: Head) -> None:
+    clean = Published(TierEnd(1, 5), TierEnd(2, 5), 7, 99)
+    head.begin_writing()
+    head.write(clean)
+    assert states(head.begin_writing()) == (HeadState.CLEAN, HeadState.CLEAN)
+    head.mark()
+    assert states(head.read()) == (HeadState.CLEAN, HeadState.CLEAN)
+    assert states(head.begin_writing()) == (HeadState.APPENDING, HeadState.APPENDING)
+    head.write(clean)
+    assert states(head.begin_writing()) == (HeadState.CLEAN, HeadState.CLEAN)
+
+
+def test_a_mark_says_nothing_of_a_tier_that_is_not_there_or_whose_sync_failed(head: Head) -> None:
+    head.begin_writing()
+    head.write(Published(TierEnd(1, 5, HeadState.SYNC_FAILED)))
+    head.mark()
+    assert states(head.begin_writing()) == (HeadState.SYNC_FAILED, HeadState.CLEAN)
+
+
+def test_a_damaged_mark_costs_a_look_behind_the_end_and_is_gone_with_the_next_append(
+    head: Head, tmp_path: Path
+) -> None:
+    head.begin_writing()
+    head.write(Published(TierEnd(1, 5)))
+    with (tmp_path / "head").open("r+b") as file:
+        file.seek(216)
+        file.write(b"\xff" * 8)
+    assert states(head.begin_writing())[0] == HeadState.APPENDING
+    head.mark()
+    head.write(Published(TierEnd(1, 6)))
+    assert states(head.begin_writing())[0] == HeadState.CLEAN
+
+
 def test_the_host_is_noted(head: Head) -> None:
     import os
 

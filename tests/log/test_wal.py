@@ -181,13 +181,17 @@ def test_a_failed_sync_that_can_not_be_settled_closes_the_log(
     assert contents(wal) == [(1, 4), (2, 8)]  # a file whose sync failed is never appended to again
 
 
+@pytest.mark.parametrize("said", ["by a mark", "by the end's state"])
 def test_what_a_dead_holder_left_is_cut_by_the_next_commit(
-    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout
+    wal: WriteAheadLog, open_log: Callable[..., WriteAheadLog], layout: Layout, said: str
 ) -> None:
     append(wal, b"kept")
     head = wal.published()
     with wal.lock.locked(1):
-        wal.publish(head._replace(state=HeadState.APPENDING))
+        if said == "by a mark":
+            wal.lock.head.mark()
+        else:
+            wal.publish(head._replace(state=HeadState.APPENDING))
     with layout.log_file(1).open("r+b") as file:
         file.seek(head.end)
         file.write(b"half a frame of a process that was killed")
