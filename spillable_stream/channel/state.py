@@ -444,7 +444,8 @@ class ChannelState:
     def _see(self, seen: dict[str, Any]) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
-        self.sinks.update(seen.get("sinks", {}))
+        for query, batch in seen.get("sinks", {}).items():
+            self.sinks[query] = max(batch, self.sinks.get(query, batch))
         for name, (position, ahead) in seen["groups"].items():
             if name in self.groups:
                 self.groups[name].learn(position, ahead)

@@ -149,6 +149,16 @@ def test_only_the_latest_sinks_are_remembered() -> None:
     assert log.state.sinks["q1"] == 1
 
 
+def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_batch_before_it() -> None:
+    """Two commits of one append were planned from one state: the second says what memory had said before the first."""
+    log = Log()
+    log.state.sinks["query"] = log.state.unsaid_sinks["query"] = 5
+    seen = {"next": 1, "groups": {}, "sinks": {"query": 5}}
+    log.commit(1, "put", 1, 0, sink=("query", 6), seen=seen)
+    log.commit(2, "put", 1, 0, seen=seen)
+    assert log.state.sinks == {"query": 6}
+
+
 def test_an_empty_commit_of_a_sink_takes_no_ids() -> None:
     log = filled()
     log.commit(2, "put", 11, 0, sink=("query", 0))
