@@ -21,7 +21,8 @@
     ├── TransactionError                  a transaction as such
     │   ├── TransactionStateError         a call in the wrong state, thread or process
     │   ├── TransactionCapacityError      more events than transactionCapacity
-    │   └── EventTooLargeError            one event larger than a frame can be
+    │   ├── EventTooLargeError            one event larger than a frame can be
+    │   └── ProducerSequenceError         a producer's batch whose number does not tell whether it is there
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     └── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -55,6 +56,7 @@ __all__ = [
     "NotAChannelError",
     "OptionError",
     "OtherHostError",
+    "ProducerSequenceError",
     "SchemaError",
     "SpillableError",
     "StorageError",
@@ -161,6 +163,10 @@ class TransactionCapacityError(TransactionError):
 
 class EventTooLargeError(TransactionError):
     """One event is larger than a frame of the log can be."""
+
+
+class ProducerSequenceError(TransactionError):
+    """A producer's batch has a sequence number with which it can't be told, or may not be told, whether it is new."""
 
 
 class SchemaError(SpillableError):

@@ -202,7 +202,7 @@ class Engine(Replica):
 
     def _prepare(self, request: Request, plan: Plan) -> None:
         """Refuse a put for which there is no disk space, or whose staged files are not there."""
-        if not isinstance(request, Put) or request.is_done(plan):  # a batch that is over has no staging any more
+        if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is Tier.DISK:
             self._check_space()

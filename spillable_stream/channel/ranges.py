@@ -87,6 +87,11 @@ class RangeSet:
             result.add(first, last)
         return result
 
+    @property
+    def last(self) -> int:
+        """The greatest integer, 0 if there is none."""
+        return self._last[-1] if self._last else 0
+
     def size(self) -> int:
         """Return how many integers there are."""
         return sum(self._last) - sum(self._first) + len(self._first)

@@ -74,6 +74,7 @@ class Plan:
         self.entries: list[Entry] = []
         self.put = _NOTHING
         self.sinks: dict[str, int] = {}
+        self.batches: dict[tuple[str, int], Range] = {}
         self.settled: set[int] = set()
         self.begin(state, tier, start)
 
@@ -107,6 +108,8 @@ class Plan:
             seen = {"next": self.state.next_id, "groups": groups}
             if self.state.unsaid_sinks:
                 seen["sinks"] = dict(self.state.unsaid_sinks)
+            if self.state.producers.unsaid:
+                seen["producers"] = self.state.producers.seen()
         record = CommitRecord(kind, self.start, seen=seen, **more)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
@@ -162,12 +165,14 @@ class Put(Request):
         frames: PUT frames that go into the log.
         segments: staged files that are adopted; their events come first.
         sink: query ID and batch ID; a batch that was committed before is not again.
+        producer: producer ID and sequence number; likewise.
         may_spill: whether it has waited long enough for room in memory.
     """
 
     frames: list[Frame]
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
+    producer: tuple[str, int] | None = None
     may_spill: bool = False
     _spilled: str = ""
     _use: Use | None = None
@@ -197,12 +202,19 @@ class Put(Request):
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
         return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
-    def is_done(self, plan: Plan) -> bool:
-        """Tell whether a query's batch was committed before."""
-        if not self.sink:
-            return False
-        query, batch = self.sink
-        return batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1))
+    def done(self, plan: Plan) -> Committed | None:
+        """Return the answer again if a query's or a producer's batch was committed before.
+
+        Raises:
+            ProducerSequenceError: nobody knows any more.
+        """
+        if self.sink:
+            query, batch = self.sink
+            return Committed() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
+        if self.producer:
+            ids = plan.batches.get(self.producer) or plan.state.producers.answer(*self.producer)
+            return Committed(0, *ids) if ids else None
+        return None
 
     def tier(self, plan: Plan) -> Tier:
         """Choose by Flume's rules (``SpillableMemoryChannel``): memory while it has room, else disk.
@@ -212,7 +224,7 @@ class Put(Request):
             ChannelFullError: neither tier has room.
         """
         self._spilled = ""
-        if self.is_done(plan):
+        if self.done(plan):
             return plan.tier
         wanted, limits = self.use(), plan.state.memory_limits()
         options = plan.state.options
@@ -232,8 +244,8 @@ class Put(Request):
         return Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
-        if self.is_done(plan):
-            return Committed()
+        if done := self.done(plan):
+            return done
         wanted = self.use()
         tx = plan.new_transaction()
         first = plan.next_id
@@ -244,10 +256,12 @@ class Put(Request):
             plan.next_id += frame.count
         plan.put = plan.put.plus(wanted)
         plan.overflow = plan.overflow or self._spilled == "full"
-        more = {"segments": self.segments, "sink": self.sink, "spilled": self._spilled}
+        more = {"segments": self.segments, "sink": self.sink, "producer": self.producer, "spilled": self._spilled}
         plan.commit("put", wanted.events, tx, first, **more)
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
+        if self.producer:
+            plan.batches[self.producer] = first, plan.next_id - 1
         return Committed(tx, first, plan.next_id - 1)
 
 

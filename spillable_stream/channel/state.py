@@ -11,6 +11,7 @@ from dataclasses import astuple, dataclass, field
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.blocks import Block, BlockIndex, Blocks
+from spillable_stream.channel.producers import Producers
 from spillable_stream.channel.ranges import Range, RangeSet, count_of
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
@@ -129,6 +130,7 @@ class ChannelState:
         schemas: the channel's schemas, as Arrow IPC messages, oldest first.
         groups: the consumers.
         sinks: the last batch ID of every Spark query that wrote here.
+        producers: the batches that producers committed here.
         blocks: where the events are.
         pending: transactions in flight.
         memory: the memory tier.
@@ -148,6 +150,7 @@ class ChannelState:
         self.schemas = list(schemas)
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
+        self.producers = Producers()
         self.blocks = Blocks()
         self.pending: dict[int, Pending] = {}
         self.memory = MemoryTier()
@@ -175,6 +178,7 @@ class ChannelState:
                 for tx, pending in self.pending.items()
                 if pending.takes
             },
+            **self.producers.image(),
             **self._tier_image(),
         }
 
@@ -205,6 +209,7 @@ class ChannelState:
             for name, (position, *sets) in image["groups"].items()
         }
         state.sinks = dict(image["sinks"])
+        state.producers = Producers(image.get("producers"))
         state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
         for tx, takes in image["taking"].items():
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
@@ -368,6 +373,7 @@ class ChannelState:
             self._see(record.seen)
             self._raise_floor()
             self.unsaid_sinks.clear()
+            self.producers.unsaid.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
         if record.kind == "take" and not pending.takes:
@@ -390,6 +396,9 @@ class ChannelState:
                 self.unsaid_sinks[query] = batch
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
+        if record.producer:
+            ids = header.write_order_id, header.write_order_id + header.count - 1
+            self.producers.note(*record.producer, ids, in_memory=in_memory(file_id))
         self._raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
@@ -446,6 +455,7 @@ class ChannelState:
         self.next_id = max(self.next_id, seen["next"])
         for query, batch in seen.get("sinks", {}).items():
             self.sinks[query] = max(batch, self.sinks.get(query, batch))
+        self.producers.learn(seen.get("producers", {}))
         for name, (position, ahead) in seen["groups"].items():
             if name in self.groups:
                 self.groups[name].learn(position, ahead)

@@ -78,6 +78,7 @@ class ChannelStats:
         unhealthy: whether a failure closed this handle's log.
         groups: the groups by name.
         sinks: the last committed batch of every Spark query.
+        producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
     """
 
@@ -104,6 +105,7 @@ class ChannelStats:
     unhealthy: bool
     groups: Mapping[str, GroupStats]
     sinks: Mapping[str, int]
+    producers: Mapping[str, int]
     counters: Counters
 
     def flume_counters(self) -> dict[str, float]:
@@ -157,6 +159,7 @@ def channel_stats(engine: Engine) -> ChannelStats:
             unhealthy=engine.lock.failed is not None,
             groups={name: _group(state, name) for name in state.groups},
             sinks=dict(state.sinks),
+            producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),
         )
 

@@ -148,6 +148,10 @@ class PutTransaction(Transaction):
         engine: the channel.
         schema: the channel's schema.
         typed: whether events are mappings of a typed channel rather than `Event`.
+
+    Attributes:
+        producer: a producer's ID and the sequence number of this batch of it; one that was committed before is
+            not stored again, and `committed` has the IDs that it got then, if they are still known.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -164,6 +168,7 @@ class PutTransaction(Transaction):
         self._attempted = False
         self._failure: BaseException | None = None
         self.count = 0
+        self.producer: tuple[str, int] | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value.
@@ -291,7 +296,9 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             segments.append(self._segment.finish())
             self._attempted = True
-        self.committed = self._engine.commit(Put(self._frames, segments), self._options["keep_alive"])
+        self.committed = self._engine.commit(
+            Put(self._frames, segments, producer=self.producer), self._options["keep_alive"]
+        )
         if self._segment is not None:
             self._segment.close()
 
