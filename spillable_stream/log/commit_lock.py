@@ -60,9 +60,8 @@ class CommitLock:
             if self._closed:
                 raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
             if not self._lock.acquire(timeout_seconds):
-                held = self.head.read_any_boot()
                 raise LockTimeoutError(
-                    f"pid {held.pid if held else '?'} on {os.uname().nodename} (the last to commit) or another process "
+                    f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
                     f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
                 )
             self._held = self.head.begin_writing()

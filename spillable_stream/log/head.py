@@ -7,7 +7,7 @@ Two slots, written in turn, so that a writer killed in the middle leaves the oth
     │sequence│ boot ID        │ disk tier's end   │ memory tier's end │ last ID│checkpt.│ pid │CRC32│  slot 0
     └────────┴────────────────┴───────────────────┴───────────────────┴────────┴────────┴─────┴─────┘
     the same again at 128                                                                            slot 1
-    mark, 8 bytes at 216: the sequence that an append under way is to publish
+    mark, 12 bytes at 216: the sequence that an append under way is to publish (8 bytes), and whose it is (pid, 4)
     host name, UTF-8, 256 bytes from 256
 
     a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
@@ -50,7 +50,7 @@ _SLOT = struct.Struct("<Q16sQQIQQIQQI")
 _CRC = struct.Struct("<I")
 _SLOT_OFFSETS = (0, 128)
 _SLOTS_END = 216
-_MARK = struct.Struct("<Q")
+_MARK = struct.Struct("<QI")
 _MARK_END = _SLOTS_END + _MARK.size
 _HOST_OFFSET = 256
 _HOST_SIZE = 256
@@ -201,7 +201,7 @@ class Head:
         What a writer that died may have left behind the ends shows in their states.
         """
         found = self._newest()
-        (mark,) = _MARK.unpack(self._map[_SLOTS_END:_MARK_END])
+        mark, _ = self._marked()
         self._sequence = found[0] if found else 0
         if found is None or found[1] != self.boot:
             return None
@@ -209,7 +209,17 @@ class Head:
 
     def mark(self) -> None:
         """Say that there may be something behind the published ends until the next `write`."""
-        self._map[_SLOTS_END:_MARK_END] = _MARK.pack(self._sequence + 1)
+        self._map[_SLOTS_END:_MARK_END] = _MARK.pack(self._sequence + 1, self._pid)
+
+    def _marked(self) -> tuple[int, int]:
+        """Return the sequence that the last append was to publish, and the pid of its writer."""
+        sequence, pid = _MARK.unpack(self._map[_SLOTS_END:_MARK_END])
+        return sequence, pid
+
+    def writer(self) -> int:
+        """Return the pid of the last process known to have had the channel's lock, 0 if none is known."""
+        found, (mark, pid) = self._newest(), self._marked()
+        return pid if found is None or mark > found[0] else found[2].pid
 
     def read_any_boot(self) -> Published | None:
         """Return what the head published, even before a reboot: a lower bound of what was synced."""

@@ -105,9 +105,8 @@ class File:
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
         """Return what `read` does, in memory that Arrow uses again: new memory costs more than the read."""
-        buffer = pa.allocate_buffer(size)
+        buffer, got, more = pa.allocate_buffer(size), 0, 1
         try:
-            got = more = os.preadv(self._fd, [buffer], offset)
             while more and got < size:
                 more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
                 got += more

@@ -161,7 +161,7 @@ class _Threads:
 MOMENTS = {
     "before the write": ("before", "pwritev", 1),
     "half way through the write": ("half", "pwritev", 1),
-    "before it is published": ("before", "publish", 2),
+    "before it is published": ("before", "publish", 1),
     "before it gives the lock back": ("before", "flock", 2),
 }
 ON_DISK = {**MOMENTS, "before the sync": ("before", "fdatasync", 1)}

@@ -151,3 +151,11 @@ def test_a_closed_file_is_not_linked_and_one_that_can_not_be_looked_at_is_an_err
             file.is_linked()
     file.close()
     assert not file.is_linked()
+
+
+def test_nothing_is_read_of_a_file_that_is_empty_or_asked_for_nothing(tmp_path: Path) -> None:
+    file = FileSystem().open(tmp_path / "file", create=True)
+    assert (file.read(0, 0), file.read(0, 8)) == (b"", b"")
+    file.write(0, [b"abc"])
+    assert (file.read(1, 0), file.read(1, 8), file.read(9, 8)) == (b"", b"bc", b"")
+    file.close()
