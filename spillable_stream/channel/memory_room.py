@@ -16,7 +16,7 @@ from spillable_stream.log.segment import copy_to_disk, is_being_written
 __all__ = ["MemoryRoom"]
 
 _RETRY_SECONDS = 60.0
-_SPARES = 3
+_SPARES = 3  # that a checkpoint leaves
 _RESERVED_IDS = 1 << 20  # one sync for so many events that stay in memory
 
 
@@ -96,6 +96,8 @@ class MemoryRoom:
         if current != self._measured_at or self._used_bytes + size_bytes > most:  # others free files too
             self.free_taken()
             self._measured_at, self._used_bytes = current, self._directory.used_bytes()
+            room = most - self._used_bytes - size_bytes
+            self._keep_spares(max(0, room) // self._replica.tiers.memory.max_file_size_bytes)
         return self._used_bytes + size_bytes <= most
 
     def reserve_ids(self, last_id: int) -> None:
@@ -120,6 +122,7 @@ class MemoryRoom:
             self._replica.tiers.memory.roll(self._replica.memory_image)
             self._replica.catch_up()
             self._free_files()  # also what this process never saw emptied
+            self._keep_spares(_SPARES)
 
     def free_taken(self) -> None:
         """Free the memory of events that every group has taken, as far as this process saw files emptied."""
@@ -128,7 +131,7 @@ class MemoryRoom:
             self._free_files()
 
     def _free_files(self) -> None:
-        """Remove files that hold no event which is needed, but for some log files to be used again."""
+        """Remove files that hold no event which is needed; log files become spares."""
         replica = self._replica
         with replica.looking() as state:
             memory, current = state.blocks.memory, replica.positions.memory.file_id
@@ -137,12 +140,19 @@ class MemoryRoom:
         for file_id in replica.layout.log_files(replica.fs, Tier.MEMORY):
             if file_id not in live and file_id < current:
                 replica.fs.rename(replica.layout.log_file(file_id), replica.layout.spare_file(file_id))
-        for path in replica.layout.spare_memory(replica.fs)[:-_SPARES]:
-            replica.fs.remove(path)
         for name in emptied - live:
             if isinstance(name, str):
                 replica.fs.remove(replica.layout.segment_file(name))
         self._measured_at = None
+
+    def _keep_spares(self, most: int) -> None:
+        """Give the memory of spare log files back, but for those that were used last.
+
+        Until a checkpoint as many are kept as there is room for: new pages cost more than what is written to them.
+        """
+        spares = self._replica.layout.spare_memory(self._replica.fs)
+        for path in spares[: max(0, len(spares) - most)]:
+            self._replica.fs.remove(path)
 
     def exists(self) -> bool:
         """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""

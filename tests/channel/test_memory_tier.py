@@ -639,3 +639,29 @@ def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_went_on(
         put(channel, b"2")
         assert channel.engine().lock.published().is_clean()
         assert peek(channel) == [b"0", b"1", b"2"]
+
+
+def test_memory_that_was_used_is_kept_until_a_checkpoint_and_within_the_capacity(
+    path: Path, open_channel: Open
+) -> None:
+    """New pages cost more than what is written to them."""
+    channel = open_channel(memory_capacity=100_000, byte_capacity=16 << 20, checkpoint_interval=1 << 50)
+
+    def files() -> dict[str, int]:
+        return {file.name: file.stat().st_size for file in memory_of(path).iterdir()}
+
+    def spares() -> int:
+        return sum(name.startswith("spare-") for name in files())
+
+    for _ in range(3):
+        for _ in range(10):
+            put(channel, bytes(1 << 20))
+            assert sum(files().values()) <= 17 << 20
+        take(channel, 10)
+    assert spares() > 5
+    put(channel, b"x")
+    before = len(files())
+    put(channel, bytes(2 << 20))
+    assert len(files()) <= before, "it used spares"
+    channel.checkpoint()
+    assert spares() <= 3
