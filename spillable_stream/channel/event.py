@@ -74,10 +74,15 @@ def _check_unicode(text: str) -> None:
 
 
 def id_column(read: ReadBatch) -> pa.Array:
-    """Return the write-order IDs of what was read."""
-    first = _int64_array([read.first_id])[0]  # `pyarrow.scalar` imports pandas, see below
-    rows = read.batch.num_rows
-    return pc.add(_COUNTED.slice(0, rows) if rows <= _COUNT else _int64_array(range(rows)), first)
+    """Return the write-order IDs of what was read: mostly a slice of IDs that other reads have slices of, too."""
+    global _last_ids
+    first_id, rows = read.first_id, read.batch.num_rows
+    begin, ids = _last_ids
+    if not begin <= first_id <= begin + len(ids) - rows:
+        first = _int64_array([first_id])[0]  # `pyarrow.scalar` imports pandas, see below
+        ids = pc.add(_COUNTED if rows <= _COUNT else _int64_array(range(rows)), first)
+        begin, _ = _last_ids = first_id, ids
+    return ids.slice(first_id - begin, rows)
 
 
 def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
@@ -115,6 +120,7 @@ def _int64_array(values: Iterable[int]) -> pa.Array:
 
 _COUNT = 10_000  # transactionCapacity's default
 _COUNTED = _int64_array(range(_COUNT))
+_last_ids: tuple[int, pa.Array] = (0, _COUNTED)
 
 
 def _int32_array(values: Iterable[int]) -> pa.Array:

@@ -42,6 +42,13 @@ def test_a_taken_event_knows_its_place() -> None:
     assert id_column(read(batch_from_events([Event(b"a"), Event(b"b")]))).to_pylist() == [101, 102]
 
 
+@given(st.lists(st.tuples(st.integers(1, 30_000), st.integers(1, 12_000)), max_size=10))
+def test_ids_are_those_of_what_was_read_wherever_that_is(reads: list[tuple[int, int]]) -> None:
+    for first_id, rows in reads:
+        batch = pa.RecordBatch.from_arrays([pa.nulls(rows)], ["x"])
+        assert id_column(ReadBatch(first_id, 1, 0, 0, batch)).to_pylist() == list(range(first_id, first_id + rows))
+
+
 def test_null_maps_and_null_values_from_spark_read_as_events() -> None:
     headers = pa.array([None, [("k", None)], [], [("a", "b"), ("c", "d")]], EVENT_SCHEMA.field(0).type)
     batch = pa.RecordBatch.from_arrays([headers, pa.array([b"1", b"2", b"3", b"4"])], schema=EVENT_SCHEMA)
