@@ -52,7 +52,7 @@ class MemoryRoom:
 
     def make(self) -> None:
         """Make the memory tier, if the channel is to have one and has none yet."""
-        self._replica.follow()
+        self._replica.keep_up()
         if self._is_wanted() and not self._replica.positions.memory.file_id:
             with self._replica.committing():
                 self.open()

@@ -153,9 +153,13 @@ class Replica:
     def follow(self) -> ChannelState:
         """Apply what other processes and threads committed, and return the state."""
         self.require_open()
+        self.keep_up()
+        return self.state
+
+    def keep_up(self) -> None:
+        """Do what `follow` does, without a look at whether the channel is still there: a commit looks."""
         if self.lock.published() is not self._applied or self._half_applied:
             self._catch_up(self.lock.published)
-        return self.state
 
     def catch_up(self) -> None:
         """Apply what was published under the channel's lock, which is held."""
@@ -338,12 +342,20 @@ class Replica:
             ChannelClosedError: the channel was closed, or the log failed.
         """
         linked = not self._closed and self.lock.head.is_linked()
-        if self._closed:  # asked last: another thread may close it meanwhile
-            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+        self.require_not_closed()  # asked last: another thread may close it meanwhile
         if not linked:
             raise ChannelClosedError(f"{self.layout.path} was removed, or its head was; open it again")
         if self.lock.failed:
             raise ChannelClosedError(f"{self.layout.path} failed and must be opened again: {self.lock.failed}")
+
+    def require_not_closed(self) -> None:
+        """Refuse to go on after `close`; asks nobody, so that threads that begin transactions do not stop each other.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        if self._closed:
+            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
 
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""

@@ -35,7 +35,7 @@ from spillable_stream.channel.event import (
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import TransactionCapacityError, TransactionStateError
-from spillable_stream.format.batch import encode_batch, fit_batch
+from spillable_stream.format.batch import check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.log.segment import SegmentWriter
@@ -83,7 +83,7 @@ class Transaction:
             TransactionStateError: it is not new.
         """
         self._require(State.NEW, "begin")
-        self._engine.require_open()
+        self._engine.require_not_closed()
         self.state = State.OPEN
 
     def commit(self) -> None:
@@ -195,11 +195,16 @@ class PutTransaction(Transaction):
         self.count += len(added)
 
     def put_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Put the rows of an Arrow batch or table, in order, without a copy beyond the write.
+        """Put the rows of an Arrow batch or table, in order.
+
+        Columns may come in another order, and nullable ones may be missing. What `TakeTransaction.take_batch`
+        returned can be put as it is: its column ``write_order_id`` is left out.
 
         Raises what `put` raises.
         """
         self._require_sound("put_batch")
+        if not batch.schema.equals(self._schema):
+            check_columns(batch.schema, self._schema, but=ID_COLUMN)
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
         fitted = [fit_batch(b, self._schema) for b in batches]
         self._admit(batch.num_rows)

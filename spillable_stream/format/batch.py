@@ -13,6 +13,7 @@ from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
 
 __all__ = [
     "EVENT_SCHEMA",
+    "check_columns",
     "check_new_schema",
     "decode_batch",
     "decode_schema",
@@ -185,6 +186,26 @@ def _same_type(a: pa.DataType, b: pa.DataType) -> bool:
 
 def _is_list(t: pa.DataType) -> bool:
     return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
+
+
+def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> None:
+    """Check that ``current`` has every column of ``incoming``: `fit_batch` passes over what it does not know.
+
+    Args:
+        incoming: the schema of a batch that is to be put.
+        current: the channel's.
+        but: the name of a column that may be passed over.
+
+    Raises:
+        SchemaError: a column is unknown, or occurs twice.
+    """
+    names = incoming.names
+    if len(set(names)) != len(names):
+        raise _mismatch("a column name occurs twice", current, incoming)
+    for name in names:
+        if name != but and current.get_field_index(name) < 0:
+            why = f"the channel has no column {name!r}: leave it out, or add it with Channel.evolve"
+            raise _mismatch(why, current, incoming)
 
 
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -367,6 +368,43 @@ def test_what_does_not_fit_is_refused_and_the_rest_of_the_transaction_stands(ope
         tx.put({"n": 3})
     with channel.take_transaction() as tx:
         assert [row["n"] for row in tx.take_many(10)] == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["n", "extra"], "no column 'extra': leave it out, or add it with Channel.evolve"),
+        (["N", "s"], "no column 'N'"),
+        (["n", "s", "s"], "a column name occurs twice"),
+    ],
+)
+def test_a_batch_with_a_column_that_would_be_passed_over_is_refused(
+    open_channel: Open, names: list[str], why: str
+) -> None:
+    channel = open_channel(schema=pa.schema({"n": pa.int64(), "s": pa.int64()}))
+    with channel.put_transaction() as tx:
+        for kind in (pa.RecordBatch, pa.Table):
+            with pytest.raises(SchemaError, match=why):
+                tx.put_batch(kind.from_arrays([pa.array([1])] * len(names), names=names))
+        tx.put_batch(pa.table({"n": [3]}))
+    with channel.take_transaction() as tx:
+        assert tx.take_many(10) == [{"n": 3, "s": None}]
+
+
+def test_what_was_taken_from_one_channel_can_be_put_into_another_as_it_is(open_channel: Open, tmp_path: Path) -> None:
+    channel = open_channel(schema=SCHEMA)
+    with channel.put_transaction() as tx:
+        tx.put_many([{"n": 1}, {"n": 2}])
+    with (
+        Channel(tmp_path / "other", schema=SCHEMA) as other,
+        channel.take_transaction() as taking,
+        other.put_transaction() as putting,
+    ):
+        table = taking.take_batch(10)
+        assert table is not None
+        putting.put_batch(table)
+    with Channel(tmp_path / "other") as other, other.take_transaction() as tx:
+        assert [row["n"] for row in tx.take_many(10)] == [1, 2]
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
