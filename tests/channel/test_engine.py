@@ -492,7 +492,12 @@ def test_close_waits_for_the_commit_under_way(open_channel: Open) -> None:
             while True:
                 acknowledged.append(put(channel, b"%d" % i)[0])
 
-        closer = threading.Timer(0.05, channel.close)
+        def close(channel: Channel = channel, acknowledged: list[int] = acknowledged) -> None:
+            while len(acknowledged) < 10:
+                time.sleep(0.001)
+            channel.close()
+
+        closer = threading.Thread(target=close)
         closer.start()
         raised = in_threads(4, work)
         closer.join()
