@@ -23,6 +23,11 @@
     │   ├── TransactionCapacityError      more events than transactionCapacity
     │   ├── EventTooLargeError            one event larger than a frame can be
     │   └── ProducerSequenceError         a producer's batch whose number does not tell whether it is there
+    ├── ProducerError                     a producer, or what it was given
+    │   ├── ProducerBusyError             another live producer has its ID
+    │   ├── ProducerClosedError           used after close()
+    │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
+    │   └── SendFailedError               events that were not stored; it carries them
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     └── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -36,6 +41,8 @@ Every message says what happened, to what, and what to do.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 __all__ = [
     "ChannelBusyError",
@@ -56,8 +63,13 @@ __all__ = [
     "NotAChannelError",
     "OptionError",
     "OtherHostError",
+    "ProducerBusyError",
+    "ProducerClosedError",
+    "ProducerError",
     "ProducerSequenceError",
+    "ProducerTimeoutError",
     "SchemaError",
+    "SendFailedError",
     "SpillableError",
     "StorageError",
     "TornTailWarning",
@@ -167,6 +179,42 @@ class EventTooLargeError(TransactionError):
 
 class ProducerSequenceError(TransactionError):
     """A producer's batch has a sequence number with which it can't be told, or may not be told, whether it is new."""
+
+
+class ProducerError(SpillableError):
+    """A producer can't do what was asked."""
+
+
+class ProducerBusyError(ProducerError):
+    """Another live producer has the ID; the message names its pid and host."""
+
+
+class ProducerClosedError(ProducerError):
+    """The producer was closed, or is being closed."""
+
+
+class ProducerTimeoutError(ProducerError, TimeoutError):
+    """There was no room for a send within ``max_block_ms``, or a flush or close was not done within its timeout."""
+
+
+class SendFailedError(ProducerError):
+    """Events that were sent are not in their channel.
+
+    Attributes:
+        result: the `spillable_stream.Result`, with every reserved attempt.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+    @property
+    def events(self) -> Any:
+        """The events themselves, as they were sent; none if they are in the dead-letter channel."""
+        return self.result.events if self.result is not None else ()
+
+    def __reduce__(self) -> tuple[type[SendFailedError], tuple[str, Any]]:
+        return type(self), (self.args[0], self.result)
 
 
 class SchemaError(SpillableError):

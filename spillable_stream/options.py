@@ -22,12 +22,14 @@ __all__ = [
     "CHANNEL",
     "CREATION",
     "OPTIONS",
+    "PRODUCER",
     "SINK",
     "SOURCE",
     "Option",
     "defaults",
     "markdown_table",
     "parse_options",
+    "parse_producer_id",
 ]
 
 CHANNEL = "channel"  # stored in the channel; a later open may change it
@@ -35,12 +37,14 @@ CREATION = "creation"  # fixed when the channel is created
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
 BATCH = "batch"  # of one Spark batch read
+PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java Producer has, in snake_case
 _SCOPES = {
     CHANNEL: "channel",
     CREATION: "new channel",
     SOURCE: "streaming source",
     SINK: "sink",
     BATCH: "batch read",
+    PRODUCER: "producer",
 }
 
 
@@ -50,7 +54,7 @@ class Option:
 
     Args:
         name: its name, in Flume's camelCase.
-        scopes: where it may be given: some of "channel", "creation", "source", "sink", "batch".
+        scopes: where it may be given: some of "channel", "creation", "source", "sink", "batch", "producer".
         default: the value when it is not given.
         parse: turns a string or value into the option's type, or raises ValueError.
         range: what is allowed, for people.
@@ -147,6 +151,18 @@ def _group(value: Any) -> str:
     return name
 
 
+def parse_producer_id(value: Any) -> str:
+    """Return a producer's ID, which names a file as a group does.
+
+    Raises:
+        OptionError: it is not allowed.
+    """
+    try:
+        return _group(value)
+    except ValueError:
+        raise OptionError(f"producer_id must be {_NAME}, not {value!r}") from None
+
+
 _event_id = _integer(0)
 
 
@@ -194,11 +210,26 @@ def _duration(value: Any) -> float:
     return _seconds(value)
 
 
+def _power_of_two(low: int, high: int) -> Callable[[Any], int]:
+    parse_integer = _integer(low, high)
+
+    def parse(value: Any) -> int:
+        number = parse_integer(value)
+        if number & number - 1:
+            raise ValueError
+        return number
+
+    return parse
+
+
 _EVENTS = "an integer of at least 1"
 _EVENTS_OR_NONE = "an integer of at least 0"
 _BOOLEAN = "true or false"
+_BYTES = "a number of bytes, 1 or more"
+_MILLISECONDS = "a number of milliseconds, 1 or more"
 _SECONDS = "a number of seconds, 0 or more"
 _DIRECTORY = "a directory"
+_NAME = "letters, digits, `-`, `_` and `.`, at most 128 (240 bytes)"
 _OFFSETS = 'a write-order ID, or an offset as Spark shows it: `{"writeOrderId": 7}`'
 _TIME = "milliseconds since 1970, or an ISO 8601 time with its zone: `2026-11-21T08:00:00Z`"
 
@@ -248,7 +279,7 @@ OPTIONS: tuple[Option, ...] = (
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
-    Option("group", (SOURCE, BATCH), "default", _group, "letters, digits, `-`, `_` and `.`, at most 128 (240 bytes)",
+    Option("group", (SOURCE, BATCH), "default", _group, _NAME,
            "The named consumer whose position a stream moves. A batch read has by default what is in the channel; "
            "with a group, what that has yet to take.", {BATCH: None}),
     Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
@@ -291,6 +322,33 @@ OPTIONS: tuple[Option, ...] = (
            "With `txnVersion`: a batch write whose pair was stored, or one with a later version, is skipped."),
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
+    Option("total_size_in_bytes", (PRODUCER,), 100 << 20, _integer(1), _BYTES,
+           "The most that all events hold that were sent and are not done."),
+    Option("max_block_ms", (PRODUCER,), 60_000, _integer(-1), "a number of milliseconds, or -1 for ever",
+           "How long a send waits for room in a full buffer; 0: not at all."),
+    Option("io_thread_count", (PRODUCER,), None, _integer(1, 1000), "an integer, 1 to 1,000",
+           "How many threads commit. Default: one per core."),
+    Option("batch_size_threshold_in_bytes", (PRODUCER,), 512 << 10, _integer(1, 8 << 20),
+           "a number of bytes, 1 to 2^23",
+           "The size at which a batch is shipped."),
+    Option("batch_count_threshold", (PRODUCER,), 4096, _integer(1, 40_960), "an integer, 1 to 40,960",
+           "The number of events at which a batch is shipped."),
+    Option("linger_ms", (PRODUCER,), None, _integer(0), "a number of milliseconds, 0 or more",
+           "How old a batch becomes that is not full. Default: 20 for channels of this host, 2,000 for other targets."),
+    Option("retries", (PRODUCER,), 10, _integer(0), _EVENTS_OR_NONE,
+           "How often a batch is tried again when what failed may pass."),
+    Option("max_reserved_attempts", (PRODUCER,), None, _integer(1), _EVENTS,
+           "How many attempts a result tells of, the latest. Default: `retries` and one."),
+    Option("base_retry_backoff_ms", (PRODUCER,), 100, _integer(1), _MILLISECONDS,
+           "How long the first retry waits at most; each further one waits twice as long as the one before it."),
+    Option("max_retry_backoff_ms", (PRODUCER,), 50_000, _integer(1), _MILLISECONDS,
+           "No retry waits longer."),
+    Option("adjust_shard_hash", (PRODUCER,), True, _boolean, _BOOLEAN,
+           "Of several channels: whether a key is any text, or else 32 hexadecimal digits, the hash itself."),
+    Option("buckets", (PRODUCER,), 64, _power_of_two(1, 512), "a power of two, 1 to 512",
+           "Of several channels: in how many buckets the keys' hashes are, which the channels share."),
+    Option("context_headers", (PRODUCER,), True, _boolean, _BOOLEAN,
+           "Whether events get the headers `producer_id` and `producer_sequence`, which tell what came before them."),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from spillable_stream.options import (
     CHANNEL,
     CREATION,
     OPTIONS,
+    PRODUCER,
     SINK,
     SOURCE,
     defaults,
@@ -17,7 +18,7 @@ from spillable_stream.options import (
     parse_options,
 )
 
-EVERY = (BATCH, CHANNEL, CREATION, SOURCE, SINK)
+EVERY = (BATCH, CHANNEL, CREATION, PRODUCER, SOURCE, SINK)
 
 
 def parse(**given: Any) -> dict[str, Any]:
@@ -67,6 +68,8 @@ def test_every_option_refuses_nonsense_and_names_its_range(option: Any) -> None:
         ("group", "my-group_1.x", "my-group_1.x"),
         ("group", "群" * 80, "群" * 80),
         ("startingOffsets", '{"writeOrderId": 0}', '{"writeOrderId": 0}'),
+        ("buckets", "64", 64),
+        ("max_block_ms", -1, -1),
     ],
 )
 def test_values_are_parsed(name: str, value: Any, expected: Any) -> None:
@@ -102,6 +105,11 @@ def test_values_are_parsed(name: str, value: Any, expected: Any) -> None:
         ("startingOffsets", "first"),
         ("startingOffsets", "²"),
         ("maxFileSize", 2**40 + 1),
+        ("buckets", 48),
+        ("buckets", 1024),
+        ("max_block_ms", -2),
+        ("batch_count_threshold", 40_961),
+        ("batch_size_threshold_in_bytes", 2**23 + 1),
     ],
 )
 def test_values_out_of_range_are_refused(name: str, value: Any) -> None:

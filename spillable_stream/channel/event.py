@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from spillable_stream.log.reader import ReadBatch
 __all__ = [
     "ID_COLUMN",
     "Event",
+    "batch_from_columns",
     "batch_from_events",
     "batch_from_rows",
     "check_events",
@@ -99,10 +100,38 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
             keys.extend(event.headers)
             values.extend("" if v is None else v for v in event.headers.values())
         offsets.append(len(keys))
+    return _event_batch(offsets, keys, values, [e.body for e in events])
+
+
+def batch_from_columns(bodies: Sequence[bytes], headers: Mapping[int, Mapping[str, str]]) -> pa.RecordBatch:
+    """Return events as a record batch of the event schema.
+
+    Args:
+        bodies: the payloads.
+        headers: the headers of those events that have any, by index.
+
+    Raises:
+        SchemaError: the bodies or the headers have more than 2 GiB together.
+    """
+    keys: list[str] = []
+    values: list[str] = []
+    offsets: Iterable[int] = repeat(0, len(bodies) + 1)
+    if headers:
+        ends = [0]
+        for i in range(len(bodies)):
+            if found := headers.get(i):
+                keys.extend(found)
+                values.extend("" if v is None else v for v in found.values())
+            ends.append(len(keys))
+        offsets = ends
+    return _event_batch(offsets, keys, values, bodies)
+
+
+def _event_batch(offsets: Iterable[int], keys: list[str], values: list[str], bodies: Sequence[bytes]) -> pa.RecordBatch:
     try:
         columns = [
             pa.MapArray.from_arrays(_int32_array(offsets), _text_array(keys), _text_array(values)),
-            _array(pa.binary(), [e.body for e in events]),
+            _array(pa.binary(), bodies),
         ]
     except OverflowError as e:
         raise SchemaError("the bodies or headers of one batch are larger than 2 GiB; put fewer events at once") from e
@@ -132,7 +161,7 @@ def _text_array(texts: Iterable[str]) -> pa.Array:
     return _array(pa.string(), [t.encode() for t in texts])
 
 
-def _array(type_: pa.DataType, parts: list[bytes]) -> pa.Array:
+def _array(type_: pa.DataType, parts: Sequence[bytes]) -> pa.Array:
     offsets = array("i", accumulate(map(len, parts), initial=0))
     return pa.Array.from_buffers(type_, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
 

@@ -151,6 +151,10 @@ class Layout:
         """The lock file of a group's owner."""
         return self.path / "groups" / f"{group}.lock"
 
+    def producer_lock(self, producer: str) -> Path:
+        """The lock file of a live producer that has a name of its own."""
+        return self.path / "producers" / f"{producer}.lock"
+
     @property
     def memory(self) -> Path:
         """The link to the memory tier's directory."""

@@ -1,0 +1,1 @@
+"""The asynchronous producer: send and forget, with nothing forgotten."""

@@ -1,0 +1,275 @@
+"""The accumulator: an open batch for each destination, and the bound of what all batches hold.
+
+Its mutex guards everything that is scheduled: open batches, the retry queue, the numbers of batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from spillable_stream.errors import (
+    EventTooLargeError,
+    ProducerClosedError,
+    ProducerTimeoutError,
+    TransactionCapacityError,
+)
+from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.config import ProducerConfig
+from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.future import SendFuture
+
+__all__ = ["Accumulator"]
+
+_COLLISION_SECONDS = 0.00002
+
+
+class Accumulator:
+    """Gathers events into batches and ships those that are full. Thread-safe.
+
+    Args:
+        config: the thresholds and the bound.
+        clock: the time.
+        ship: called with a batch that is full, the mutex held.
+        opened: called with the time at which a new batch will have lingered, the mutex held.
+
+    Attributes:
+        mutex: its lock.
+        changed: notified when a batch ends, if somebody waits.
+        batches: all batches that have not ended, oldest first.
+        held_bytes: what they hold.
+        closing: whether it takes no more events.
+        no_wait: threads that must not wait for room, since only they can make it.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        clock: Clock,
+        ship: Callable[[ProducerBatch], None],
+        opened: Callable[[float], None],
+    ) -> None:
+        self.mutex = threading.Lock()
+        self.changed = threading.Condition(self.mutex)
+        self.batches: dict[ProducerBatch, None] = {}
+        self.held_bytes = 0
+        self.closing = False
+        self.no_wait: set[int | None] = set()
+        self._open: dict[Destination, ProducerBatch] = {}
+        self._config = config
+        self._clock = clock
+        self._ship = ship
+        self._opened = opened
+        self._total_bytes = config.total_size_in_bytes
+        self._most_bytes = config.batch_size_threshold_in_bytes
+        self._most_events = config.batch_count_threshold
+        self._linger_seconds = config.linger_ms / 1000
+        self._done_events = 0
+
+    def add(
+        self,
+        destination: Destination,
+        body: Any,
+        size_bytes: int,
+        headers: dict[str, str] | None,
+        callback: Callback | None,
+    ) -> SendFuture:
+        """Add one event to a destination's open batch.
+
+        Raises:
+            ProducerClosedError: no more events are taken.
+            ProducerTimeoutError: there was no room within ``max_block_ms``.
+            EventTooLargeError: there never will be.
+        """
+        mutex = self.mutex
+        if not mutex.acquire(False):
+            _acquire(mutex)
+        try:
+            batch = self._open.get(destination)
+            if batch is None or self.closing or self.held_bytes + size_bytes > self._total_bytes:
+                batch = self._batch_with_room(destination, size_bytes)
+            bodies = batch.bodies
+            index = len(bodies)
+            bodies.append(body)
+            batch.size_bytes += size_bytes
+            self.held_bytes += size_bytes
+            if headers:
+                batch.headers[index] = headers
+            if callback is not None:
+                batch.callbacks.append((callback, index, 1))
+            if index + 1 >= self._most_events or batch.size_bytes >= self._most_bytes:
+                self._ship_open(destination)
+        finally:
+            mutex.release()
+        return SendFuture(batch, index)
+
+    def add_many(
+        self,
+        destination: Destination,
+        bodies: Sequence[Any],
+        headers: Mapping[int, dict[str, str]],
+        size_bytes: int,
+        callback: Callback | None,
+    ) -> SendFuture:
+        """Add events to a destination's open batch, or to a new one if it has no room for all; raises what `add` does.
+
+        Raises:
+            TransactionCapacityError: no batch would have room for all.
+        """
+        self._check_count(destination, len(bodies))
+        with self.mutex:
+            batch = self._batch_with_room(destination, size_bytes, len(bodies))
+            index = len(batch.bodies)
+            batch.bodies.extend(bodies)
+            batch.headers.update((index + i, of_one) for i, of_one in headers.items())
+            self._hold(batch, size_bytes)
+            if callback is not None:
+                batch.callbacks.append((callback, index, len(bodies)))
+            if len(batch.bodies) >= self._most_events or batch.size_bytes >= self._most_bytes:
+                self._ship_open(destination)
+        return SendFuture(batch, index, len(bodies))
+
+    def add_whole(
+        self,
+        destination: Destination,
+        fill: Callable[[ProducerBatch], None],
+        count: int,
+        size_bytes: int,
+        callback: Callback | None,
+        sequence: int | None,
+    ) -> SendFuture:
+        """Ship events as a batch of their own; raises what `add_many` does.
+
+        Args:
+            destination: where to.
+            fill: puts them into the batch.
+            count: how many they are.
+            size_bytes: how much they hold.
+            callback: called with the result.
+            sequence: the batch's number; None for the next one.
+
+        Raises:
+            OptionError: it can't have this number.
+            ProducerSequenceError: it can't have it now.
+        """
+        self._check_count(destination, count)
+        with self.mutex:
+            self._admit(size_bytes)
+            own = sequence is not None
+            if sequence is None:
+                if destination in self._open:  # what was sent before has the lower number, and goes first
+                    self._ship_open(destination)
+                sequence = destination.next_sequence()
+            else:
+                destination.accept(sequence)
+            batch = self._new_batch(destination, sequence)
+            batch.own_sequence = own
+            fill(batch)
+            self._hold(batch, size_bytes)
+            if callback is not None:
+                batch.callbacks.append((callback, 0, count))
+            self._ship(batch)
+        return SendFuture(batch, 0, count)
+
+    def _check_count(self, destination: Destination, count: int) -> None:
+        if count > destination.max_events:
+            raise TransactionCapacityError(
+                f"{count:,} events can't be one batch for {destination.name}, whose transactions have at most "
+                f"{destination.max_events:,} (transactionCapacity); send fewer at once"
+            )
+
+    def _batch_with_room(self, destination: Destination, size_bytes: int, count: int = 1) -> ProducerBatch:
+        """Return a destination's open batch, in which there is room for so much more once this returns."""
+        self._admit(size_bytes)
+        batch = self._open.get(destination)
+        if batch is not None and len(batch.bodies) + count > destination.max_events:
+            self._ship_open(destination)
+            batch = None
+        if batch is None:
+            batch = self._open[destination] = self._new_batch(destination, destination.next_sequence())
+            self._opened(batch.created + self._linger_seconds)
+        return batch
+
+    def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
+        now = self._clock.monotonic()
+        batch = ProducerBatch(destination, sequence, now, self._config.max_reserved_attempts)
+        self.batches[batch] = None
+        return batch
+
+    def _hold(self, batch: ProducerBatch, size_bytes: int) -> None:
+        batch.size_bytes += size_bytes
+        self.held_bytes += size_bytes
+
+    # ── room ────────────────────────────────────────────────────────────────────────────────
+
+    def _admit(self, size_bytes: int) -> None:
+        """Wait until there is room for so many bytes."""
+        if size_bytes > self._total_bytes:
+            raise EventTooLargeError(
+                f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
+            )
+        began, done_before = self._clock.monotonic(), self._done_events
+        deadline = began + self._config.max_block_ms / 1000 if self._config.max_block_ms >= 0 else None
+        if threading.get_ident() in self.no_wait:
+            deadline = began
+        while True:
+            if self.closing:
+                raise ProducerClosedError("the producer is closed; make a new one")
+            if self.held_bytes + size_bytes <= self._total_bytes:
+                return
+            now = self._clock.monotonic()
+            if deadline is not None and now >= deadline:
+                raise self._full(size_bytes, now - began, self._done_events - done_before)
+            self.ship_open()  # it makes no sense to linger
+            self._clock.wait(self.changed, None if deadline is None else deadline - now)
+
+    def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
+        errors = {b.destination.name: b.attempts[-1].error_message for b in self.batches if b.attempts}
+        why = "".join(f". {name} failed last with: {message}" for name, message in errors.items())
+        rate = f"; {done / waited_seconds:,.0f} events/s were done meanwhile" if waited_seconds else ""
+        return ProducerTimeoutError(
+            f"no room for {size_bytes:,} bytes: {len(self.batches):,} batches hold {self.held_bytes:,} of "
+            f"total_size_in_bytes {self._total_bytes:,}. Waited {waited_seconds:.2f} s{rate}; send less, or raise "
+            f"total_size_in_bytes or max_block_ms{why}"
+        )
+
+    def release(self, batch: ProducerBatch) -> None:
+        """Forget a batch that has ended; what it held is free. The mutex is held."""
+        self.batches.pop(batch, None)
+        self._done_events += batch.count
+        self.held_bytes = sum(b.size_bytes for b in self.batches)  # derived, so that nothing can leak
+        self.changed.notify_all()
+
+    # ── shipping; the mutex is held ─────────────────────────────────────────────────────────
+
+    def _ship_open(self, destination: Destination) -> None:
+        self._ship(self._open.pop(destination))
+
+    def ship_open(self) -> None:
+        """Ship all open batches."""
+        for destination in list(self._open):
+            self._ship_open(destination)
+
+    def ship_lingered(self, now: float) -> float | None:
+        """Ship the batches that have lingered and return when the next one will have, None if none is open."""
+        due = {d: batch.created + self._linger_seconds for d, batch in self._open.items()}
+        for destination in [d for d, at in due.items() if at <= now]:
+            self._ship_open(destination)
+        return min((at for at in due.values() if at > now), default=None)
+
+    def open_events(self) -> int:
+        """Return how many events are in open batches."""
+        return sum(len(batch) for batch in self._open.values())
+
+
+def _acquire(mutex: threading.Lock) -> None:
+    """Acquire a lock whose holder waits for the interpreter, without being handed it.
+
+    A blocking acquire would be handed the lock while another thread has the interpreter, which then must block too:
+    from the first collision on, every send would switch threads.
+    """
+    while not mutex.acquire(False):
+        time.sleep(_COLLISION_SECONDS)

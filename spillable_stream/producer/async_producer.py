@@ -1,0 +1,172 @@
+"""The producer for asyncio, with the same words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import Event
+from spillable_stream.errors import ProducerTimeoutError
+from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.future import SendFuture
+from spillable_stream.producer.producer import Producer
+from spillable_stream.producer.result import Result
+from spillable_stream.producer.stats import ProducerStats
+
+__all__ = ["AsyncProducer"]
+
+
+class AsyncProducer:
+    """A `Producer` whose sends never block the event loop. All calls are of one loop.
+
+    Each send is awaited twice: first until the event is accepted, which is at once unless the buffer is
+    full, and then, if at all, until it is stored::
+
+        future = await producer.send(b"body")
+        result = await future
+
+    Callbacks are called in the event loop. A future that is cancelled is sent all the same.
+
+    Args:
+        target: as of `Producer`, or a `Producer`, which stays open at the end.
+        options: as of `Producer`.
+
+    Raises what `Producer` raises; opening channels does block.
+    """
+
+    def __init__(self, target: Any, **options: Any) -> None:
+        self._owned = not isinstance(target, Producer)
+        self._producer: Producer = target if isinstance(target, Producer) else Producer(target, **options)
+        self._waiting: dict[ProducerBatch, _Waiting] = {}
+
+    @property
+    def producer_id(self) -> str:
+        """The producer's ID."""
+        return self._producer.producer_id
+
+    async def send(
+        self,
+        event: Event | bytes | Mapping[str, Any],
+        headers: Mapping[str, str] | None = None,
+        *,
+        key: str | None = None,
+        callback: Callback | None = None,
+    ) -> asyncio.Future[Result]:
+        """Send one event; see `Producer.send`."""
+        return await self._send(partial(self._producer.send, event, headers, key=key), callback)
+
+    async def send_many(
+        self,
+        events: Iterable[Event | bytes | Mapping[str, Any]],
+        *,
+        key: str | None = None,
+        callback: Callback | None = None,
+        sequence: int | None = None,
+    ) -> asyncio.Future[Result]:
+        """Send events that are committed together; see `Producer.send_many`."""
+        return await self._send(partial(self._producer.send_many, list(events), key=key, sequence=sequence), callback)
+
+    async def send_batch(
+        self,
+        batch: pa.RecordBatch | pa.Table,
+        *,
+        key: str | None = None,
+        callback: Callback | None = None,
+        sequence: int | None = None,
+    ) -> asyncio.Future[Result]:
+        """Send an Arrow batch; see `Producer.send_batch`."""
+        return await self._send(partial(self._producer.send_batch, batch, key=key, sequence=sequence), callback)
+
+    async def _send(self, send: Callable[..., SendFuture], callback: Callback | None) -> asyncio.Future[Result]:
+        loop = asyncio.get_running_loop()
+        told = None if callback is None else _called_in(loop, callback)
+        self._producer.never_wait_in(threading.get_ident())
+        try:
+            sent = send(callback=told)
+        except ProducerTimeoutError:  # no room now: wait for it elsewhere
+            sent = await loop.run_in_executor(None, partial(send, callback=told))
+        return self._awaitable(sent, loop)
+
+    def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
+        future: asyncio.Future[Result] = loop.create_future()
+        waiting = self._waiting.get(sent.batch)
+        if waiting is None:
+            waiting = _Waiting(loop, partial(self._waiting.pop, sent.batch, None))
+            if sent.batch.watch(waiting):
+                self._waiting[sent.batch] = waiting
+            else:
+                loop.call_soon(waiting.complete)
+        waiting.futures.append((future, sent))
+        return future
+
+    def last_sequence(self, key: str | None = None) -> int:
+        """Return the highest number of this producer's batches in a channel; see `Producer.last_sequence`."""
+        return self._producer.last_sequence(key)
+
+    def stats(self) -> ProducerStats:
+        """Return what is queued, and what became of the rest."""
+        return self._producer.stats()
+
+    async def flush(self, timeout_seconds: float | None = None) -> None:
+        """Commit what was sent so far, and wait for it; see `Producer.flush`."""
+        await asyncio.get_running_loop().run_in_executor(None, self._producer.flush, timeout_seconds)
+
+    async def close(self, timeout_seconds: float | None = None) -> None:
+        """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open."""
+        end = self._producer.close if self._owned else self._producer.flush
+        await asyncio.get_running_loop().run_in_executor(None, end, timeout_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:
+    def tell(result: Result) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(callback, result)
+
+    return tell
+
+
+class _Waiting:
+    """The futures of one batch, which are completed together: one wake-up of the loop for all.
+
+    Args:
+        loop: the event loop.
+        forget: called when they are complete, in the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, forget: Callable[[], object]) -> None:
+        self.futures: list[tuple[asyncio.Future[Result], SendFuture]] = []
+        self._loop = loop
+        self._forget = forget
+
+    def finish(self, *, forked: bool = False) -> None:
+        """Complete them in the loop, unless that is closed or another process's."""
+        if not forked:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.complete)
+
+    def complete(self) -> None:
+        """Complete them; in the loop."""
+        self._forget()
+        for future, sent in self.futures:
+            if future.done():  # cancelled
+                continue
+            error = sent.exception()
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(sent.result())

@@ -1,0 +1,247 @@
+"""A batch of a producer: what was sent to one destination and is committed together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
+from spillable_stream.errors import SendFailedError
+from spillable_stream.producer.result import Attempt, Result
+
+if TYPE_CHECKING:
+    from spillable_stream.producer.dead_letters import DeadLetter
+    from spillable_stream.producer.destination import Destination
+
+__all__ = ["Callback", "ProducerBatch", "Watcher"]
+
+Callback = Callable[[Result], object]
+
+_log = logging.getLogger("spillable_stream.producer")
+
+
+class Watcher(Protocol):
+    """What is told that a batch's result is known."""
+
+    def finish(self, *, forked: bool = False) -> None:
+        """Go on with the result.
+
+        Args:
+            forked: whether this is a forked child, in which nobody sends the batch.
+        """
+
+
+class ProducerBatch:
+    """Events in columns, and who waits for them.
+
+    It grows under the accumulator's mutex until it is shipped; its end has a lock of its own.
+
+    Args:
+        destination: where it goes.
+        sequence: its number in that destination.
+        created: when, in the clock's monotonic seconds.
+        max_reserved_attempts: how many attempts it remembers.
+
+    Attributes:
+        bodies: the events' bodies, or in a typed channel their rows.
+        headers: the headers of those events that have any, by index.
+        record_batch: the events, if they were sent as an Arrow batch.
+        callbacks: what is called with a send's result: callback, index of the first event and count.
+        size_bytes: what it holds of the producer's buffer.
+        own_sequence: whether the application chose the number.
+        count: how many events were shipped.
+        dead: what it is sent as once it failed; None before.
+        attempt_count: how often it was tried.
+        retry: how often it was tried again where it goes now.
+        result: what became of all of it; None until that is known.
+    """
+
+    __slots__ = (
+        "_attempts",
+        "_done",
+        "_watchers",
+        "attempt_count",
+        "bodies",
+        "callbacks",
+        "count",
+        "created",
+        "dead",
+        "destination",
+        "headers",
+        "own_sequence",
+        "record_batch",
+        "result",
+        "retry",
+        "sequence",
+        "size_bytes",
+    )
+
+    def __init__(self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int) -> None:
+        self.destination = destination
+        self.sequence = sequence
+        self.created = created
+        self.bodies: list[Any] = []
+        self.headers: dict[int, dict[str, str]] = {}
+        self.record_batch: pa.RecordBatch | None = None
+        self.callbacks: list[tuple[Callback, int, int]] = []
+        self.size_bytes = 0
+        self.own_sequence = False
+        self.count = 0
+        self.dead: DeadLetter | None = None
+        self.attempt_count = 0
+        self.retry = 0
+        self.result: Result | None = None
+        self._attempts: deque[Attempt] = deque(maxlen=max_reserved_attempts)
+        self._done = threading.Condition(threading.Lock())
+        self._watchers: list[Watcher] = []
+
+    def __len__(self) -> int:
+        """Return how many events there are."""
+        return self.record_batch.num_rows if self.record_batch is not None else len(self.bodies)
+
+    def encode(self) -> pa.RecordBatch:
+        """Return the events as Arrow, without the producer's context.
+
+        Raises:
+            SchemaError: they are larger than an Arrow batch can be.
+        """
+        if self.record_batch is not None:
+            return self.record_batch
+        if self.destination.typed:
+            return batch_from_rows(self.bodies, self.destination.target.schema)
+        return batch_from_columns(self.bodies, self.headers)
+
+    def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
+        """Return the bodies of events and the headers of those that have any, by index."""
+        if self.record_batch is None:
+            return self.bodies, self.headers
+        headers, bodies = (column.to_pylist() for column in self.record_batch.columns)
+        return bodies, {i: dict(pairs) for i, pairs in enumerate(headers) if pairs}
+
+    def events(self, index: int = 0, count: int | None = None) -> Sequence[Any]:
+        """Return events as they were sent: `Event`, rows, or a part of the Arrow batch."""
+        end = len(self) if count is None else index + count
+        if self.record_batch is not None:
+            batch: Sequence[Any] = self.record_batch.slice(index, end - index)
+            return batch
+        if self.destination.typed:
+            return tuple(self.bodies[index:end])
+        return tuple(Event(self.bodies[i], self.headers.get(i, {})) for i in range(index, end))
+
+    # ── attempts ────────────────────────────────────────────────────────────────────────────
+
+    def note(self, attempt: Attempt) -> None:
+        """Note that it was tried."""
+        self._attempts.append(attempt)
+        self.attempt_count += 1
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The latest attempts, oldest first."""
+        return tuple(self._attempts)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def result_of(self, index: int, count: int, whole: Result | None = None) -> Result:
+        """Return what became of some events.
+
+        Args:
+            index: the first event.
+            count: how many.
+            whole: what became of all of them, if the batch does not know it yet.
+        """
+        whole = whole or self.result
+        assert whole is not None
+        if whole.first_id:
+            return replace(whole, first_id=whole.first_id + index, last_id=whole.first_id + index + count - 1)
+        return whole if whole.successful else replace(whole, events=self.events(index, count))
+
+    def error_of(self, index: int, count: int) -> SendFailedError | None:
+        """Return why some events are not in their channel, None if they are."""
+        assert self.result is not None
+        if self.result.successful:
+            return None
+        result = self.result_of(index, count)
+        where = f"; the events are in the dead-letter channel {result.dead_letter}" if result.dead_letter else ""
+        events, attempts = _count(count, "event"), _count(result.attempt_count, "attempt")
+        return SendFailedError(
+            f"{events} for {self.destination.name} not stored after {attempts}: "
+            f"{result.error_code}: {result.error_message}{where}",
+            result,
+        )
+
+    def wait(self, timeout_seconds: float | None) -> None:
+        """Wait until the result is known.
+
+        Raises:
+            TimeoutError: it is not within ``timeout_seconds``.
+        """
+        if self.result is None:
+            with self._done:
+                if not self._done.wait_for(lambda: self.result is not None, timeout_seconds):
+                    raise TimeoutError
+
+    def watch(self, watcher: Watcher) -> bool:
+        """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
+        with self._done:
+            if self.result is None:
+                self._watchers.append(watcher)
+                return True
+        return False
+
+    def conclude_unwatched(self, result: Result) -> bool:
+        """Let the futures have the result if that calls nobody's code; tell whether it was done."""
+        with self._done:
+            if self.callbacks or self._watchers:
+                return False
+            self._settle(result)
+        return True
+
+    def conclude(self, result: Result) -> None:
+        """Call the callbacks with the result, then let the futures have it."""
+        for callback, index, count in self.callbacks:
+            _call(partial(self._tell, callback, index, count, result))
+        with self._done:
+            self._settle(result)
+            watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            _call(watcher.finish)
+
+    def _tell(self, callback: Callback, index: int, count: int, result: Result) -> None:
+        callback(self.result_of(index, count, result))
+
+    def _settle(self, result: Result) -> None:
+        self.callbacks = []
+        if result.successful or result.dead_letter:  # a future may live long
+            self.bodies, self.headers, self.record_batch = [], {}, None
+        self.result = result
+        self._done.notify_all()
+
+    def after_fork(self, result: Result) -> None:
+        """In a forked child, where nobody sends it: let the futures have a result; who held the lock may not exist."""
+        self._done = threading.Condition(threading.Lock())
+        watchers, self._watchers = self._watchers, []
+        with self._done:
+            if self.result is None:
+                self._settle(result)
+        for watcher in watchers:
+            _call(partial(watcher.finish, forked=True))
+
+
+def _call(user_code: Callable[[], object]) -> None:
+    """Call what a user gave; what it raises harms nobody."""
+    try:
+        user_code()
+    except BaseException:
+        _log.exception("a callback of a producer raised")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

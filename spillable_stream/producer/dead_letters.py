@@ -1,0 +1,90 @@
+"""The dead-letter channel: where batches go that can't be committed, with the reasons."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import batch_from_columns
+from spillable_stream.channel.ranges import Range
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
+from spillable_stream.producer.target import Target
+
+__all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
+
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+"""The `content_type` of a dead letter that is a whole batch of a typed channel."""
+
+
+class DeadLetters:
+    """A target for batches that failed. Events keep their bodies and headers; a typed batch is one event.
+
+    Args:
+        target: takes events.
+        producer_id: as whom; one that nobody goes on as.
+
+    Raises:
+        SchemaError: it is a typed channel.
+    """
+
+    def __init__(self, target: Target, producer_id: str) -> None:
+        if not target.schema.equals(EVENT_SCHEMA):
+            raise SchemaError(f"a dead-letter channel must be an event channel; {target.name} is a typed one")
+        self.target = target
+        self._producer_id = producer_id
+        self._last = 0
+        self._mutex = threading.Lock()
+
+    def address(self, batch: ProducerBatch) -> DeadLetter:
+        """Return what a batch, which failed, is sent as."""
+        with self._mutex:
+            self._last += 1
+            return DeadLetter(self.target, self._producer_id, self._last, batch)
+
+
+class DeadLetter:
+    """A batch on its way to the dead-letter channel.
+
+    Args:
+        target: the channel.
+        producer_id: as whom it is sent there.
+        sequence: its number there.
+        batch: the batch, whose last attempt says why.
+    """
+
+    def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
+        self.name = target.name
+        self._target = target
+        self._producer_id = producer_id
+        self._sequence = sequence
+        last = batch.attempts[-1]
+        self._reasons = {
+            "dead_letter_channel": batch.destination.name,
+            "dead_letter_error_code": last.error_code,
+            "dead_letter_error_message": last.error_message.encode(errors="backslashreplace").decode(),
+            "dead_letter_attempts": str(batch.attempt_count),
+            PRODUCER_ID: batch.destination.producer_id,
+            PRODUCER_SEQUENCE: str(batch.sequence),
+        }
+
+    def commit(self, batch: ProducerBatch) -> Range:
+        """Store the events with the reasons; the headers that an event has already stay as they are."""
+        if batch.destination.typed:
+            bodies: Sequence[bytes] = [_arrow_stream(batch.encode())]
+            headers = {0: {"content_type": ARROW_STREAM}}
+        else:
+            bodies, headers = batch.columns()
+        found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
+        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, self._sequence)
+
+
+def _arrow_stream(rows: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_batch(rows)
+    return bytes(sink.getvalue())

@@ -1,0 +1,274 @@
+"""The pipeline of a producer: accumulator → I/O pool → handlers, with the mover and the retry queue beside it.
+
+::
+
+    send ──▶ accumulator ──full, or lingered──▶ I/O pool ──▶ send task ──stored──▶ success handler
+                  ▲             (mover)           ▲              ├──may pass──▶ retry queue
+                  │                               └──due (mover)─┼──────────────────┘
+                  └──────── room ─────────────────────────────── └──failed──▶ failure handler
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.producer.accumulator import Accumulator
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.batch_handler import BatchHandler
+from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.config import ProducerConfig
+from spillable_stream.producer.dead_letters import DeadLetters
+from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.io_pool import IoPool
+from spillable_stream.producer.mover import Mover
+from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.retry_queue import RetryQueue
+from spillable_stream.producer.send_task import SendTask
+from spillable_stream.producer.stats import Metrics, ProducerStats
+from spillable_stream.producer.target import Target
+
+__all__ = ["Pipeline"]
+
+_log = logging.getLogger("spillable_stream.producer")
+
+
+class Pipeline:
+    """The rooms of a producer and its threads, and how a batch goes from one to the next.
+
+    Args:
+        name: of its threads.
+        config: the configuration.
+        destinations: where batches go.
+        dead_letters: where they go when they can't; None for nowhere.
+        targets: what is closed at the end.
+        clock: the time.
+        rng: jitter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: ProducerConfig,
+        destinations: Iterable[Destination],
+        dead_letters: DeadLetters | None,
+        targets: Iterable[Target],
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        self.metrics = Metrics()
+        self.retry_queue = RetryQueue()
+        self._config = config
+        self._destinations = list(destinations)
+        self._dead_letters = dead_letters
+        self._targets = list(targets)
+        self._clock = clock
+        self._rng = rng
+        self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
+        self._pool = IoPool(self._task.run, config.io_thread_count, f"{name}-io")
+        self._success = BatchHandler(self._ended, f"{name}-success")
+        self._failure = BatchHandler(self._ended, f"{name}-failure")
+        self.accumulator = Accumulator(config, clock, self._ship, self._expect)
+        self._mutex = self.accumulator.mutex
+        self._mover = Mover(self._mutex, clock, self._move, f"{name}-mover")
+        self._finishing = False
+        self._finished = False
+        self._errors: list[Exception] = []
+        handlers = [self._success.thread, self._failure.thread]
+        self.threads = [self._mover.thread, *self._pool.threads, *handlers]
+        for thread in self.threads:
+            thread.start()
+        self.own_threads = {thread.ident for thread in self.threads}
+        self.accumulator.no_wait.update(self.own_threads)
+
+    # ── on the way; the mutex is held ───────────────────────────────────────────────────────
+
+    def _expect(self, due: float) -> None:
+        self._mover.expect(due)
+
+    def _ship(self, batch: ProducerBatch) -> None:
+        batch.count = len(batch)
+        self.metrics.shipped_events += batch.count
+        if batch.destination.may_start(batch):
+            self._pool.submit(batch)
+
+    def _move(self, now: float) -> float | None:
+        """Ship what has lingered and what is due again; return when there will be more, None if nothing waits."""
+        for batch in self.retry_queue.take_due(now):
+            self._pool.submit(batch)
+        next_lingered, next_due = self.accumulator.ship_lingered(now), self.retry_queue.next_due()
+        return min((at for at in (next_lingered, next_due) if at is not None), default=None)
+
+    # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
+
+    def stored(self, batch: ProducerBatch, result: Result) -> None:
+        """Let a batch that is in its channel, or in the dead-letter channel, be concluded."""
+        if batch.destination.in_order:
+            with self._mutex:
+                following, _ = batch.destination.ended(batch, stored=True)
+            for other in following:
+                self._pool.submit(other)
+        if batch.dead is not None:
+            result = replace(result, successful=False, dead_letter=batch.dead.name)
+            _log.error("%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
+            self._failure.put(batch, result)
+        elif batch.conclude_unwatched(result):
+            self._ended(batch)
+        else:
+            self._success.put(batch, result)
+
+    def retry(self, batch: ProducerBatch) -> bool:
+        """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed."""
+        with self._mutex:
+            if batch.retry >= self._config.retries or self.accumulator.closing:
+                return False
+            batch.retry += 1
+            due = self._clock.monotonic() + self._config.backoff_seconds(batch.retry, self._rng)
+            self.retry_queue.put(batch, due)
+            self._mover.expect(due)
+        self.metrics.retried()
+        return True
+
+    def dead_letter(self, batch: ProducerBatch) -> bool:
+        """Send a batch to the dead-letter channel instead, if there is one."""
+        if self._dead_letters is None or batch.dead is not None:
+            return False
+        batch.dead, batch.retry = self._dead_letters.address(batch), 0
+        self._pool.submit(batch)
+        return True
+
+    def failed(self, batch: ProducerBatch, result: Result) -> None:
+        """Let a batch that is nowhere be concluded, and those that must not be committed without it."""
+        where, events = batch.destination.name, batch.count
+        _log.error("%s events for %s failed: %s: %s", events, where, result.error_code, result.error_message)
+        with self._mutex:
+            _, failing = batch.destination.ended(batch, stored=False)
+        self._failure.put(batch, result)
+        self._fail(failing, result.error_code, f"batch {batch.sequence:,} before it failed: {result.error_message}")
+
+    def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str) -> None:
+        """Let batches fail that are not tried any more."""
+        for batch in batches:
+            reason = Attempt(False, self._clock.time(), code, message)
+            self.failed(batch, Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count))
+
+    def _ended(self, batch: ProducerBatch) -> None:
+        """Free what a batch held, whose futures have their result."""
+        self.metrics.ended(batch, self._clock.monotonic())
+        with self._mutex:
+            self.accumulator.release(batch)
+            last = self._is_last()
+        if last:
+            self._finish()
+
+    def stats(self, producer_id: str) -> ProducerStats:
+        """Return what is queued, and what became of the rest."""
+        metrics = self.metrics
+        with self._mutex:
+            queued = self.accumulator.held_bytes, len(self.accumulator.batches), len(self.retry_queue)
+            sent = metrics.shipped_events + self.accumulator.open_events()
+        ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
+        counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
+        return ProducerStats(producer_id, *queued, sent, *ended, *counts, metrics.last_error, *metrics.sizes())
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def flush(self, timeout_seconds: float | None) -> None:
+        """Ship everything and wait until all of it has ended; from one of its own threads, only ship.
+
+        Raises:
+            ProducerTimeoutError: it did not end in time.
+        """
+        with self._mutex:
+            self.accumulator.ship_open()
+            waited_for = set(self.accumulator.batches)
+            if threading.get_ident() in self.own_threads:
+                return
+            left = self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds)
+            if not left:
+                late = sum(b.count for b in waited_for & self.accumulator.batches.keys())
+                raise ProducerTimeoutError(
+                    f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
+                )
+
+    def close(self, timeout_seconds: float | None) -> None:
+        """Take no more events, try everything once more, and end; from one of its own threads, wait for nothing.
+
+        Raises:
+            ProducerTimeoutError: it was not done in time; what nobody had begun to commit has failed.
+            ProducerError: a target could not be closed.
+        """
+        with self._mutex:
+            self.accumulator.closing = True
+            self.accumulator.ship_open()
+            for batch in self.retry_queue.take_all():
+                self._pool.submit(batch)
+            self.accumulator.changed.notify_all()  # who waits for room is refused
+            last = self._is_last()
+        if last:
+            self._finish()
+        if threading.get_ident() in self.own_threads:
+            return
+        with self._mutex:
+            done = self._wait(lambda: self._finished, timeout_seconds)
+            left = [] if done else self._withdraw()
+            running = len(self.accumulator.batches) - len(left)
+        self._fail(left, ProducerClosedError.__name__, "the producer was closed before it was sent")
+        if not done:
+            raise ProducerTimeoutError(
+                f"a close was not done after {timeout_seconds:g} s: {sum(b.count for b in left):,} events were not "
+                f"sent, and their futures have them; {running:,} batches are being committed and will tell"
+            )
+        if self._errors:
+            raise ProducerError(f"a target could not be closed: {self._errors[0]}") from self._errors[0]
+
+    def _wait(self, done: Callable[[], bool], timeout_seconds: float | None) -> bool:
+        """Wait for something, with the mutex held, and tell whether it is so."""
+        deadline = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
+        while not done():
+            left = None if deadline is None else deadline - self._clock.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self._clock.wait(self.accumulator.changed, left)
+        return True
+
+    def _withdraw(self) -> list[ProducerBatch]:
+        """Return the batches that no thread has begun with."""
+        found = self._pool.withdraw()
+        for destination in self._destinations:
+            found += destination.withdraw()
+        return found
+
+    def _is_last(self) -> bool:
+        """Tell, once, that all batches have ended and no more will come. The mutex is held."""
+        if not self.accumulator.closing or self.accumulator.batches or self._finishing:
+            return False
+        self._finishing = True
+        self._mover.close()
+        return True
+
+    def _finish(self) -> None:
+        """Let the threads end and close the targets: whichever thread ended the last batch does it."""
+        self._pool.close()
+        self._success.close()
+        self._failure.close()
+        for target in self._targets:
+            try:
+                target.close()
+            except Exception as e:
+                _log.exception("%s could not be closed", target.name)
+                self._errors.append(e)
+        with self._mutex:
+            self._finished = True
+            self.accumulator.changed.notify_all()
+
+    def after_fork(self) -> None:
+        """In a forked child, where there are no threads: let the child's copies of the futures know."""
+        message = "it is the parent process's to send; this is a forked child"
+        for batch in list(self.accumulator.batches):
+            attempt = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
+            batch.after_fork(Result(False, reserved_attempts=(attempt,)))

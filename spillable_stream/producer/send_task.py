@@ -1,0 +1,105 @@
+"""One attempt to commit a batch, and what follows from how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from spillable_stream.channel.ranges import Range
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    ChannelFullError,
+    DiskSpaceError,
+    LockTimeoutError,
+    StorageError,
+)
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.context import with_context
+from spillable_stream.producer.result import Attempt, Result
+
+__all__ = ["Ends", "SendTask", "may_pass"]
+
+_MAY_PASS = (
+    ChannelBusyError,
+    ChannelClosedError,
+    ChannelFullError,
+    DiskSpaceError,
+    LockTimeoutError,
+    OSError,
+    StorageError,
+)
+
+
+def may_pass(error: BaseException) -> bool:
+    """Tell whether an error may be over after a while.
+
+    A full channel, a full disk, a busy lock, trouble with storage, and a handle that failed, which is opened
+    again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been
+    committed all the same does no harm: its number tells.
+    """
+    return isinstance(error, _MAY_PASS)
+
+
+class Ends(Protocol):
+    """Where a batch goes after an attempt."""
+
+    def stored(self, batch: ProducerBatch, result: Result) -> None:
+        """It is in its channel."""
+
+    def retry(self, batch: ProducerBatch) -> bool:
+        """Try it again later, and tell whether that will be."""
+
+    def dead_letter(self, batch: ProducerBatch) -> bool:
+        """Send it to the dead-letter channel, and tell whether there is one that it has not been sent to yet."""
+
+    def failed(self, batch: ProducerBatch, result: Result) -> None:
+        """It is nowhere."""
+
+
+class SendTask:
+    """Commits batches, one attempt at a time.
+
+    Args:
+        clock: the time.
+        context: whether events get the headers of their context.
+        ends: what is told.
+        tried: called with every attempt's error, None for a success.
+    """
+
+    def __init__(self, clock: Clock, context: bool, ends: Ends, tried: Callable[[BaseException | None], None]) -> None:
+        self._clock = clock
+        self._context = context
+        self._ends = ends
+        self._tried = tried
+
+    def run(self, batch: ProducerBatch) -> None:
+        """Try once; never raises."""
+        began = self._clock.time()
+        try:
+            ids = self._commit(batch)
+        except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
+            batch.note(Attempt(False, began, type(e).__name__, str(e)))
+            self._tried(e)
+            self._go_on(batch, e)
+        else:
+            batch.note(Attempt(True, began))
+            self._tried(None)
+            self._ends.stored(batch, Result(True, *ids, batch.attempts, batch.attempt_count))
+
+    def _commit(self, batch: ProducerBatch) -> Range:
+        if batch.dead is not None:
+            return batch.dead.commit(batch)
+        destination = batch.destination
+        events = batch.encode()
+        if self._context and not destination.typed:
+            events = with_context(events, destination.producer_id, batch.sequence)
+        return destination.target.commit(events, destination.producer_id, batch.sequence)
+
+    def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
+        if may_pass(error) and self._ends.retry(batch):
+            return
+        if self._ends.dead_letter(batch):
+            return
+        self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))

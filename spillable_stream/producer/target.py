@@ -1,0 +1,164 @@
+"""Where batches go: anything that commits them, and what does so by default, a channel of this host."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.ranges import Range
+from spillable_stream.errors import ChannelClosedError, ProducerBusyError
+from spillable_stream.storage.lock import FileLock, process_note
+
+__all__ = ["ChannelTarget", "Target", "as_target"]
+
+
+@runtime_checkable
+class Target(Protocol):
+    """What a producer sends to. Several threads call `commit` at once.
+
+    A call that raises an error of the system (`OSError`, and so `ConnectionError` and `TimeoutError`), or one
+    of this package's that may pass (`spillable_stream.producer.send_task`), is repeated with the same number; any
+    other error ends the batch.
+
+    Attributes:
+        name: for messages.
+        schema: the schema of the batches that it takes; `EVENT_SCHEMA` for events.
+        max_events: the most events of one batch.
+    """
+
+    name: str
+
+    @property
+    def schema(self) -> pa.Schema: ...  # noqa: D102 - above
+
+    @property
+    def max_events(self) -> int: ...  # noqa: D102 - above
+
+    def claim(self, producer_id: str) -> None:
+        """Keep out other producers of this ID until `close`.
+
+        Raises:
+            ProducerBusyError: there is a live one.
+        """
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest number that a producer committed here, 0 if it never did."""
+
+    def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> Range:
+        """Store a batch, durably, unless the producer's batch of this number is stored already.
+
+        Returns:
+            The write-order IDs of the first and the last event; ``(0, -1)`` if they are not known.
+        """
+
+    def close(self) -> None:
+        """End the use of it; no other call is under way or follows."""
+
+
+class ChannelTarget:
+    """A channel of this host.
+
+    A handle that fails is replaced: after a failure of the storage nothing more is acknowledged on it.
+
+    Args:
+        channel: its path, which is opened, and created if it is missing; or a handle, which stays open at the end.
+    """
+
+    def __init__(self, channel: str | os.PathLike[str] | Channel) -> None:
+        self._owned = not isinstance(channel, Channel)
+        self._channel = channel if isinstance(channel, Channel) else Channel(channel)
+        self.name = str(self._channel.path)
+        self._claims: dict[str, FileLock] = {}
+        self._mutex = threading.Lock()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The channel's schema."""
+        return self._channel.schema
+
+    @property
+    def max_events(self) -> int:
+        """The channel's ``transactionCapacity``."""
+        capacity: int = self._channel.options["transaction_capacity"]
+        return capacity
+
+    def claim(self, producer_id: str) -> None:
+        """Take the lock of a producer's ID, which the kernel frees when this process dies.
+
+        Raises:
+            ProducerBusyError: another live producer has it.
+        """
+        engine = self._channel.engine()
+        path = engine.layout.producer_lock(producer_id)
+        with self._mutex:
+            engine.fs.make_directory(path.parent)
+            lock = FileLock.open(engine.fs, path)
+            if not lock.try_acquire():
+                holder = lock.read_holder()
+                lock.close()
+                raise ProducerBusyError(
+                    f"the producer {producer_id!r} of {self.name} is {holder or 'another process'}; two live ones "
+                    "would take each other's batches for their own. Stop it, or use another producer_id"
+                )
+            lock.write_holder(process_note())
+            self._claims[producer_id] = lock
+
+    def last_sequence(self, producer_id: str) -> int:
+        """Return the highest number that a producer committed in the channel."""
+        with self._channel.engine().looking() as state:
+            return state.producers.last(producer_id)
+
+    def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> Range:
+        """Put a batch as one transaction; raises what the transaction raises."""
+        channel = self._channel
+        try:
+            tx = channel.put_transaction()
+            tx.producer = producer_id, sequence
+            with tx:
+                tx.put_batch(batch)
+        except ChannelClosedError:
+            self._reopen(channel)
+            raise
+        return tx.committed.first_id, tx.committed.last_id
+
+    def _reopen(self, failed: Channel) -> None:
+        """Go on with a new handle, unless another thread has it already."""
+        with self._mutex:
+            if self._channel is failed:
+                self._channel = Channel(failed.path, create=False)
+                if self._owned:
+                    failed.close(checkpoint=False, flush=False)
+                self._owned = True
+
+    def after_fork(self) -> None:
+        """In a forked child: leave the parent's locks to the parent."""
+        self._mutex = threading.Lock()
+        for lock in self._claims.values():
+            lock.close()
+        self._claims = {}
+
+    def close(self) -> None:
+        """Give up what was claimed, and the channel if it was opened here."""
+        for lock in self._claims.values():
+            lock.close()
+        self._claims = {}
+        if self._owned:
+            self._channel.close()
+
+
+def as_target(target: Any) -> Target:
+    """Return what a user gave as a target: a path, a channel, or a target.
+
+    Raises:
+        TypeError: it is none of these.
+    """
+    if isinstance(target, (str, os.PathLike, Channel)):
+        return ChannelTarget(Path(target) if isinstance(target, os.PathLike) else target)
+    if isinstance(target, Target):
+        return target
+    raise TypeError(f"a producer sends to a path, a Channel or a Target, not to {type(target).__name__}")

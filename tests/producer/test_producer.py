@@ -1,0 +1,339 @@
+"""Sending: what is batched, what is stored, and what a result says."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event, Producer
+from spillable_stream.errors import (
+    EventTooLargeError,
+    OptionError,
+    ProducerClosedError,
+    ProducerTimeoutError,
+    SchemaError,
+    TransactionCapacityError,
+)
+from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
+from tests.events import numbered
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+
+TYPED = pa.schema([("sku", pa.string()), ("price", pa.float64())])
+
+
+# ── batches ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_events_are_shipped_together_when_they_have_lingered(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    producer = produce(linger_ms=50)
+    futures = [producer.send(b"%d" % i) for i in range(3)]
+    clock.advance(0.049)
+    assert target.attempts == [] and not any(f.done() for f in futures)
+    clock.advance(0.001)
+    assert [f.result(PATIENCE_SECONDS).write_order_id for f in futures] == [1, 2, 3]
+    assert target.attempts == [(1, numbered(0, 3))]
+
+
+def test_the_time_counts_from_a_batchs_first_event(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
+    producer = produce(linger_ms=50)
+    producer.send(b"first")
+    clock.advance(0.03)
+    producer.send(b"second")
+    clock.advance(0.02)
+    target.wait_for_attempts(1)
+    assert target.attempts == [(1, [b"first", b"second"])]
+
+
+def test_a_batch_is_shipped_at_once_when_it_has_enough_events(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce(batch_count_threshold=3)
+    futures = [producer.send(b"%d" % i) for i in range(7)]
+    assert [f.result(PATIENCE_SECONDS).write_order_id for f in futures[:6]] == [1, 2, 3, 4, 5, 6]
+    assert not futures[6].done()
+    assert target.attempts == [(1, numbered(0, 3)), (2, numbered(3, 3))]
+
+
+def test_a_batch_is_shipped_at_once_when_it_is_large_enough(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce(batch_size_threshold_in_bytes=1000)
+    producer.send(b"x" * 300)
+    producer.send(b"y" * 700).result(PATIENCE_SECONDS)
+    assert len(target.attempts) == 1
+
+
+def test_a_list_has_one_future_and_is_never_split(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce(FakeTarget(max_events=10), batch_count_threshold=10)
+    target = producer._targets[0]  # type: ignore[assignment]
+    single = producer.send(b"single")
+    first = producer.send_many([b"%d" % i for i in range(9)])
+    second = producer.send_many([Event(b"%d" % i, {"k": "v"}) for i in range(8)])
+    third = producer.send_many([b"x"] * 7)
+    producer.flush(PATIENCE_SECONDS)
+    assert (single.result().first_id, first.result().first_id, first.result().last_id) == (1, 2, 10)
+    assert (second.result().first_id, second.result().last_id, third.result().first_id) == (11, 18, 19)
+    assert [len(bodies) for _, bodies in target.attempts] == [10, 8, 7]
+
+
+def test_a_list_that_no_transaction_could_hold_is_refused(produce: MakeProducer) -> None:
+    producer = produce(FakeTarget(max_events=10))
+    with pytest.raises(TransactionCapacityError, match=r"11 events can't be one batch for fake.*at most 10"):
+        producer.send_many([b"x"] * 11)
+    with pytest.raises(OptionError, match="at least one"):
+        producer.send_many([])
+    with pytest.raises(OptionError, match="at least one"):
+        producer.send_batch(pa.table({"headers": [], "body": []}, schema=producer._targets[0].schema))
+
+
+def test_an_arrow_batch_is_a_batch_of_its_own_and_keeps_its_place(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce()
+    producer.send(b"before")
+    headers = pa.array([[("k", "v")], []], target.schema.field("headers").type)
+    table = pa.Table.from_arrays([headers, pa.array([b"a", b"b"])], schema=target.schema)
+    assert producer.send_batch(table).result(PATIENCE_SECONDS).last_id == 3
+    producer.send(b"after")
+    producer.flush(PATIENCE_SECONDS)
+    assert target.bodies == [b"before", b"a", b"b", b"after"]
+    assert [sequence for sequence, _ in target.attempts] == [1, 2, 3]
+
+
+def test_events_are_copied_when_they_are_sent(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce()
+    headers, bodies = {"k": "v"}, [b"a", b"b"]
+    producer.send(b"x", headers)
+    producer.send_many(bodies)
+    headers["k"] = "changed"
+    bodies.append(b"c")
+    producer.flush(PATIENCE_SECONDS)
+    assert target.bodies == [b"x", b"a", b"b"]
+    assert target.stored[1].column("headers").to_pylist()[0] == [("k", "v")]
+
+
+# ── what does not fit ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("event", "headers"),
+    [
+        ("text", None),
+        (None, None),
+        (Event("text"), None),  # type: ignore[arg-type]
+        (b"x", {"k": 1}),
+        (b"x", {1: "v"}),
+        (b"x", [("k", "v")]),
+        (b"x", {"k": "\ud800"}),
+        (Event(b"x"), {"k": "v"}),
+        ({"sku": "a"}, None),
+    ],
+)
+def test_what_is_no_event_is_refused_and_its_neighbours_are_sent(
+    produce: MakeProducer, target: FakeTarget, event: object, headers: object
+) -> None:
+    producer = produce()
+    producer.send(b"before")
+    with pytest.raises(SchemaError):
+        producer.send(event, headers)  # type: ignore[arg-type]
+    if headers is None:
+        with pytest.raises(SchemaError):
+            producer.send_many([b"good", event])  # type: ignore[list-item]
+    producer.send(b"after")
+    producer.flush(PATIENCE_SECONDS)
+    assert target.bodies == [b"before", b"after"]
+
+
+def test_rows_of_a_typed_channel_are_checked_when_they_are_sent(produce: MakeProducer) -> None:
+    target = FakeTarget(TYPED)
+    producer = produce(target)
+    producer.send({"sku": "a", "price": 1.5})
+    for bad in ({"sku": 7}, {"colour": "red"}, b"body", Event(b"body")):
+        with pytest.raises(SchemaError):
+            producer.send(bad)
+    with pytest.raises(SchemaError):
+        producer.send({"sku": "a"}, {"k": "v"})
+    with pytest.raises(SchemaError):
+        producer.send_batch(pa.table({"colour": ["red"]}))
+    row = {"sku": "b"}
+    producer.send_many([row, {"price": 2.0}])
+    row["sku"] = "changed"
+    producer.send_batch(pa.table({"price": [3.0], "sku": ["c"]}))
+    producer.flush(PATIENCE_SECONDS)
+    assert [tuple(r.values()) for r in target.bodies] == [("a", 1.5), ("b", None), (None, 2.0), ("c", 3.0)]
+
+
+def test_an_event_larger_than_the_buffer_is_refused(produce: MakeProducer) -> None:
+    producer = produce(total_size_in_bytes=1000)
+    with pytest.raises(EventTooLargeError, match="never fit total_size_in_bytes, 1,000"):
+        producer.send(b"x" * 1000)
+    producer.send(b"x" * 900)
+
+
+# ── a full buffer ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_full_buffer_that_need_not_be_waited_for_says_how_full_it_is(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=0)
+    producer.send(b"x" * 400)
+    with pytest.raises(
+        ProducerTimeoutError, match=r"600 bytes: 1 batches hold 464 of total_size_in_bytes 1,000\. Wait"
+    ):
+        producer.send(b"y" * 536)
+    assert isinstance(ProducerTimeoutError("x"), TimeoutError)
+    producer.send(b"y" * 472)
+
+
+def test_a_full_buffer_is_waited_for_as_long_as_max_block_ms(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=5000)
+    producer.send(b"x" * 900)
+    raised: list[Exception] = []
+
+    def send() -> None:
+        try:
+            producer.send(b"y" * 900)
+        except ProducerTimeoutError as e:
+            raised.append(e)
+
+    waiting = threading.Thread(target=send)
+    waiting.start()
+    target.wait_for_attempts(1)  # who waits for room lets nobody linger
+    clock.advance(4.9)
+    waiting.join(0.05)
+    assert waiting.is_alive()
+    while waiting.is_alive():
+        clock.advance(0.2)
+        waiting.join(0.01)
+    assert "Waited 5." in str(raised[0]) and "0 events/s were done meanwhile" in str(raised[0])
+
+
+def test_a_send_goes_on_when_there_is_room(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
+    producer.send(b"x" * 900)
+    threads = [threading.Thread(target=producer.send, args=(b"y" * 900,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    target.let_go()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+    producer.flush(PATIENCE_SECONDS)
+    assert len(target.bodies) == 4
+
+
+def test_memory_is_never_held_beyond_its_bound(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce(total_size_in_bytes=10_000, batch_count_threshold=7, linger_ms=0, io_thread_count=3)
+    seen: list[int] = []
+    rng = random.Random(2)
+    for _ in range(500):
+        producer.send(b"x" * rng.randrange(2000))
+        seen.append(producer.stats().queued_bytes)
+    producer.flush(PATIENCE_SECONDS)
+    assert max(seen) <= 10_000 and len(target.bodies) == 500
+
+
+# ── the rest ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_producer_that_is_closed_refuses(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce()
+    producer.send(b"x")
+    producer.close()
+    for send in (producer.send, lambda e: producer.send_many([e])):
+        with pytest.raises(ProducerClosedError, match="make a new one"):
+            send(b"y")  # type: ignore[operator]
+    assert target.bodies == [b"x"] and target.closed == 1
+
+
+def test_stats_say_what_is_queued_and_what_became_of_the_rest(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    producer = produce(retries=1, batch_count_threshold=2)
+    target.fail(*full(), None, ValueError("bad"))
+    first = producer.send_many([b"a", b"b"])
+    target.wait_for_attempts(1)
+    while producer.stats().retrying_batches == 0:
+        pass
+    clock.advance(1)
+    first.result(PATIENCE_SECONDS)
+    assert isinstance(producer.send_many([b"c", b"d"]).exception(PATIENCE_SECONDS), Exception)
+    producer.flush()
+    producer.send(b"e")
+    stats = producer.stats()
+    assert (stats.sent_events, stats.stored_events, stats.failed_events, stats.stored_batches) == (5, 2, 2, 1)
+    assert (stats.retries, stats.failed_attempts, stats.last_error) == (1, 2, "ValueError: bad")
+    assert (stats.queued_batches, stats.queued_bytes) == (1, 65)
+    assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, 130, 1.0)
+
+
+def test_a_channel_is_a_target_and_is_created_if_it_is_missing(path: Path) -> None:
+    with Producer(path) as producer:
+        futures = [producer.send(b"%d" % i, {"k": "v"} if i % 2 else None) for i in range(10)]
+    assert [f.result().write_order_id for f in futures] == list(range(1, 11))
+    with Channel(path, create=False) as channel, channel.take_transaction() as tx:
+        events = tx.take_many(100)
+    assert [e.body for e in events] == numbered(0, 10)
+    assert events[1].headers == {"k": "v", PRODUCER_ID: producer.producer_id, PRODUCER_SEQUENCE: "1"}
+
+
+def test_a_handle_that_was_given_stays_open(path: Path) -> None:
+    with Channel(path) as channel:
+        with Producer(channel) as producer:
+            producer.send(b"x")
+        assert channel.stats().channel_size == 1
+
+
+def test_a_typed_channel_takes_rows(path: Path) -> None:
+    with Channel(path, schema=TYPED) as channel:
+        with Producer(channel) as producer:
+            producer.send({"sku": "a", "price": 1.0})
+            producer.send_batch(pa.table({"sku": ["b"], "price": [2.0]}))
+        with channel.take_transaction() as tx:
+            assert tx.take_many(10) == [{"sku": "a", "price": 1.0}, {"sku": "b", "price": 2.0}]
+
+
+def test_many_threads_send_much_and_every_event_is_stored_once(path: Path) -> None:
+    """100 threads, 10,000 sends each."""
+    threads, sends = 100, 10_000
+    with Channel(path, overflow_capacity=10_000_000, transaction_capacity=40_960) as channel:
+        with Producer(channel, batch_count_threshold=40_960, context_headers=False) as producer:
+
+            def work(number: int) -> None:
+                futures = [producer.send(b"%d %d" % (number, i)) for i in range(sends)]
+                found.append(len({f.result().write_order_id for f in futures}))
+
+            found: list[int] = []
+            workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+        assert found == [sends] * threads
+        seen: set[bytes] = set()
+        while True:
+            with channel.take_transaction() as tx:
+                table = tx.take_batch(40_960)
+            if table is None:
+                break
+            seen.update(table.column("body").to_pylist())
+    assert len(seen) == threads * sends == channel_size(producer)
+
+
+def channel_size(producer: Producer) -> int:
+    return producer.stats().stored_events
+
+
+def test_what_is_no_target_is_refused() -> None:
+    with pytest.raises(TypeError, match="to a path, a Channel or a Target, not to int"):
+        Producer(7)
+    for nothing in ([], {}):
+        with pytest.raises(OptionError, match="at least one"):
+            Producer(nothing)
