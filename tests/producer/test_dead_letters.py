@@ -1,0 +1,130 @@
+"""What can't be committed goes to the dead-letter channel, with the reasons, or comes back: it is never dropped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event, Result
+from spillable_stream.errors import OptionError, SchemaError, SendFailedError, StorageError
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import FakeClock, FakeTarget, full
+
+TYPED = pa.schema([("sku", pa.string())])
+
+
+def read(path: Path) -> list[Event]:
+    with Channel(path) as channel, channel.take_transaction() as tx:
+        found: list[Event] = tx.take_many(1000)
+        return found
+
+
+def test_events_are_there_with_their_headers_and_the_reasons(
+    produce: MakeProducer, target: FakeTarget, path: Path
+) -> None:
+    target.fail(ValueError("bad \udcff"))
+    told: list[Result] = []
+    producer = produce(dead_letter=path, producer_id="me")
+    future = producer.send(b"x", {"k": "v"}, callback=told.append)
+    producer.send(b"y")
+    producer.close()
+    x, y = read(path)
+    reasons = {
+        "dead_letter_channel": "fake",
+        "dead_letter_error_code": "ValueError",
+        "dead_letter_error_message": "bad \\udcff",
+        "dead_letter_attempts": "1",
+        "producer_id": "me",
+        "producer_sequence": "1",
+    }
+    assert (x.body, x.headers, y.body, y.headers) == (b"x", {**reasons, "k": "v"}, b"y", reasons)
+    error = future.exception(0)
+    assert isinstance(error, SendFailedError) and str(path) in str(error)
+    assert (error.result.successful, error.result.dead_letter, error.events) == (False, str(path), ())
+    assert [r.dead_letter for r in told] == [str(path)]
+    stats = producer.stats()
+    assert (stats.dead_letter_events, stats.failed_events) == (2, 0)
+
+
+def test_it_is_the_last_resort(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
+    target.fail_while(lambda sequence: next(iter(full())))
+    dead = FakeTarget(name="dead")
+    producer = produce(dead_letter=dead, retries=2, linger_ms=0)
+    future = producer.send(b"x")
+    while not future.done():
+        assert not dead.stored or len(target.attempts) == 3
+        clock.advance(1)
+    assert (len(target.attempts), dead.bodies) == (3, [b"x"])
+
+
+def test_it_is_tried_again_itself_and_once_only_stored(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    target.fail_while(lambda sequence: ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    dead.fail(StorageError("a moment, please"))
+    dead.answer = False
+    producer = produce(dead_letter=dead, retries=5, linger_ms=0)
+    future = producer.send(b"x")
+    while len(dead.attempts) < 3:
+        clock.advance(1)
+    dead.answer = True
+    while not future.done():
+        clock.advance(1)
+    assert dead.bodies == [b"x"]
+
+
+def test_where_it_fails_too_the_events_come_back(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    dead.fail(KeyError("worse"))
+    told: list[Result] = []
+    producer = produce(dead_letter=dead)
+    future = producer.send(b"x", callback=told.append)
+    producer.close()
+    error = future.exception(0)
+    assert isinstance(error, SendFailedError) and error.events == (Event(b"x"),)
+    assert [a.error_code for a in error.result.reserved_attempts] == ["ValueError", "KeyError"]
+    assert [r.events for r in told] == [(Event(b"x"),)]
+    assert producer.stats().failed_events == 1
+
+
+def test_rows_of_a_typed_channel_are_one_event_that_reads_back(produce: MakeProducer, path: Path) -> None:
+    target = FakeTarget(TYPED)
+    target.fail(ValueError("bad"))
+    producer = produce(target, dead_letter=path)
+    producer.send_many([{"sku": "a"}, {"sku": "b"}])
+    producer.close()
+    (event,) = read(path)
+    assert event.headers["content_type"] == "application/vnd.apache.arrow.stream"
+    assert pa.ipc.open_stream(event.body).read_all().to_pylist() == [{"sku": "a"}, {"sku": "b"}]
+
+
+def test_arrow_batches_are_events_there_too(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    producer = produce(dead_letter=dead)
+    headers = pa.array([[("k", "v")], []], target.schema.field("headers").type)
+    producer.send_batch(pa.record_batch([headers, pa.array([b"a", b"b"])], schema=target.schema))
+    producer.close()
+    assert dead.bodies == [b"a", b"b"]
+    assert dict(dead.stored[1].column("headers").to_pylist()[0])["k"] == "v"
+
+
+def test_numbered_batches_go_on_after_one_that_is_there(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    dead = FakeTarget(name="dead")
+    producer = produce(dead_letter=dead, producer_id="tail")
+    for i in (1, 2):
+        producer.send_many([b"%d" % i], sequence=i)
+    producer.close()
+    assert (dead.bodies, target.bodies) == ([b"1"], [b"2"])
+
+
+def test_a_dead_letter_channel_takes_events_and_as_many_as_a_batch_has(path: Path, produce: MakeProducer) -> None:
+    with Channel(path, schema=TYPED) as typed, pytest.raises(SchemaError, match="must be an event channel"):
+        produce(dead_letter=typed)
+    with pytest.raises(OptionError, match="takes 5 events at once, fewer than a batch may have"):
+        produce(dead_letter=FakeTarget(max_events=5))

@@ -1,0 +1,160 @@
+"""A send's future is a future of the standard library in every way but one: it can't be cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from concurrent import futures
+from concurrent.futures import Future
+
+import pytest
+
+from spillable_stream import Event
+from spillable_stream.errors import SendFailedError
+from spillable_stream.producer.future import SendFuture
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+
+
+def sent(produce: MakeProducer, count: int = 3) -> list[SendFuture]:
+    """Send events whose commit waits for the target's `let_go`."""
+    producer = produce(linger_ms=0, retries=0)
+    return [producer.send(b"%d" % i) for i in range(count)]
+
+
+def test_it_is_a_future_of_the_standard_library(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    (future,) = sent(produce, 1)
+    assert isinstance(future, Future)
+    assert (future.done(), future.running(), future.cancelled()) == (False, True, False)
+    with pytest.raises(TimeoutError):
+        future.result(0)
+    with pytest.raises(TimeoutError):
+        future.exception(0)
+    assert "state=running" in repr(future)
+    target.let_go()
+    assert future.result(PATIENCE_SECONDS).successful and future.exception() is None
+    assert (future.done(), future.running()) == (True, False)
+    assert "state=finished" in repr(future)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        future.nothing  # noqa: B018
+
+
+def test_it_costs_no_fields_until_somebody_asks_for_them(produce: MakeProducer) -> None:
+    (future,) = sent(produce, 1)
+    future.result(PATIENCE_SECONDS)
+    assert vars(future) == {}
+
+
+def test_what_was_accepted_can_not_be_cancelled_and_is_sent(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    (future,) = sent(produce, 1)
+    assert future.cancel() is False
+    target.let_go()
+    assert future.result(PATIENCE_SECONDS).successful and future.cancel() is False
+    assert target.bodies == [b"0"]
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before it is done", "after"])
+def test_a_done_callback_is_called_once(produce: MakeProducer, target: FakeTarget, early: bool) -> None:
+    target.hold()
+    (future,) = sent(produce, 1)
+    called: list[object] = []
+    done = threading.Event()
+    if not early:
+        target.let_go()
+        future.result(PATIENCE_SECONDS)
+    for _ in range(2):
+        future.add_done_callback(lambda f: (called.append(f), done.set() if len(called) == 2 else None))
+    target.let_go()
+    assert done.wait(PATIENCE_SECONDS)
+    assert called == [future, future]
+
+
+def test_a_raising_done_callback_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    first, second = sent(produce, 2)
+    first.add_done_callback(lambda f: 1 / 0)
+    called = threading.Event()
+    second.add_done_callback(lambda f: called.set())
+    target.let_go()
+    assert called.wait(PATIENCE_SECONDS)
+
+
+def test_wait_and_as_completed_know_it(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    found = sent(produce, 50)
+    assert futures.wait(found, 0).not_done == set(found)
+    threading.Timer(0, target.let_go).start()
+    assert futures.wait(found, PATIENCE_SECONDS).done == set(found)
+    assert set(futures.as_completed(found, PATIENCE_SECONDS)) == set(found)
+    assert futures.wait(found, 0, futures.FIRST_EXCEPTION).done == set(found)
+
+
+def test_threads_that_wait_for_the_same_futures_in_any_order_do_not_deadlock(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    target.hold()
+    producer = produce(batch_count_threshold=3)
+    found = [producer.send(b"%d" % i) for i in range(60)]
+    orders = [found, found[::-1], found[::2] + found[1::2], found[::3] + found[1::3] + found[2::3]]
+    done: list[int] = []
+    waiting = [
+        threading.Thread(target=lambda order=order: done.append(len(futures.wait(order, PATIENCE_SECONDS).done)))
+        for order in orders
+    ]
+    for thread in waiting:
+        thread.start()
+    target.let_go()
+    for thread in waiting:
+        thread.join()
+    assert done == [60] * 4
+
+
+def test_many_threads_that_ask_at_once_get_the_same_fields(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    found = sent(produce, 200)
+    called: list[int] = []
+    begin = threading.Barrier(8)
+
+    def ask() -> None:
+        begin.wait()
+        for future in found:
+            future.add_done_callback(lambda f: called.append(1))
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    target.let_go()
+    for thread in threads:
+        thread.join()
+    futures.wait(found, PATIENCE_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(called) < 8 * 200 and time.monotonic() < deadline:
+        pass
+    assert len(called) == 8 * 200
+
+
+def test_asyncio_awaits_it(produce: MakeProducer, target: FakeTarget) -> None:
+    async def main() -> list[int]:
+        target.hold()
+        found = [asyncio.wrap_future(f) for f in sent(produce, 3)]
+        target.let_go()
+        return [(await f).write_order_id for f in found]
+
+    assert asyncio.run(main()) == [1, 2, 3]
+
+
+def test_it_raises_why_the_events_are_not_stored_and_has_them(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail_while(lambda sequence: ValueError("never"))
+    producer = produce(linger_ms=0)
+    future = producer.send(b"x", {"k": "v"})
+    with pytest.raises(SendFailedError, match="1 event for fake not stored after 1 attempt: ValueError: never") as e:
+        future.result(PATIENCE_SECONDS)
+    assert e.value.events == (Event(b"x", {"k": "v"}),)
+    assert e.value.result.error_code == "ValueError" and not e.value.result.successful
+    error = next(futures.as_completed([future])).exception()
+    assert isinstance(error, SendFailedError) and error.events == (Event(b"x", {"k": "v"}),)
+    many = producer.send_many([b"a", b"b"])
+    assert [e.body for e in many.exception(PATIENCE_SECONDS).events] == [b"a", b"b"]  # type: ignore[union-attr]
