@@ -83,9 +83,10 @@ class ChannelTarget:
 
     @property
     def max_events(self) -> int:
-        """The channel's ``transactionCapacity``."""
-        capacity: int = self._channel.options["transaction_capacity"]
-        return capacity
+        """The channel's ``transactionCapacity``, or what the larger of its tiers holds, if that is less."""
+        options = self._channel.options
+        tiers = options["memory_capacity"], options["overflow_capacity"]
+        return int(min(options["transaction_capacity"], max(tiers)))
 
     def claim(self, producer_id: str) -> None:
         """Take the lock of a producer's ID, which the kernel frees when this process dies.

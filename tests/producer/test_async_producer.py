@@ -1,0 +1,148 @@
+"""The same words for asyncio; the loop is never blocked."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import AsyncProducer, Channel, Event, Result
+from spillable_stream.errors import ProducerTimeoutError, SchemaError, SendFailedError
+from tests.events import peek
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+
+
+def test_sends_are_awaited_until_they_are_stored(path: Path) -> None:
+    async def main() -> None:
+        async with AsyncProducer(path, context_headers=False) as producer:
+            futures = [await producer.send(b"%d" % i, {"k": "v"}) for i in range(1000)]
+            many = await producer.send_many([Event(b"a"), b"b"])
+            with Channel(path) as channel:
+                batch = await producer.send_batch(channel_batch(channel))
+            results = await asyncio.gather(*futures)
+            assert len({r.write_order_id for r in results}) == 1000
+            both = await many
+            assert both.last_id - both.first_id == 1 and (await batch).successful
+            assert producer.stats().sent_events == 1003 and producer.last_sequence() > 0
+
+    asyncio.run(main())
+    with Channel(path) as channel:
+        assert len(peek(channel)) == 1003
+
+
+def channel_batch(channel: Channel) -> object:
+    import pyarrow as pa
+
+    headers = pa.array([[]], channel.schema.field("headers").type)
+    return pa.record_batch([headers, pa.array([b"c"])], schema=channel.schema)
+
+
+def test_a_failure_is_raised_where_it_is_awaited(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+
+    async def main() -> None:
+        producer = AsyncProducer(produce(linger_ms=0))
+        future = await producer.send(b"x")
+        with pytest.raises(SendFailedError, match="bad") as e:
+            await future
+        assert e.value.events == (Event(b"x"),)
+        with pytest.raises(SchemaError):
+            await producer.send("text")  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_callbacks_are_called_in_the_loop(produce: MakeProducer) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(produce())
+        found: list[tuple[Result, int]] = []
+        await producer.send(b"x", callback=lambda r: found.append((r, threading.get_ident())))
+        await producer.flush(PATIENCE_SECONDS)
+        await asyncio.sleep(0)
+        assert [(r.write_order_id, thread) for r, thread in found] == [(1, threading.get_ident())]
+
+    asyncio.run(main())
+
+
+def test_the_loop_runs_on_while_a_send_waits_for_room(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+
+    async def main() -> None:
+        producer = AsyncProducer(produce(total_size_in_bytes=1000))
+        first = await producer.send(b"x" * 900)
+        waiting = asyncio.ensure_future(producer.send(b"y" * 900))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not waiting.done() and not first.done()
+        target.let_go()
+        second = await waiting
+        await producer.flush(PATIENCE_SECONDS)
+        assert (await first).successful and (await second).successful
+
+    asyncio.run(main())
+    assert target.bodies == [b"x" * 900, b"y" * 900]
+
+
+def test_a_send_that_finds_no_room_says_so(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+
+    async def main() -> None:
+        producer = AsyncProducer(produce(total_size_in_bytes=1000, max_block_ms=0))
+        await producer.send(b"x" * 900)
+        with pytest.raises(ProducerTimeoutError):
+            await producer.send(b"y" * 900)
+
+    asyncio.run(main())
+
+
+def test_what_is_cancelled_is_sent_all_the_same(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+
+    async def main() -> None:
+        producer = AsyncProducer(produce(linger_ms=0))
+        futures = [await producer.send(b"%d" % i) for i in range(3)]
+        futures[1].cancel()
+        target.let_go()
+        assert (await futures[0]).successful and (await futures[2]).successful
+        assert futures[1].cancelled()
+
+    asyncio.run(main())
+    assert target.bodies == [b"0", b"1", b"2"]
+
+
+def test_a_loop_that_is_closed_before_the_end_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    producer = produce(linger_ms=0)
+
+    async def main() -> None:
+        await AsyncProducer(producer).send(b"x", callback=print)
+
+    asyncio.run(main())
+    target.let_go()
+    producer.close(PATIENCE_SECONDS)
+    assert target.bodies == [b"x"]
+
+
+def test_a_producer_that_was_given_stays_open(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce()
+
+    async def main() -> None:
+        async with AsyncProducer(producer) as both:
+            await both.send(b"x")
+            assert both.producer_id == producer.producer_id
+
+    asyncio.run(main())
+    assert target.bodies == [b"x"] and target.closed == 0
+
+
+def test_nothing_of_a_batch_that_is_done_is_kept(produce: MakeProducer) -> None:
+    async def main() -> None:
+        producer = AsyncProducer(produce(batch_count_threshold=2))
+        for _ in range(50):
+            await asyncio.gather(await producer.send(b"x"), await producer.send(b"y"))
+        assert producer._waiting == {}
+
+    asyncio.run(main())

@@ -1,0 +1,157 @@
+"""Channels of this host as targets: full, failing, claimed, and in other processes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, Producer, Target
+from spillable_stream.channel import producers as producers_module
+from spillable_stream.errors import (
+    ChannelClosedError,
+    NotAChannelError,
+    ProducerBusyError,
+    ProducerError,
+    SendFailedError,
+)
+from spillable_stream.producer.target import ChannelTarget
+from tests.events import numbered, peek, take
+from tests.fakes import FaultyFileSystem
+from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+
+QUICK = {"base_retry_backoff_ms": 1, "linger_ms": 0, "context_headers": False}
+
+
+def test_anything_with_the_words_of_a_target_is_one() -> None:
+    assert isinstance(FakeTarget(), Target)
+    assert not isinstance(object(), Target)
+
+
+def test_a_full_channel_is_tried_until_there_is_room(path: Path) -> None:
+    with Channel(path, overflow_capacity=2, keep_alive=0, minimum_required_space=0) as channel:
+        with Producer(channel, **QUICK) as producer:
+            assert producer._config.batch_count_threshold == 2  # more would never fit
+            futures = [producer.send_many([b"%d" % i] * 2) for i in range(3)]
+            taken: list[bytes] = []
+            while not all(f.done() for f in futures):
+                taken += take(channel)
+            taken += take(channel)
+        assert sorted(taken) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+        assert producer.stats().retries > 0
+
+
+@pytest.mark.parametrize("handle", [True, False], ids=["a handle", "a path"])
+def test_after_a_sync_that_failed_a_new_handle_goes_on_and_stores_nothing_twice(path: Path, handle: bool) -> None:
+    """The log can't even say that the sync failed: nobody knows whether the batch is there until it is opened again."""
+    fs = FaultyFileSystem()
+    channel = Channel(path, fs=fs, minimum_required_space=0, checkpoint_on_close=False)
+    target = ChannelTarget(channel)
+    target._owned = not handle
+    failed = [0]
+
+    def failing(call: object) -> bool:
+        name, file = call  # type: ignore[misc]
+        bad = (name == "sync" and file.startswith("log-")) or (name == "create" and file.startswith("log-"))
+        failed[0] += bad
+        return bad and failed[0] <= 4
+
+    with Producer(target, **QUICK) as producer, fs.failing(failing):
+        futures = [producer.send(b"%d" % i) for i in range(5)]
+        results = [f.result(PATIENCE_SECONDS) for f in futures]
+    assert results[0].attempt_count > 1
+    channel.close()
+    with Channel(path) as again:
+        assert sorted(peek(again)) == numbered(0, 5)
+
+
+def test_a_handle_that_its_owner_closed_is_opened_again_rather_than_events_lost(path: Path) -> None:
+    channel = Channel(path)
+    with Producer(channel, **QUICK) as producer:
+        producer.send(b"1").result(PATIENCE_SECONDS)
+        channel.close()
+        assert producer.send(b"2").result(PATIENCE_SECONDS).attempt_count == 2
+    with Channel(path) as again:
+        assert peek(again) == [b"1", b"2"]
+
+
+def test_a_channel_that_was_removed_fails_with_the_events(path: Path) -> None:
+    producer = Producer(path, retries=1, **QUICK)
+    shutil.rmtree(path)
+    error = producer.send(b"x").exception(PATIENCE_SECONDS)
+    assert isinstance(error, SendFailedError) and error.events[0].body == b"x"
+    assert error.result.error_code == NotAChannelError.__name__
+    with pytest.raises(ProducerError, match=r"could not be closed: .* was removed"):
+        producer.close(PATIENCE_SECONDS)
+
+
+# ── producers with a name ───────────────────────────────────────────────────────────────────────
+
+
+def test_two_live_producers_of_one_name_are_refused_in_one_channel_and_not_in_two(path: Path, tmp_path: Path) -> None:
+    with Producer(path, producer_id="me"):
+        with pytest.raises(ProducerBusyError, match=r"the producer 'me' of .* is pid .* take each other's batches"):
+            Producer(path, producer_id="me")
+        with Producer(tmp_path / "other", producer_id="me"), Producer(path, producer_id="you"), Producer(path):
+            pass
+    Producer(path, producer_id="me").close()
+
+
+CHILD = """
+import sys
+from spillable_stream import Producer
+producer = Producer(sys.argv[1], producer_id="me")
+producer.send(b"a child's").result()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_name_is_free_when_its_process_is_killed(path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout and child.stdout.readline() == "ready\n"
+        with pytest.raises(ProducerBusyError, match=f"pid {child.pid} on"):
+            Producer(path, producer_id="me")
+        child.kill()
+    with Producer(path, producer_id="me") as producer:
+        assert producer.last_sequence() == 1
+        producer.send(b"mine")
+    with Channel(path) as channel:
+        assert peek(channel) == [b"a child's", b"mine"]
+
+
+def test_producers_that_pass_do_not_push_out_one_with_a_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers_module, "_MAX_PRODUCERS", 2)
+    with Channel(path) as channel:
+        for producer_id in ("me", None, None, None):
+            with Producer(channel, producer_id=producer_id) as producer:
+                producer.send(b"x")
+        found = channel.stats().producers
+    assert len(found) == 3 and found["me"] == 1
+
+
+def test_a_reopened_handle_is_not_one_that_was_never_closed(path: Path, open_channel: Callable[..., Channel]) -> None:
+    target = ChannelTarget(open_channel())
+    failed = target._channel
+    failed.close()
+    for _ in range(2):
+        with pytest.raises(ChannelClosedError):
+            raise_from(target, failed)
+    assert target._channel is not failed
+    first = target._channel
+    target._reopen(failed)
+    assert target._channel is first
+    target.close()
+    with pytest.raises(ChannelClosedError):
+        first.engine()
+
+
+def raise_from(target: ChannelTarget, failed: Channel) -> None:
+    target._reopen(failed)
+    failed.engine()
