@@ -60,10 +60,16 @@ class ProducerState:
             )
         return None
 
-    def note(self, sequence: int, ids: Range) -> None:
-        """Note that a batch was committed."""
-        self.committed.add(sequence, sequence)
-        self.answers[sequence] = ids
+    def note(self, taken: Range, ids: Range) -> None:
+        """Note that a batch was committed.
+
+        Args:
+            taken: the first and the last number that it takes. Where an application numbers its batches by itself, in
+                order and with gaps, each takes those before it that no other one can have any more.
+            ids: the write-order IDs of its events.
+        """
+        self.committed.add(*taken)
+        self.answers[taken[1]] = ids
         self._bound()
 
     def learn(self, image: Iterable[Any]) -> None:
@@ -118,9 +124,9 @@ class Producers:
         state = self._states.get(name)
         return state.answer(sequence) if state else None
 
-    def note(self, name: str, sequence: int, ids: Range, *, in_memory: bool) -> None:
-        """Note that a batch was committed."""
-        self._state(name).note(sequence, ids)
+    def note(self, name: str, taken: Range, ids: Range, *, in_memory: bool) -> None:
+        """Note that a batch was committed; see `ProducerState.note`."""
+        self._state(name).note(taken, ids)
         if in_memory:
             self.unsaid[name] = None
 

@@ -165,14 +165,14 @@ class Put(Request):
         frames: PUT frames that go into the log.
         segments: staged files that are adopted; their events come first.
         sink: query ID and batch ID; a batch that was committed before is not again.
-        producer: producer ID and sequence number; likewise.
+        producer: producer ID, and the first and the last sequence number that the batch takes; likewise, by the last.
         may_spill: whether it has waited long enough for room in memory.
     """
 
     frames: list[Frame]
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
-    producer: tuple[str, int] | None = None
+    producer: tuple[str, int, int] | None = None
     may_spill: bool = False
     _spilled: str = ""
     _use: Use | None = None
@@ -212,7 +212,8 @@ class Put(Request):
             query, batch = self.sink
             return Committed() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
         if self.producer:
-            ids = plan.batches.get(self.producer) or plan.state.producers.answer(*self.producer)
+            name, _, sequence = self.producer
+            ids = plan.batches.get((name, sequence)) or plan.state.producers.answer(name, sequence)
             return Committed(0, *ids) if ids else None
         return None
 
@@ -261,7 +262,7 @@ class Put(Request):
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
         if self.producer:
-            plan.batches[self.producer] = first, plan.next_id - 1
+            plan.batches[self.producer[0], self.producer[2]] = first, plan.next_id - 1
         return Committed(tx, first, plan.next_id - 1)
 
 

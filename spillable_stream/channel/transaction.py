@@ -150,8 +150,8 @@ class PutTransaction(Transaction):
         typed: whether events are mappings of a typed channel rather than `Event`.
 
     Attributes:
-        producer: a producer's ID and the sequence number of this batch of it; one that was committed before is
-            not stored again, and `committed` has the IDs that it got then, if they are still known.
+        producer: a producer's ID, and the first and the last sequence number that this batch of it takes; one whose
+            last number is taken is not stored again, and `committed` has the IDs that it got, if they are still known.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -168,7 +168,7 @@ class PutTransaction(Transaction):
         self._attempted = False
         self._failure: BaseException | None = None
         self.count = 0
-        self.producer: tuple[str, int] | None = None
+        self.producer: tuple[str, int, int] | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value.

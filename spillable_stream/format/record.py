@@ -6,7 +6,7 @@ SEGMENT_HEADER  ``{format, channel, segment}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],
-                producer: [id, sequence], spilled, seen: {next, groups: {name: [position, ahead]}}}``; what is
+                producer: [id, first, last], spilled, seen: {next, groups: {name: [position, ahead]}}}``; what is
                 empty is left out
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, the changed ones
@@ -168,7 +168,7 @@ class CommitRecord:
         start: the offset at which the append began that this record is part of.
         segments: staged segments whose events come first, in order.
         sink: query ID and batch ID that a sink's batch is remembered by.
-        producer: ID and sequence number that a producer's batch is remembered by.
+        producer: ID, and the first and last of the sequence numbers that a producer's batch is remembered by.
         spilled: why a put went to disk though there is a memory tier: "full", "large" or "".
         seen: on disk, while there is a memory tier: what it says of IDs and groups, so that its loss
             never brings back what was taken.
@@ -180,7 +180,7 @@ class CommitRecord:
     sink: tuple[str, int] | None = None
     spilled: str = ""
     seen: dict[str, Any] | None = None
-    producer: tuple[str, int] | None = None
+    producer: tuple[str, int, int] | None = None
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events."""
@@ -208,8 +208,10 @@ class CommitRecord:
         v = unpack(payload)
         try:
             segments = [SegmentRef(*s) for s in v.get("segments", ())]
-            sink, producer = (_numbered(v.get(key)) for key in ("sink", "producer"))
-            return cls(v["kind"], int(v["start"]), segments, sink, v.get("spilled", ""), v.get("seen"), producer)
+            sink, of = v.get("sink"), v.get("producer")
+            ids = (sink[0], sink[1]) if sink else None
+            producer = (of[0], of[1], of[2]) if of else None
+            return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"), producer)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 
@@ -232,10 +234,6 @@ def parse_record(type: FrameType, payload: bytes | None) -> Any:
         case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
             return unpack(payload or b"")
     return None
-
-
-def _numbered(pair: Any) -> tuple[str, int] | None:
-    return (pair[0], pair[1]) if pair else None
 
 
 def _nonsense(record: type, error: Exception) -> CorruptionError:

@@ -80,7 +80,9 @@ class DeadLetter:
         else:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
-        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, self._sequence)
+        return self._target.commit(
+            batch_from_columns(bodies, found), self._producer_id, (self._sequence, self._sequence)
+        )
 
 
 def _arrow_stream(rows: pa.RecordBatch) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.producer.batch import ProducerBatch
@@ -36,7 +37,7 @@ class Destination:
         self.typed = not target.schema.equals(EVENT_SCHEMA)
         self.max_events = target.max_events
         self.in_order = False
-        self._last = last
+        self._last = self._stored = last
         self._numbered_by: str | None = None
         self._failed: int | None = None
         self._waiting: deque[ProducerBatch] = deque()
@@ -74,6 +75,15 @@ class Destination:
         self._numbered_by = whom
         self.in_order = whom == "the application"
 
+    def numbers_of(self, batch: ProducerBatch) -> Range:
+        """Return the first and the last number that a batch takes, once it may start.
+
+        One that the application numbered takes all since the last that was stored: what would have had a number between
+        them has failed for good, or never was.
+        """
+        first = min(self._stored + 1, batch.sequence) if batch.own_sequence else batch.sequence
+        return first, batch.sequence
+
     def may_start(self, batch: ProducerBatch) -> bool:
         """Tell whether a batch can be committed now; else it waits for the one before it."""
         if not batch.own_sequence:
@@ -89,6 +99,8 @@ class Destination:
         if batch is not self._current:
             return [], []
         self._current = None
+        if stored and batch.dead is None:
+            self._stored = max(self._stored, batch.sequence)
         if not stored:
             self._failed = batch.sequence
             return [], self.withdraw()

@@ -95,7 +95,7 @@ class SendTask:
         events = batch.encode()
         if self._context and not destination.typed:
             events = with_context(events, destination.producer_id, batch.sequence)
-        return destination.target.commit(events, destination.producer_id, batch.sequence)
+        return destination.target.commit(events, destination.producer_id, destination.numbers_of(batch))
 
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):

@@ -49,8 +49,14 @@ class Target(Protocol):
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed here, 0 if it never did."""
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> Range:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Range) -> Range:
         """Store a batch, durably, unless the producer's batch of this number is stored already.
+
+        Args:
+            batch: the events.
+            producer_id: the producer.
+            numbers: the first and the last number that the batch takes; the last one is its own. The first is another
+                one only where the application numbers its batches: no batch between the two will come any more.
 
         Returns:
             The write-order IDs of the first and the last event; ``(0, -1)`` if they are not known.
@@ -114,12 +120,12 @@ class ChannelTarget:
         with self._channel.engine().looking() as state:
             return state.producers.last(producer_id)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> Range:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Range) -> Range:
         """Put a batch as one transaction; raises what the transaction raises."""
         channel = self._channel
         try:
             tx = channel.put_transaction()
-            tx.producer = producer_id, sequence
+            tx.producer = producer_id, *numbers
             with tx:
                 tx.put_batch(batch)
         except ChannelClosedError:

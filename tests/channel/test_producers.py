@@ -28,7 +28,7 @@ def commit(channel: Channel, sequence: int, *bodies: bytes, producer: str = "p")
     """Commit a producer's batch."""
     tx = channel.put_transaction()
     tx.begin()
-    tx.producer = producer, sequence
+    tx.producer = producer, sequence, sequence
     tx.put_many(Event(b) for b in bodies)
     tx.commit()
     tx.close()
@@ -55,7 +55,7 @@ def test_a_batch_is_known_or_new_as_a_set_of_all_says_or_nobody_knows(sequences:
         assert answer in (None, NO_IDS, model.get(sequence))
         if answer is None:
             model[sequence] = i, i + 1
-            state.note(sequence, (i, i + 1))
+            state.note((sequence, sequence), (i, i + 1))
         assert state.last == max(model)
     again = ProducerState()
     again.learn(state.image())
@@ -65,16 +65,24 @@ def test_a_batch_is_known_or_new_as_a_set_of_all_says_or_nobody_knows(sequences:
 def test_numbers_in_order_are_one_range_however_many() -> None:
     state = ProducerState()
     for sequence in range(1, 10_001):
-        state.note(sequence, (sequence, sequence))
+        state.note((sequence, sequence), (sequence, sequence))
     assert list(state.committed) == [(1, 10_000)]
     assert len(state.answers) == 64
     assert (state.answer(10_000), state.answer(1), state.answer(10_001)) == ((10_000, 10_000), NO_IDS, None)
 
 
+def test_a_batch_that_takes_the_numbers_before_it_leaves_no_gap() -> None:
+    state = ProducerState()
+    for end in range(100, 100_100, 100):
+        state.note((end - 99, end), (end, end))
+    assert (list(state.committed), state.forgotten) == ([(1, 100_000)], 0)
+    assert (state.answer(100), state.answer(5050), state.answer(100_000)) == (NO_IDS, NO_IDS, (100_000, 100_000))
+
+
 def test_beyond_the_most_gaps_what_is_older_is_refused_and_not_stored_twice() -> None:
     state = ProducerState()
     for sequence in range(10, 760, 10):  # 75 of them, with gaps
-        state.note(sequence, NO_IDS)
+        state.note((sequence, sequence), NO_IDS)
     assert len(state.committed) == 64 and state.forgotten == 110
     for unknown in (5, 10, 105, 110):
         with pytest.raises(ProducerSequenceError, match="go on after the last one, 750"):
@@ -88,7 +96,7 @@ def test_as_many_producers_are_remembered_as_committed_last_and_names_outlive_th
     monkeypatch.setattr(producers_module, "_MAX_PRODUCERS", 3)
     producers = Producers()
     for name in ("a", "b", "c", *(f"{PASSING}{i}" for i in range(9)), "a", "d"):
-        producers.note(name, 1, NO_IDS, in_memory=False)
+        producers.note(name, (1, 1), NO_IDS, in_memory=False)
     assert list(producers) == ["c", "~6", "~7", "~8", "a", "d"]
     assert (producers.last("b"), producers.answer("b", 1)) == (0, None)
 
@@ -176,7 +184,7 @@ def test_another_process_knows_it(path: Path, open_channel: Open) -> None:
         "import sys; from spillable_stream import *\n"
         "with Channel(sys.argv[1]) as c:\n"
         "    for sequence in 1, 2:\n"
-        "        tx = c.put_transaction(); tx.begin(); tx.producer = 'p', sequence\n"
+        "        tx = c.put_transaction(); tx.begin(); tx.producer = 'p', sequence, sequence\n"
         "        tx.put(Event(b'%d of a child' % sequence)); tx.commit()\n"
     )
     subprocess.run([sys.executable, "-c", program, path], check=True)
@@ -224,8 +232,8 @@ def test_a_batch_that_was_lost_with_memory_before_the_disk_heard_of_it_can_be_pu
 def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_one_before_it() -> None:
     """Both were planned from one state: the second one says what memory had said before the first."""
     log = Log()
-    log.state.producers.note("p", 5, (1, 1), in_memory=True)
+    log.state.producers.note("p", (5, 5), (1, 1), in_memory=True)
     seen = {"next": 2, "groups": {}, "producers": log.state.producers.seen()}
-    log.commit(1, "put", 2, 0, producer=("p", 6), seen=seen)
+    log.commit(1, "put", 2, 0, producer=("p", 6, 6), seen=seen)
     log.commit(2, "put", 2, 0, seen=seen)
     assert log.state.producers.last("p") == 6

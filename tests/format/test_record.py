@@ -27,7 +27,7 @@ def test_a_take_reads_back() -> None:
         CommitRecord("put", 48),
         CommitRecord("take", 0),
         CommitRecord("put", 1 << 40, [SegmentRef("segment.q.1.a", 100, 2, 60), SegmentRef("b", 1, 1, 1)], ("q", 7)),
-        CommitRecord("put", 0, producer=("p", 1 << 40)),
+        CommitRecord("put", 0, producer=("p", 7, 1 << 40)),
     ],
 )
 def test_a_commit_reads_back(record: CommitRecord) -> None:

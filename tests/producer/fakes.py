@@ -47,6 +47,7 @@ class FakeTarget:
     Attributes:
         attempts: every call of `commit`: the number and the bodies.
         stored: what was stored: the number to the events.
+        taken: the numbers that these calls took.
         closed: how often it was closed.
         answer: whether a commit's answer arrives; else it is stored and an error raised.
     """
@@ -59,6 +60,7 @@ class FakeTarget:
         self.stored: dict[int, pa.RecordBatch] = {}
         self.closed = 0
         self.claimed: set[str] = set()
+        self.taken: list[tuple[int, int]] = []
         self.answer = True
         self._next_id = 1
         self._ids: dict[int, tuple[int, int]] = {}
@@ -106,7 +108,9 @@ class FakeTarget:
     def last_sequence(self, producer_id: str) -> int:
         return max(self.stored, default=0)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> tuple[int, int]:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
+        sequence = numbers[1]
+        self.taken.append(numbers)
         with self._tried:
             self.attempts.append((sequence, rows(batch)))
             self._tried.notify_all()

@@ -74,9 +74,9 @@ def test_what_a_target_logs_while_it_commits_is_not_sent(
     produce: MakeProducer, logger: Logger, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Chatty(FakeTarget):
-        def commit(self, batch: pa.RecordBatch, producer_id: str, sequence: int) -> tuple[int, int]:
+        def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
             logging.getLogger("http").warning("POST /commit")
-            return super().commit(batch, producer_id, sequence)
+            return super().commit(batch, producer_id, numbers)
 
     target = Chatty()
     handler = add(logger, produce(target))

@@ -99,3 +99,22 @@ def test_a_producer_that_comes_back_goes_on_after_its_last_number(path: Path) ->
     with Channel(path) as channel:
         assert len(peek(channel)) == 6
         assert channel.stats().producers == {"me": 6}
+
+
+def test_a_batch_takes_the_numbers_since_the_last_that_was_stored(produce: MakeProducer, target: FakeTarget) -> None:
+    """So however the application counts, bytes or lines, there are no gaps to remember."""
+    target.fail(None, ValueError("bad"))
+    producer = produce(producer_id="tail", dead_letter=FakeTarget(name="dead"))
+    for number in (100, 250, 300, 200):
+        producer.send_many([b"%d" % number], sequence=number)
+    producer.flush(PATIENCE_SECONDS)
+    assert target.taken == [(1, 100), (101, 250), (101, 300), (200, 200)]
+
+
+def test_input_of_long_ago_is_known(path: Path) -> None:
+    with Channel(path) as channel:
+        for _ in range(2):
+            with Producer(channel, producer_id="tail") as producer:
+                found = [producer.send_many([b"x"], sequence=1000 * i) for i in range(1, 200)]
+        assert channel.stats().channel_size == 199
+        assert (found[0].result().first_id, found[-1].result().first_id) == (0, 199)
