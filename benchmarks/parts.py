@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, puts
+from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts
 from benchmarks.rounds import Group, Plan
 
 __all__ = ["METHOD", "NOT_CLAIMED", "PARTS", "Part"]
@@ -72,6 +72,14 @@ PARTS = {
         "*Arrow batches* and *Python events* put and then take; the others do both at once. With a spill, memory has "
         "room for 10 transactions, and `overflowTimeout` is 0.",
         end_to_end.memory_groups,
+    ),
+    "producer": Part(
+        "The producer",
+        "Threads send events one by one, with a future each, through one producer to one channel, with its defaults: "
+        "batches of 512 KiB, and the headers that tell an event's context. The clock stops when the last future is "
+        "done. Beside it, events that one thread collects and puts in transactions of as many; and a queue between two "
+        "threads that stores nothing. Latency is that of every 16th send.",
+        producer.groups,
     ),
     "replay": Part(
         "Opening a long backlog, and its memory",

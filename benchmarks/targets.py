@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from benchmarks import backlog, end_to_end, footprint, peer_rates, puts
+from benchmarks import backlog, end_to_end, footprint, peer_rates, producer, puts
 from benchmarks.events import Shape
 from benchmarks.floors import COPY, PREALLOCATED
 from benchmarks.ours import BATCHES, EVENTS
@@ -130,7 +130,18 @@ def _opening() -> Iterator[Target]:
     yield Target("pandas imported (1) or not (0)", footprint.PANDAS, "imported", (footprint.IMPORTED,), most=0.0)
 
 
-TARGETS = (*_speed(), *_peers(), *_opening())
+def _producer() -> Iterator[Target]:
+    for threads in producer.THREADS:
+        who = (producer.threaded(threads),)
+        what = f"{threads} thread{'' if threads == 1 else 's'}"
+        yield Target(f"sends of 100 B, {what}", producer.group_name(100), "stored", who, 3e5)
+        yield Target(f"sends of 550 B, {what}", producer.group_name(550), "stored", who, 3e5)
+        yield Target(f"p99 of a send, {what}", producer.LATENCY, "p99", who, most=100.0)
+    what = "growth of resident memory while events are sent"
+    yield Target(what, producer.AGE, "growth", (producer.OLD,), most=_GROWTH_MB)
+
+
+TARGETS = (*_speed(), *_peers(), *_opening(), *_producer())
 
 
 def outcomes(found: Mapping[str, Comparison], targets: tuple[Target, ...] = TARGETS) -> list[Outcome]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, puts, run
+from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts, run
 from benchmarks.events import Shape, bodies
 from benchmarks.parts import PARTS
 from benchmarks.rounds import Group, Plan
@@ -55,6 +55,7 @@ def test_bodies_have_their_size_and_are_different() -> None:
 @pytest.mark.parametrize("name", PARTS)
 def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(footprint, "_AGE_SECONDS", 0.01)
+    monkeypatch.setattr(producer, "_AGE_SECONDS", 0.01)
     monkeypatch.setattr(peer_rates, "TRANSACTIONS", (1,))
     monkeypatch.setattr(puts, "_SOME", puts._SOME[:1])
     monkeypatch.setattr(end_to_end, "_DISK_SHAPES", (Shape(10, 100),))
