@@ -1,0 +1,78 @@
+"""The examples do what they say."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from spillable_stream import Channel
+from tests.crash.children import wait_until
+from tests.events import peek
+
+TAIL = Path(__file__).parent.parent / "examples" / "tail" / "tail.py"
+
+
+def start(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, TAIL, *map(str, arguments)])
+
+
+def stored(path: Path) -> int:
+    if not (path / "channel.json").exists():
+        return 0
+    with Channel(path, create=False) as channel:
+        return channel.stats().channel_size
+
+
+def test_a_log_that_grows_and_rotates_is_tailed_once_however_often_the_tail_is_killed(tmp_path: Path) -> None:
+    log, channel, rng = tmp_path / "app.log", tmp_path / "channel", random.Random(5)
+    wanted: list[bytes] = []
+
+    def all_stored() -> bool:
+        return stored(channel) == len(wanted)
+
+    log.touch()
+    for turn in range(4):
+        child = start(log, channel)
+        for _ in range(20):
+            lines = [b"line %d %s" % (len(wanted) + i, b"x" * rng.randrange(50)) for i in range(rng.randrange(60))]
+            wanted.extend(lines)
+            with log.open("ab") as file:
+                for line in lines:
+                    file.write(line[:3])
+                    file.flush()
+                    file.write(line[3:] + b"\n")
+            time.sleep(0.01)
+        if turn == 1:  # a tail that runs finishes the old file, and goes on with the new one
+            assert wait_until(all_stored)
+            os.rename(log, tmp_path / "app.log.1")
+            log.touch()
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert start(log, channel, "--once").wait(60) == 0
+    with Channel(channel) as found:
+        assert peek(found) == wanted
+
+
+def test_a_line_that_is_still_being_written_waits_for_its_end(tmp_path: Path) -> None:
+    log, channel = tmp_path / "app.log", tmp_path / "channel"
+    for more, wanted in [(b"one\ntw", [b"one"]), (b"o\n\n", [b"one", b"two", b""]), (b"", [b"one", b"two", b""])]:
+        with log.open("ab") as file:
+            file.write(more)
+        assert start(log, channel, "--once").wait(60) == 0
+        with Channel(channel) as found:
+            assert peek(found) == wanted
+
+
+def test_a_tail_that_is_terminated_sends_what_it_read(tmp_path: Path) -> None:
+    log, channel = tmp_path / "app.log", tmp_path / "channel"
+    log.write_bytes(b"one\n" * 2_500)
+    child = start(log, channel)
+    assert wait_until(lambda: stored(channel) > 0)
+    child.terminate()
+    assert child.wait(60) == 128 + signal.SIGTERM
+    assert stored(channel) == 2_500
