@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, SINK, SOURCE, markdown_table
+from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE, markdown_table
 from tests.spark.versions import SPARK
 
 ROOT = Path(__file__).parent.parent
@@ -40,7 +40,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 
 
-@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, BATCH, SINK])
+@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, BATCH, SINK, PRODUCER])
 def test_option_tables_are_generated(scope: str) -> None:
     tables = {m[2]: m[3].strip() for page in PAGES for m in _TABLE.finditer(page.read_text())}
     assert tables[scope] == markdown_table(scope), "run python -m tests.test_docs"
