@@ -6,8 +6,8 @@ Its mutex guards everything that is scheduled: open batches, the retry queue, th
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from threading import get_ident
 from typing import Any
 
 from spillable_stream.errors import (
@@ -21,10 +21,9 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.future import SendFuture
+from spillable_stream.producer.mutex import Mutex
 
 __all__ = ["Accumulator"]
-
-_COLLISION_SECONDS = 0.00002
 
 
 class Accumulator:
@@ -33,7 +32,8 @@ class Accumulator:
     Args:
         config: the thresholds and the bound.
         clock: the time.
-        ship: called with a batch that is full, the mutex held.
+        destinations: where events go.
+        ship: called with a destination that has a batch ready, the mutex held.
         opened: called with the time at which a new batch will have lingered, the mutex held.
 
     Attributes:
@@ -49,18 +49,20 @@ class Accumulator:
         self,
         config: ProducerConfig,
         clock: Clock,
-        ship: Callable[[ProducerBatch], None],
+        destinations: Sequence[Destination],
+        ship: Callable[[Destination], None],
         opened: Callable[[float], None],
     ) -> None:
-        self.mutex = threading.Lock()
-        self.changed = threading.Condition(self.mutex)
+        self.mutex = Mutex()
+        self.changed = threading.Condition(self.mutex.lock)
         self.batches: dict[ProducerBatch, None] = {}
         self.held_bytes = 0
         self.closing = False
-        self.no_wait: set[int | None] = set()
+        self.no_wait: set[int] = set()
         self._open: dict[Destination, ProducerBatch] = {}
         self._config = config
         self._clock = clock
+        self._destinations = destinations
         self._ship = ship
         self._opened = opened
         self._total_bytes = config.total_size_in_bytes
@@ -85,9 +87,10 @@ class Accumulator:
             EventTooLargeError: there never will be.
         """
         mutex = self.mutex
-        if not mutex.acquire(False):
-            _acquire(mutex)
-        try:
+        if mutex.lock.locked():
+            mutex.wait_turn()
+        with mutex.lock:
+            mutex.owner = get_ident()
             batch = self._open.get(destination)
             if batch is None or self.closing or self.held_bytes + size_bytes > self._total_bytes:
                 batch = self._batch_with_room(destination, size_bytes)
@@ -102,8 +105,6 @@ class Accumulator:
                 batch.callbacks.append((callback, index, 1))
             if index + 1 >= self._most_events or batch.size_bytes >= self._most_bytes:
                 self._ship_open(destination)
-        finally:
-            mutex.release()
         return SendFuture(batch, index)
 
     def add_many(
@@ -120,7 +121,9 @@ class Accumulator:
             TransactionCapacityError: no batch would have room for all.
         """
         self._check_count(destination, len(bodies))
-        with self.mutex:
+        self.mutex.wait_turn()
+        with self.mutex.lock:
+            self.mutex.owner = get_ident()
             batch = self._batch_with_room(destination, size_bytes, len(bodies))
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
@@ -156,7 +159,9 @@ class Accumulator:
             ProducerSequenceError: it can't have it now.
         """
         self._check_count(destination, count)
-        with self.mutex:
+        self.mutex.wait_turn()
+        with self.mutex.lock:
+            self.mutex.owner = get_ident()
             self._admit(size_bytes)
             own = sequence is not None
             if sequence is None:
@@ -168,10 +173,10 @@ class Accumulator:
             batch = self._new_batch(destination, sequence)
             batch.own_sequence = own
             fill(batch)
-            self._hold(batch, size_bytes)
             if callback is not None:
                 batch.callbacks.append((callback, 0, count))
-            self._ship(batch)
+            self._hold(batch, size_bytes)
+            self._ship_batch(batch)
         return SendFuture(batch, 0, count)
 
     def _check_count(self, destination: Destination, count: int) -> None:
@@ -189,15 +194,14 @@ class Accumulator:
             self._ship_open(destination)
             batch = None
         if batch is None:
-            batch = self._open[destination] = self._new_batch(destination, destination.next_sequence())
+            batch = self._new_batch(destination, destination.next_sequence())
+            self._open[destination] = batch  # no call between these two: an interrupt leaves both or none
+            self.batches[batch] = None
             self._opened(batch.created + self._linger_seconds)
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
-        now = self._clock.monotonic()
-        batch = ProducerBatch(destination, sequence, now, self._config.max_reserved_attempts)
-        self.batches[batch] = None
-        return batch
+        return ProducerBatch(destination, sequence, self._clock.monotonic(), self._config.max_reserved_attempts)
 
     def _hold(self, batch: ProducerBatch, size_bytes: int) -> None:
         batch.size_bytes += size_bytes
@@ -213,7 +217,7 @@ class Accumulator:
             )
         began, done_before = self._clock.monotonic(), self._done_events
         deadline = began + self._config.max_block_ms / 1000 if self._config.max_block_ms >= 0 else None
-        if threading.get_ident() in self.no_wait:
+        if get_ident() in self.no_wait:
             deadline = began
         while True:
             if self.closing:
@@ -225,6 +229,7 @@ class Accumulator:
                 raise self._full(size_bytes, now - began, self._done_events - done_before)
             self.ship_open()  # it makes no sense to linger
             self._clock.wait(self.changed, None if deadline is None else deadline - now)
+            self.mutex.owner = get_ident()
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
         errors = {b.destination.name: b.attempts[-1].error_message for b in self.batches if b.attempts}
@@ -243,15 +248,40 @@ class Accumulator:
         self.held_bytes = sum(b.size_bytes for b in self.batches)  # derived, so that nothing can leak
         self.changed.notify_all()
 
+    def sent_events(self) -> int:
+        """Return how many events were ever added. The mutex is held."""
+        return self._done_events + sum(b.count if b.sealed else len(b) for b in self.batches)
+
     # ── shipping; the mutex is held ─────────────────────────────────────────────────────────
 
     def _ship_open(self, destination: Destination) -> None:
-        self._ship(self._open.pop(destination))
+        batch = self._open[destination]
+        self._ship_batch(batch)
+        self._open.pop(destination, None)
+
+    def _ship_batch(self, batch: ProducerBatch) -> None:
+        """Let a batch be committed. Where an interrupt ends this, `seal_next` or the next `ship_open` goes on."""
+        batch.destination.ready.append(batch)
+        self.batches[batch] = None
+        self._ship(batch.destination)
+
+    def seal_next(self, destination: Destination) -> ProducerBatch | None:
+        """Return the next batch that can be committed now, if there is one."""
+        batch = destination.take()
+        if batch is not None:
+            self.batches[batch] = None
+            if self._open.get(destination) is batch:
+                del self._open[destination]
+        return batch
 
     def ship_open(self) -> None:
-        """Ship all open batches."""
+        """Ship all open batches, and again what an interrupt kept from being shipped."""
         for destination in list(self._open):
             self._ship_open(destination)
+        for destination in self._destinations:
+            if destination.ready:
+                self.batches.update(dict.fromkeys(batch for batch in destination.ready if not batch.sealed))
+                self._ship(destination)
 
     def ship_lingered(self, now: float) -> float | None:
         """Ship the batches that have lingered and return when the next one will have, None if none is open."""
@@ -259,17 +289,3 @@ class Accumulator:
         for destination in [d for d, at in due.items() if at <= now]:
             self._ship_open(destination)
         return min((at for at in due.values() if at > now), default=None)
-
-    def open_events(self) -> int:
-        """Return how many events are in open batches."""
-        return sum(len(batch) for batch in self._open.values())
-
-
-def _acquire(mutex: threading.Lock) -> None:
-    """Acquire a lock whose holder waits for the interpreter, without being handed it.
-
-    A blocking acquire would be handed the lock while another thread has the interpreter, which then must block too:
-    from the first collision on, every send would switch threads.
-    """
-    while not mutex.acquire(False):
-        time.sleep(_COLLISION_SECONDS)

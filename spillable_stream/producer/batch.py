@@ -56,7 +56,8 @@ class ProducerBatch:
         callbacks: what is called with a send's result: callback, index of the first event and count.
         size_bytes: what it holds of the producer's buffer.
         own_sequence: whether the application chose the number.
-        count: how many events were shipped.
+        sealed: whether it grows no more: a thread has begun with it, or it is given up.
+        count: how many events it has, once it is sealed.
         dead: what it is sent as once it failed; None before.
         attempt_count: how often it was tried.
         retry: how often it was tried again where it goes now.
@@ -79,6 +80,7 @@ class ProducerBatch:
         "record_batch",
         "result",
         "retry",
+        "sealed",
         "sequence",
         "size_bytes",
     )
@@ -93,6 +95,7 @@ class ProducerBatch:
         self.callbacks: list[tuple[Callback, int, int]] = []
         self.size_bytes = 0
         self.own_sequence = False
+        self.sealed = False
         self.count = 0
         self.dead: DeadLetter | None = None
         self.attempt_count = 0
@@ -134,6 +137,10 @@ class ProducerBatch:
         if self.destination.typed:
             return tuple(self.bodies[index:end])
         return tuple(Event(self.bodies[i], self.headers.get(i, {})) for i in range(index, end))
+
+    def seal(self) -> None:
+        """Let it grow no more."""
+        self.sealed, self.count = True, len(self)
 
     # ── attempts ────────────────────────────────────────────────────────────────────────────
 

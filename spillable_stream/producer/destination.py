@@ -28,6 +28,7 @@ class Destination:
     Attributes:
         typed: whether events are rows rather than `Event`.
         in_order: whether batches are committed one after the other.
+        ready: batches that were shipped, oldest first; one that an interrupt hit may be there twice.
     """
 
     def __init__(self, target: Target, producer_id: str, last: int) -> None:
@@ -40,7 +41,7 @@ class Destination:
         self._last = self._stored = last
         self._numbered_by: str | None = None
         self._failed: int | None = None
-        self._waiting: deque[ProducerBatch] = deque()
+        self.ready: deque[ProducerBatch] = deque()
         self._current: ProducerBatch | None = None
 
     def next_sequence(self) -> int:
@@ -84,32 +85,32 @@ class Destination:
         first = min(self._stored + 1, batch.sequence) if batch.own_sequence else batch.sequence
         return first, batch.sequence
 
-    def may_start(self, batch: ProducerBatch) -> bool:
-        """Tell whether a batch can be committed now; else it waits for the one before it."""
-        if not batch.own_sequence:
-            return True
-        if self._current is not None:
-            self._waiting.append(batch)
-            return False
-        self._current = batch
-        return True
+    def take(self) -> ProducerBatch | None:
+        """Return the next batch that can be committed now, sealed, or None."""
+        while self.ready and not (self.in_order and self._current is not None):
+            batch = self.ready.popleft()
+            if not batch.sealed:
+                batch.seal()
+                self._current = batch if batch.own_sequence else None
+                return batch
+        return None
 
-    def ended(self, batch: ProducerBatch, *, stored: bool) -> tuple[list[ProducerBatch], list[ProducerBatch]]:
-        """Note the end of a batch and return which ones can be committed then, and which fail with it."""
+    def ended(self, batch: ProducerBatch, *, stored: bool) -> list[ProducerBatch]:
+        """Note the end of a batch and return those that must not be committed without it."""
         if batch is not self._current:
-            return [], []
+            return []
         self._current = None
         if stored and batch.dead is None:
             self._stored = max(self._stored, batch.sequence)
-        if not stored:
-            self._failed = batch.sequence
-            return [], self.withdraw()
-        if self._waiting:
-            self._current = self._waiting.popleft()
-            return [self._current], []
-        return [], []
+        if stored:
+            return []
+        self._failed = batch.sequence
+        return self.withdraw()
 
     def withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that wait for another one, which they do no more."""
-        waiting, self._waiting = list(self._waiting), deque()
-        return waiting
+        """Return the batches that nobody has begun with, sealed; nobody will."""
+        found = [batch for batch in self.ready if not batch.sealed]
+        self.ready.clear()
+        for batch in found:
+            batch.seal()
+        return found

@@ -1,11 +1,13 @@
-"""The mover: the thread that ships what has lingered and what is due for a retry."""
+"""The mover: the thread that ships what has lingered and what is due for a retry, and that ends everything."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from threading import get_ident
 
 from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.mutex import Mutex
 
 __all__ = ["Mover"]
 
@@ -17,16 +19,28 @@ class Mover:
         mutex: guards what is moved.
         clock: the time.
         move: called with the time, the mutex held: moves what is due and returns when something is next, or None.
+        is_over: tells, the mutex held, that nothing will ever be due again.
+        end: called then, without the mutex.
         name: the thread's.
     """
 
-    def __init__(self, mutex: threading.Lock, clock: Clock, move: Callable[[float], float | None], name: str) -> None:
+    def __init__(
+        self,
+        mutex: Mutex,
+        clock: Clock,
+        move: Callable[[float], float | None],
+        is_over: Callable[[], bool],
+        end: Callable[[], None],
+        name: str,
+    ) -> None:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._wake = threading.Condition(mutex)
+        self._mutex = mutex
+        self._wake = threading.Condition(mutex.lock)
         self._clock = clock
         self._move = move
+        self._is_over = is_over
+        self._end = end
         self._sleeps_until: float | None = 0.0
-        self._closed = False
 
     def expect(self, due: float) -> None:
         """Wake in time for something new that is due then. The mutex is held."""
@@ -34,14 +48,19 @@ class Mover:
             self._sleeps_until = due
             self._wake.notify()
 
-    def close(self) -> None:
-        """Let the thread end. The mutex is held."""
-        self._closed = True
+    def wake(self) -> None:
+        """Look now. The mutex is held."""
         self._wake.notify()
 
     def _run(self) -> None:
-        with self._wake:
-            while not self._closed:
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
+            while True:
                 now = self._clock.monotonic()
                 self._sleeps_until = self._move(now)
-                self._clock.wait(self._wake, None if self._sleeps_until is None else self._sleeps_until - now)
+                if self._is_over():
+                    break
+                left = None if self._sleeps_until is None else self._sleeps_until - now
+                self._clock.wait(self._wake, left)
+                self._mutex.owner = get_ident()
+        self._end()

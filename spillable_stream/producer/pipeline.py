@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from threading import get_ident
 
 from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.producer.accumulator import Accumulator
@@ -68,21 +68,19 @@ class Pipeline:
         self._targets = list(targets)
         self._clock = clock
         self._rng = rng
-        self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
-        self._pool = IoPool(self._task.run, config.io_thread_count, f"{name}-io")
-        self._success = BatchHandler(self._ended, f"{name}-success")
-        self._failure = BatchHandler(self._ended, f"{name}-failure")
-        self.accumulator = Accumulator(config, clock, self._ship, self._expect)
-        self._mutex = self.accumulator.mutex
-        self._mover = Mover(self._mutex, clock, self._move, f"{name}-mover")
-        self._finishing = False
         self._finished = False
         self._errors: list[Exception] = []
-        handlers = [self._success.thread, self._failure.thread]
-        self.threads = [self._mover.thread, *self._pool.threads, *handlers]
+        self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
+        self._pool = IoPool(self._next_of, self._task.run, config.io_thread_count, f"{name}-io")
+        self._success = BatchHandler(self._ended, f"{name}-success")
+        self._failure = BatchHandler(self._ended, f"{name}-failure")
+        self.accumulator = Accumulator(config, clock, self._destinations, self._pool.serve, self._expect)
+        self._mutex = self.accumulator.mutex
+        self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, f"{name}-mover")
+        self.threads = [*self._pool.threads, self._success.thread, self._failure.thread, self._mover.thread]
         for thread in self.threads:
             thread.start()
-        self.own_threads = {thread.ident for thread in self.threads}
+        self.own_threads = {thread.ident or 0 for thread in self.threads}
         self.accumulator.no_wait.update(self.own_threads)
 
     # ── on the way; the mutex is held ───────────────────────────────────────────────────────
@@ -90,28 +88,29 @@ class Pipeline:
     def _expect(self, due: float) -> None:
         self._mover.expect(due)
 
-    def _ship(self, batch: ProducerBatch) -> None:
-        batch.count = len(batch)
-        self.metrics.shipped_events += batch.count
-        if batch.destination.may_start(batch):
-            self._pool.submit(batch)
-
     def _move(self, now: float) -> float | None:
         """Ship what has lingered and what is due again; return when there will be more, None if nothing waits."""
-        for batch in self.retry_queue.take_due(now):
+        closing = self.accumulator.closing
+        for batch in self.retry_queue.take_all() if closing else self.retry_queue.take_due(now):
             self._pool.submit(batch)
         next_lingered, next_due = self.accumulator.ship_lingered(now), self.retry_queue.next_due()
         return min((at for at in (next_lingered, next_due) if at is not None), default=None)
+
+    def _next_of(self, destination: Destination) -> ProducerBatch | None:
+        """Return a destination's next batch; in an I/O thread."""
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
+            return self.accumulator.seal_next(destination)
 
     # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
 
     def stored(self, batch: ProducerBatch, result: Result) -> None:
         """Let a batch that is in its channel, or in the dead-letter channel, be concluded."""
         if batch.destination.in_order:
-            with self._mutex:
-                following, _ = batch.destination.ended(batch, stored=True)
-            for other in following:
-                self._pool.submit(other)
+            with self._mutex.lock:
+                self._mutex.owner = get_ident()
+                batch.destination.ended(batch, stored=True)
+            self._pool.serve(batch.destination)
         if batch.dead is not None:
             result = replace(result, successful=False, dead_letter=batch.dead.name)
             _log.error("%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
@@ -123,7 +122,8 @@ class Pipeline:
 
     def retry(self, batch: ProducerBatch) -> bool:
         """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed."""
-        with self._mutex:
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             if batch.retry >= self._config.retries or self.accumulator.closing:
                 return False
             batch.retry += 1
@@ -145,8 +145,9 @@ class Pipeline:
         """Let a batch that is nowhere be concluded, and those that must not be committed without it."""
         where, events = batch.destination.name, batch.count
         _log.error("%s events for %s failed: %s: %s", events, where, result.error_code, result.error_message)
-        with self._mutex:
-            _, failing = batch.destination.ended(batch, stored=False)
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
+            failing = batch.destination.ended(batch, stored=False)
         self._failure.put(batch, result)
         self._fail(failing, result.error_code, f"batch {batch.sequence:,} before it failed: {result.error_message}")
 
@@ -159,18 +160,20 @@ class Pipeline:
     def _ended(self, batch: ProducerBatch) -> None:
         """Free what a batch held, whose futures have their result."""
         self.metrics.ended(batch, self._clock.monotonic())
-        with self._mutex:
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             self.accumulator.release(batch)
-            last = self._is_last()
-        if last:
-            self._finish()
+            if self.accumulator.closing:
+                self._mover.wake()
 
     def stats(self, producer_id: str) -> ProducerStats:
         """Return what is queued, and what became of the rest."""
         metrics = self.metrics
-        with self._mutex:
+        self._mutex.wait_turn()
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             queued = self.accumulator.held_bytes, len(self.accumulator.batches), len(self.retry_queue)
-            sent = metrics.shipped_events + self.accumulator.open_events()
+            sent = self.accumulator.sent_events()
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
         counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
         return ProducerStats(producer_id, *queued, sent, *ended, *counts, metrics.last_error, *metrics.sizes())
@@ -183,14 +186,15 @@ class Pipeline:
         Raises:
             ProducerTimeoutError: it did not end in time.
         """
-        with self._mutex:
+        self._mutex.wait_turn()
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             self.accumulator.ship_open()
             waited_for = set(self.accumulator.batches)
-            if threading.get_ident() in self.own_threads:
+            if get_ident() in self.own_threads:
                 return
-            left = self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds)
-            if not left:
-                late = sum(b.count for b in waited_for & self.accumulator.batches.keys())
+            if not self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds):
+                late = sum(b.count or len(b) for b in waited_for & self.accumulator.batches.keys())
                 raise ProducerTimeoutError(
                     f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
                 )
@@ -202,18 +206,15 @@ class Pipeline:
             ProducerTimeoutError: it was not done in time; what nobody had begun to commit has failed.
             ProducerError: a target could not be closed.
         """
-        with self._mutex:
+        self._mutex.wait_turn()
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             self.accumulator.closing = True
             self.accumulator.ship_open()
-            for batch in self.retry_queue.take_all():
-                self._pool.submit(batch)
             self.accumulator.changed.notify_all()  # who waits for room is refused
-            last = self._is_last()
-        if last:
-            self._finish()
-        if threading.get_ident() in self.own_threads:
-            return
-        with self._mutex:
+            self._mover.wake()
+            if get_ident() in self.own_threads:
+                return
             done = self._wait(lambda: self._finished, timeout_seconds)
             left = [] if done else self._withdraw()
             running = len(self.accumulator.batches) - len(left)
@@ -234,35 +235,35 @@ class Pipeline:
             if left is not None and left <= 0:
                 return False
             self._clock.wait(self.accumulator.changed, left)
+            self._mutex.owner = get_ident()
         return True
 
     def _withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that no thread has begun with."""
-        found = self._pool.withdraw()
+        """Return the batches that no thread has begun with, or that wait for another attempt. The mutex is held."""
+        found = self._pool.withdraw() + self.retry_queue.take_all()
         for destination in self._destinations:
             found += destination.withdraw()
         return found
 
-    def _is_last(self) -> bool:
-        """Tell, once, that all batches have ended and no more will come. The mutex is held."""
-        if not self.accumulator.closing or self.accumulator.batches or self._finishing:
-            return False
-        self._finishing = True
-        self._mover.close()
-        return True
+    def _is_over(self) -> bool:
+        """Tell whether all batches have ended and no more will come. The mutex is held."""
+        return self.accumulator.closing and not self.accumulator.batches
 
     def _finish(self) -> None:
-        """Let the threads end and close the targets: whichever thread ended the last batch does it."""
+        """Let the other threads end and close the targets. The mover does it: no interrupt comes to its thread."""
         self._pool.close()
         self._success.close()
         self._failure.close()
+        for thread in self._pool.threads:
+            thread.join()
         for target in self._targets:
             try:
                 target.close()
             except Exception as e:
                 _log.exception("%s could not be closed", target.name)
                 self._errors.append(e)
-        with self._mutex:
+        with self._mutex.lock:
+            self._mutex.owner = get_ident()
             self._finished = True
             self.accumulator.changed.notify_all()
 

@@ -333,18 +333,25 @@ class Producer:
     def _after_fork(self) -> None:
         """In a forked child: what was sent is the parent's; begin anew with the first send."""
         self._mutex = threading.RLock()
-        for target in self._targets:
-            if isinstance(target, ChannelTarget):
-                target.after_fork()
+        self._leave_claims()
         self._pipeline.after_fork()
         self._only, self._route = None, _Forked(self)
+
+    def _leave_claims(self) -> None:
+        for target in self._targets:
+            if isinstance(target, ChannelTarget):
+                target.leave_claims()
 
     def _begin_in_child(self) -> Route:
         with self._mutex:
             if isinstance(self._route, _Forked):
                 if self._closed:
                     raise ProducerClosedError("the producer is closed; make a new one")
-                self._start()
+                try:
+                    self._start()
+                except BaseException:
+                    self._leave_claims()
+                    raise
             return self._route
 
 

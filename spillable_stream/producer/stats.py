@@ -76,7 +76,7 @@ class Metrics:
     """Counts what happens to batches. Thread-safe."""
 
     def __init__(self) -> None:
-        self.shipped_events = self.stored_events = self.dead_letter_events = self.failed_events = 0
+        self.stored_events = self.dead_letter_events = self.failed_events = 0
         self.stored_batches = self.retries = self.failed_attempts = 0
         self.last_error = ""
         self._mutex = threading.Lock()

@@ -142,7 +142,7 @@ class ChannelTarget:
                     failed.close(checkpoint=False, flush=False)
                 self._owned = True
 
-    def after_fork(self) -> None:
+    def leave_claims(self) -> None:
         """In a forked child: leave the parent's locks to the parent."""
         self._mutex = threading.Lock()
         for lock in self._claims.values():

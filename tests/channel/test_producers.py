@@ -229,6 +229,15 @@ def test_a_batch_that_was_lost_with_memory_before_the_disk_heard_of_it_can_be_pu
     assert peek(channel) == [b"again"]
 
 
+def test_what_was_said_on_disk_is_not_said_again() -> None:
+    log = Log()
+    log.state.producers.note("p", (5, 5), (1, 1), in_memory=True)
+    seen = log.state.producers.seen()
+    assert list(seen) == ["p"]
+    log.commit(1, "put", 2, 0, seen={"next": 2, "groups": {}, "producers": seen})
+    assert log.state.producers.seen() == {} and log.state.producers.last("p") == 5
+
+
 def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_one_before_it() -> None:
     """Both were planned from one state: the second one says what memory had said before the first."""
     log = Log()

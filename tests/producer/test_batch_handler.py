@@ -79,6 +79,15 @@ def test_a_slow_success_callback_does_not_delay_failures(produce: MakeProducer, 
     assert failed.wait(PATIENCE_SECONDS)
 
 
+def test_a_slow_callback_does_not_delay_batches_that_have_none(produce: MakeProducer) -> None:
+    done = threading.Event()
+    producer = produce(batch_count_threshold=1)
+    producer.send(b"x", callback=lambda r: done.wait(PATIENCE_SECONDS))
+    for _ in range(3):
+        assert producer.send(b"y").result(PATIENCE_SECONDS).successful
+    done.set()
+
+
 def test_a_send_from_a_callback_goes_on_its_way(produce: MakeProducer, target: FakeTarget) -> None:
     producer = produce()
     again: list[object] = []

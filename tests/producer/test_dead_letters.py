@@ -59,6 +59,17 @@ def test_it_is_the_last_resort(produce: MakeProducer, target: FakeTarget, clock:
     assert (len(target.attempts), dead.bodies) == (3, [b"x"])
 
 
+def test_it_has_retries_of_its_own(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
+    target.fail_while(lambda sequence: next(iter(full())))
+    dead = FakeTarget(name="dead")
+    dead.fail(*full(2))
+    producer = produce(dead_letter=dead, retries=2, linger_ms=0)
+    future = producer.send(b"x")
+    while not future.done():
+        clock.advance(1)
+    assert (len(target.attempts), len(dead.attempts), dead.bodies) == (3, 3, [b"x"])
+
+
 def test_it_is_tried_again_itself_and_once_only_stored(
     produce: MakeProducer, target: FakeTarget, clock: FakeClock
 ) -> None:

@@ -88,6 +88,21 @@ def test_a_forked_child_can_not_be_the_same_producer_while_the_parent_is(path: P
     Producer(path, producer_id="me").close()
 
 
+def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path) -> None:
+    with Producer(path, producer_id="me") as producer:
+        end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(end[1])
+            os.read(end[0], 1)
+            os._exit(0)
+        os.close(end[0])
+        producer.send(b"x")
+    Producer(path, producer_id="me").close()
+    os.close(end[1])
+    os.waitpid(pid, 0)
+
+
 FORGETS = """
 import sys
 from spillable_stream import Producer

@@ -1,0 +1,60 @@
+"""Interrupts at every place where Python lets one in: after a call, a jump back, or the beginning of a function."""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+__all__ = ["Interrupts"]
+
+_LETS_IN = ("CALL", "JUMP_BACKWARD", "RESUME")
+
+
+@cache
+def _places(code: CodeType) -> frozenset[int]:
+    """Return the offsets of the instructions before which an interrupt may come."""
+    before = ""
+    found = set()
+    for instruction in dis.get_instructions(code):
+        if before.startswith(_LETS_IN):
+            found.add(instruction.offset)
+        if instruction.opname != "CACHE":
+            before = instruction.opname
+    return frozenset(found)
+
+
+class Interrupts:
+    """Runs something in this thread, and interrupts it at its n-th place in the package's producer.
+
+    Attributes:
+        hit: whether there was such a place.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._left = number
+        self.hit = False
+
+    def run(self, do: Callable[[], object]) -> None:
+        before = sys.gettrace()
+        sys.settrace(self._trace)
+        try:
+            do()
+        except KeyboardInterrupt:
+            assert self.hit
+        finally:
+            sys.settrace(before)
+
+    def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if "spillable_stream/producer/" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_lasti in _places(frame.f_code):
+            self._left -= 1
+            if self._left == 0:
+                self.hit = True
+                raise KeyboardInterrupt
+        return self._trace

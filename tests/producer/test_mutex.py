@@ -1,0 +1,105 @@
+"""A lock that interrupts and finalizers can't leave taken, and that a thread is not handed while it sleeps."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+
+from spillable_stream import Event, Producer
+from spillable_stream.errors import ProducerError
+from spillable_stream.producer import mutex as mutex_module
+from spillable_stream.producer.mutex import Mutex
+from tests.producer.conftest import MakeProducer, assert_nothing_left
+from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.producer.interrupts import Interrupts
+
+
+def test_a_thread_that_has_it_is_refused_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mutex_module, "_SURELY_TWICE", 10)
+    mutex, done = Mutex(), threading.Event()
+    waiting = threading.Thread(target=lambda: (mutex.wait_turn(), done.set()))
+    with mutex.lock:
+        mutex.owner = threading.get_ident()
+        waiting.start()
+        with pytest.raises(ProducerError, match="by a signal handler or a finalizer"):
+            mutex.wait_turn()
+        assert not done.is_set()
+    assert done.wait(PATIENCE_SECONDS)
+    mutex.wait_turn()  # who had it last is not who has it
+
+
+def test_who_had_it_before_another_that_has_not_said_so_yet_waits() -> None:
+    mutex = Mutex()
+    mutex.owner = threading.get_ident()
+    mutex.lock.acquire()
+    threading.Timer(0.01, mutex.lock.release).start()
+    mutex.wait_turn()
+
+
+def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(
+    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from the finalizer of something that is collected while a batch is made."""
+    monkeypatch.setattr(mutex_module, "_SURELY_TWICE", 10)
+    raised: list[Exception] = []
+
+    class Body(list[object]):
+        def __init__(self, producer: Producer) -> None:
+            self.producer = producer
+
+        def append(self, body: object) -> None:
+            super().append(body)
+            for inside in (lambda: self.producer.send(b"inside"), self.producer.flush, self.producer.stats):
+                try:
+                    inside()
+                except ProducerError as e:
+                    raised.append(e)
+
+    producer = produce(linger_ms=60_000)
+    producer.send(b"first")
+    (batch,) = producer._pipeline.accumulator.batches
+    batch.bodies = Body(producer)  # type: ignore[assignment]
+    producer.send(b"outside")
+    batch.bodies = list(batch.bodies)
+    producer.send(b"after")
+    producer.flush(PATIENCE_SECONDS)
+    assert len(raised) == 3 and target.bodies == [b"outside", b"after"]
+
+
+CALLS: dict[str, Callable[[Producer], object]] = {
+    "send": lambda p: [p.send(b"sent", {"k": "v"}, callback=lambda r: None) for _ in range(3)],
+    "send_many": lambda p: [p.send_many([b"sent", Event(b"sent")]) for _ in range(3)],
+    "sequence": lambda p: [p.send_many([b"sent"], sequence=i) for i in (1, 2, 3)],
+    "flush": lambda p: (p.send(b"sent"), p.flush()),
+    "close": lambda p: (p.send(b"sent"), p.close()),
+    "stats": lambda p: (p.send(b"sent"), p.stats()),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str) -> None:
+    number, hit = 0, True
+    while hit:
+        number += 1
+        target = FakeTarget()
+        producer = Producer(
+            target, producer_id="p", batch_count_threshold=2, linger_ms=0, rng=random.Random(1), context_headers=False
+        )
+        interrupts = Interrupts(number)
+        interrupts.run(lambda: CALLS[name](producer))  # noqa: B023
+        hit = interrupts.hit
+        if name != "close":
+            future = producer.send(b"later") if name != "sequence" else producer.send_many([b"later"], sequence=9)
+            producer.flush(PATIENCE_SECONDS)
+            assert future.result(0).successful
+            assert target.bodies[-1] == b"later"
+        with suppress(ProducerError):
+            producer.close(PATIENCE_SECONDS)
+        assert_nothing_left(producer)
+        assert target.closed == 1 and set(target.bodies) <= {b"sent", b"later"}
+    assert number > 20
