@@ -54,7 +54,7 @@ class Accumulator:
         opened: Callable[[float], None],
     ) -> None:
         self.mutex = Mutex()
-        self.changed = threading.Condition(self.mutex.lock)
+        self.changed = threading.Condition(self.mutex)  # type: ignore[arg-type]
         self.batches: dict[ProducerBatch, None] = {}
         self.held_bytes = 0
         self.closing = False
@@ -86,11 +86,13 @@ class Accumulator:
             ProducerTimeoutError: there was no room within ``max_block_ms``.
             EventTooLargeError: there never will be.
         """
-        mutex = self.mutex
-        if mutex.lock.locked():
-            mutex.wait_turn()
-        with mutex.lock:
-            mutex.owner = get_ident()
+        mutex, me = self.mutex, get_ident()
+        slot = mutex.slot
+        if slot:
+            mutex.refuse_twice()
+        try:  # `Mutex.run`, without the calls
+            if mutex.waiting or slot.setdefault(0, me) != me:
+                mutex.acquire()
             batch = self._open.get(destination)
             if batch is None or self.closing or self.held_bytes + size_bytes > self._total_bytes:
                 batch = self._batch_with_room(destination, size_bytes)
@@ -105,6 +107,9 @@ class Accumulator:
                 batch.callbacks.append((callback, index, 1))
             if index + 1 >= self._most_events or batch.size_bytes >= self._most_bytes:
                 self._ship_open(destination)
+        finally:
+            if slot and slot[0] == me:
+                del slot[0]
         return SendFuture(batch, index)
 
     def add_many(
@@ -121,9 +126,8 @@ class Accumulator:
             TransactionCapacityError: no batch would have room for all.
         """
         self._check_count(destination, len(bodies))
-        self.mutex.wait_turn()
-        with self.mutex.lock:
-            self.mutex.owner = get_ident()
+
+        def add() -> SendFuture:
             batch = self._batch_with_room(destination, size_bytes, len(bodies))
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
@@ -133,7 +137,9 @@ class Accumulator:
                 batch.callbacks.append((callback, index, len(bodies)))
             if len(batch.bodies) >= self._most_events or batch.size_bytes >= self._most_bytes:
                 self._ship_open(destination)
-        return SendFuture(batch, index, len(bodies))
+            return SendFuture(batch, index, len(bodies))
+
+        return self.mutex.run(add)
 
     def add_whole(
         self,
@@ -159,25 +165,23 @@ class Accumulator:
             ProducerSequenceError: it can't have it now.
         """
         self._check_count(destination, count)
-        self.mutex.wait_turn()
-        with self.mutex.lock:
-            self.mutex.owner = get_ident()
+
+        def add() -> SendFuture:
             self._admit(size_bytes)
-            own = sequence is not None
-            if sequence is None:
-                if destination in self._open:  # what was sent before has the lower number, and goes first
-                    self._ship_open(destination)
-                sequence = destination.next_sequence()
-            else:
+            if sequence is not None:
                 destination.accept(sequence)
-            batch = self._new_batch(destination, sequence)
-            batch.own_sequence = own
+            elif destination in self._open:  # what was sent before has the lower number, and goes first
+                self._ship_open(destination)
+            batch = self._new_batch(destination, destination.next_sequence() if sequence is None else sequence)
+            batch.own_sequence = sequence is not None
             fill(batch)
             if callback is not None:
                 batch.callbacks.append((callback, 0, count))
             self._hold(batch, size_bytes)
             self._ship_batch(batch)
-        return SendFuture(batch, 0, count)
+            return SendFuture(batch, 0, count)
+
+        return self.mutex.run(add)
 
     def _check_count(self, destination: Destination, count: int) -> None:
         if count > destination.max_events:
@@ -229,7 +233,6 @@ class Accumulator:
                 raise self._full(size_bytes, now - began, self._done_events - done_before)
             self.ship_open()  # it makes no sense to linger
             self._clock.wait(self.changed, None if deadline is None else deadline - now)
-            self.mutex.owner = get_ident()
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
         errors = {b.destination.name: b.attempts[-1].error_message for b in self.batches if b.attempts}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from threading import get_ident
 
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.mutex import Mutex
@@ -35,7 +34,7 @@ class Mover:
     ) -> None:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._mutex = mutex
-        self._wake = threading.Condition(mutex.lock)
+        self._wake = threading.Condition(mutex)  # type: ignore[arg-type]
         self._clock = clock
         self._move = move
         self._is_over = is_over
@@ -53,8 +52,7 @@ class Mover:
         self._wake.notify()
 
     def _run(self) -> None:
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             while True:
                 now = self._clock.monotonic()
                 self._sleeps_until = self._move(now)
@@ -62,5 +60,4 @@ class Mover:
                     break
                 left = None if self._sleeps_until is None else self._sleeps_until - now
                 self._clock.wait(self._wake, left)
-                self._mutex.owner = get_ident()
         self._end()

@@ -82,6 +82,7 @@ class Pipeline:
             thread.start()
         self.own_threads = {thread.ident or 0 for thread in self.threads}
         self.accumulator.no_wait.update(self.own_threads)
+        self._mutex.first.update(self.own_threads)
 
     # ── on the way; the mutex is held ───────────────────────────────────────────────────────
 
@@ -98,8 +99,7 @@ class Pipeline:
 
     def _next_of(self, destination: Destination) -> ProducerBatch | None:
         """Return a destination's next batch; in an I/O thread."""
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             return self.accumulator.seal_next(destination)
 
     # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
@@ -107,8 +107,7 @@ class Pipeline:
     def stored(self, batch: ProducerBatch, result: Result) -> None:
         """Let a batch that is in its channel, or in the dead-letter channel, be concluded."""
         if batch.destination.in_order:
-            with self._mutex.lock:
-                self._mutex.owner = get_ident()
+            with self._mutex:
                 batch.destination.ended(batch, stored=True)
             self._pool.serve(batch.destination)
         if batch.dead is not None:
@@ -122,8 +121,7 @@ class Pipeline:
 
     def retry(self, batch: ProducerBatch) -> bool:
         """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed."""
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             if batch.retry >= self._config.retries or self.accumulator.closing:
                 return False
             batch.retry += 1
@@ -145,8 +143,7 @@ class Pipeline:
         """Let a batch that is nowhere be concluded, and those that must not be committed without it."""
         where, events = batch.destination.name, batch.count
         _log.error("%s events for %s failed: %s: %s", events, where, result.error_code, result.error_message)
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             failing = batch.destination.ended(batch, stored=False)
         self._failure.put(batch, result)
         self._fail(failing, result.error_code, f"batch {batch.sequence:,} before it failed: {result.error_message}")
@@ -160,23 +157,22 @@ class Pipeline:
     def _ended(self, batch: ProducerBatch) -> None:
         """Free what a batch held, whose futures have their result."""
         self.metrics.ended(batch, self._clock.monotonic())
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             self.accumulator.release(batch)
             if self.accumulator.closing:
                 self._mover.wake()
 
     def stats(self, producer_id: str) -> ProducerStats:
         """Return what is queued, and what became of the rest."""
-        metrics = self.metrics
-        self._mutex.wait_turn()
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
-            queued = self.accumulator.held_bytes, len(self.accumulator.batches), len(self.retry_queue)
-            sent = self.accumulator.sent_events()
+
+        def look() -> tuple[int, int, int, int]:
+            accumulator = self.accumulator
+            return accumulator.held_bytes, len(accumulator.batches), len(self.retry_queue), accumulator.sent_events()
+
+        queued, metrics = self._mutex.run(look), self.metrics
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
         counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
-        return ProducerStats(producer_id, *queued, sent, *ended, *counts, metrics.last_error, *metrics.sizes())
+        return ProducerStats(producer_id, *queued, *ended, *counts, metrics.last_error, *metrics.sizes())
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -186,18 +182,19 @@ class Pipeline:
         Raises:
             ProducerTimeoutError: it did not end in time.
         """
-        self._mutex.wait_turn()
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+
+        def flush() -> int:
             self.accumulator.ship_open()
             waited_for = set(self.accumulator.batches)
             if get_ident() in self.own_threads:
-                return
-            if not self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds):
-                late = sum(b.count or len(b) for b in waited_for & self.accumulator.batches.keys())
-                raise ProducerTimeoutError(
-                    f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
-                )
+                return 0
+            self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds)
+            return sum(b.count or len(b) for b in waited_for & self.accumulator.batches.keys())
+
+        if late := self._mutex.run(flush):
+            raise ProducerTimeoutError(
+                f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
+            )
 
     def close(self, timeout_seconds: float | None) -> None:
         """Take no more events, try everything once more, and end; from one of its own threads, wait for nothing.
@@ -206,18 +203,18 @@ class Pipeline:
             ProducerTimeoutError: it was not done in time; what nobody had begun to commit has failed.
             ProducerError: a target could not be closed.
         """
-        self._mutex.wait_turn()
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+
+        def close() -> tuple[bool, list[ProducerBatch], int]:
             self.accumulator.closing = True
             self.accumulator.ship_open()
             self.accumulator.changed.notify_all()  # who waits for room is refused
             self._mover.wake()
-            if get_ident() in self.own_threads:
-                return
-            done = self._wait(lambda: self._finished, timeout_seconds)
-            left = [] if done else self._withdraw()
-            running = len(self.accumulator.batches) - len(left)
+            if get_ident() in self.own_threads or self._wait(lambda: self._finished, timeout_seconds):
+                return True, [], 0
+            left = self._withdraw()
+            return False, left, len(self.accumulator.batches) - len(left)
+
+        done, left, running = self._mutex.run(close)
         self._fail(left, ProducerClosedError.__name__, "the producer was closed before it was sent")
         if not done:
             raise ProducerTimeoutError(
@@ -235,7 +232,6 @@ class Pipeline:
             if left is not None and left <= 0:
                 return False
             self._clock.wait(self.accumulator.changed, left)
-            self._mutex.owner = get_ident()
         return True
 
     def _withdraw(self) -> list[ProducerBatch]:
@@ -262,8 +258,7 @@ class Pipeline:
             except Exception as e:
                 _log.exception("%s could not be closed", target.name)
                 self._errors.append(e)
-        with self._mutex.lock:
-            self._mutex.owner = get_ident()
+        with self._mutex:
             self._finished = True
             self.accumulator.changed.notify_all()
 

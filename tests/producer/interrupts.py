@@ -6,6 +6,7 @@ import dis
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from types import CodeType, FrameType
 from typing import Any
 
@@ -16,15 +17,21 @@ _LETS_IN = ("CALL", "JUMP_BACKWARD", "RESUME")
 
 @cache
 def _places(code: CodeType) -> frozenset[int]:
-    """Return the offsets of the instructions before which an interrupt may come."""
-    before = ""
-    found = set()
-    for instruction in dis.get_instructions(code):
-        if before.startswith(_LETS_IN):
-            found.add(instruction.offset)
-        if instruction.opname != "CACHE":
-            before = instruction.opname
-    return frozenset(found)
+    """Return the offsets of the instructions before which an interrupt may come.
+
+    Python raises it in the instruction before; so those are left out that another handler of exceptions is for.
+    """
+    instructions = [i for i in dis.get_instructions(code) if i.opname != "CACHE"]
+    return frozenset(
+        after.offset
+        for before, after in pairwise(instructions)
+        if before.opname.startswith(_LETS_IN) and _handler(code, before.offset) == _handler(code, after.offset)
+    )
+
+
+def _handler(code: CodeType, offset: int) -> int | None:
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return next((entry.target for entry in entries if entry.start <= offset < entry.end), None)
 
 
 class Interrupts:

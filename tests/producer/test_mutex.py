@@ -11,40 +11,66 @@ import pytest
 
 from spillable_stream import Event, Producer
 from spillable_stream.errors import ProducerError
-from spillable_stream.producer import mutex as mutex_module
 from spillable_stream.producer.mutex import Mutex
 from tests.producer.conftest import MakeProducer, assert_nothing_left
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
 from tests.producer.interrupts import Interrupts
 
 
-def test_a_thread_that_has_it_is_refused_and_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutex_module, "_SURELY_TWICE", 10)
-    mutex, done = Mutex(), threading.Event()
-    waiting = threading.Thread(target=lambda: (mutex.wait_turn(), done.set()))
-    with mutex.lock:
-        mutex.owner = threading.get_ident()
-        waiting.start()
-        with pytest.raises(ProducerError, match="by a signal handler or a finalizer"):
-            mutex.wait_turn()
-        assert not done.is_set()
-    assert done.wait(PATIENCE_SECONDS)
-    mutex.wait_turn()  # who had it last is not who has it
+def test_one_thread_at_a_time_has_it() -> None:
+    mutex, inside, most = Mutex(), [0], [0]
+
+    def section() -> None:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        inside[0] -= 1
+
+    threads = [threading.Thread(target=lambda: [mutex.run(section) for _ in range(2000)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] and mutex.slot == {}
 
 
-def test_who_had_it_before_another_that_has_not_said_so_yet_waits() -> None:
+def test_a_thread_that_has_it_is_refused_and_still_has_it() -> None:
     mutex = Mutex()
-    mutex.owner = threading.get_ident()
-    mutex.lock.acquire()
-    threading.Timer(0.01, mutex.lock.release).start()
-    mutex.wait_turn()
+
+    def section() -> None:
+        for _ in range(2):
+            with pytest.raises(ProducerError, match="by a signal handler or a finalizer"):
+                mutex.run(section)
+        assert mutex.slot == {0: threading.get_ident()}
+
+    mutex.run(section)
+    assert mutex.slot == {}
 
 
-def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(
-    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_goes_first_is_let_in_before_others() -> None:
+    mutex, order, others = Mutex(), list[str](), threading.Barrier(4)
+
+    def take(name: str) -> None:
+        if name == "first":
+            mutex.first.add(threading.get_ident())
+        else:
+            others.wait()
+        with mutex:
+            order.append(name)
+
+    with mutex:
+        threads = [threading.Thread(target=take, args=(name,)) for name in ("a", "b", "c", "first")]
+        for thread in threads:
+            thread.start()
+        while not mutex.waiting:
+            pass
+        others.wait()
+    for thread in threads:
+        thread.join()
+    assert order[0] == "first"
+
+
+def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
     """As from the finalizer of something that is collected while a batch is made."""
-    monkeypatch.setattr(mutex_module, "_SURELY_TWICE", 10)
     raised: list[Exception] = []
 
     class Body(list[object]):
