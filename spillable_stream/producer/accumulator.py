@@ -202,9 +202,9 @@ class Accumulator:
             batch = None
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
+            self._opened(batch.created + self._linger_seconds)
             self._open[destination] = batch  # no call between these two: an interrupt leaves both or none
             self.batches[batch] = None
-            self._opened(batch.created + self._linger_seconds)
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
@@ -266,7 +266,7 @@ class Accumulator:
         self._open.pop(destination, None)
 
     def _ship_batch(self, batch: ProducerBatch) -> None:
-        """Let a batch be committed. Where an interrupt ends this, `seal_next` or the next `ship_open` goes on."""
+        """Let a batch be committed. Where an interrupt ends this, `seal_next` or the next `ship_all` goes on."""
         batch.destination.ready.append(batch)
         self.batches[batch] = None
         self._ship(batch.destination)
@@ -278,12 +278,18 @@ class Accumulator:
             self.batches[batch] = None
             if self._open.get(destination) is batch:
                 del self._open[destination]
+            if destination.ready and not destination.in_order:  # an interrupt may have kept one from being served
+                self._ship(destination)
         return batch
 
     def ship_open(self) -> None:
-        """Ship all open batches, and again what an interrupt kept from being shipped."""
+        """Ship all open batches."""
         for destination in list(self._open):
             self._ship_open(destination)
+
+    def ship_all(self) -> None:
+        """Ship all open batches, and again what an interrupt kept from being shipped."""
+        self.ship_open()
         for destination in self._destinations:
             if destination.ready:
                 self.batches.update(dict.fromkeys(batch for batch in destination.ready if not batch.sealed))

@@ -44,8 +44,8 @@ class Mover:
     def expect(self, due: float) -> None:
         """Wake in time for something new that is due then. The mutex is held."""
         if self._sleeps_until is None or due < self._sleeps_until:
+            self._wake.notify()  # first: an interrupt must not leave it asleep
             self._sleeps_until = due
-            self._wake.notify()
 
     def wake(self) -> None:
         """Look now. The mutex is held."""

@@ -26,6 +26,7 @@ from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.io_pool import IoPool
 from spillable_stream.producer.mover import Mover
+from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry_queue import RetryQueue
 from spillable_stream.producer.send_task import SendTask
@@ -184,7 +185,7 @@ class Pipeline:
         """
 
         def flush() -> int:
-            self.accumulator.ship_open()
+            self.accumulator.ship_all()
             waited_for = set(self.accumulator.batches)
             if get_ident() in self.own_threads:
                 return 0
@@ -206,7 +207,7 @@ class Pipeline:
 
         def close() -> tuple[bool, list[ProducerBatch], int]:
             self.accumulator.closing = True
-            self.accumulator.ship_open()
+            self.accumulator.ship_all()
             self.accumulator.changed.notify_all()  # who waits for room is refused
             self._mover.wake()
             if get_ident() in self.own_threads or self._wait(lambda: self._finished, timeout_seconds):
@@ -264,7 +265,10 @@ class Pipeline:
 
     def after_fork(self) -> None:
         """In a forked child, where there are no threads: let the child's copies of the futures know."""
+        self._mutex = Mutex()  # the parent's may be taken
         message = "it is the parent process's to send; this is a forked child"
         for batch in list(self.accumulator.batches):
             attempt = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
             batch.after_fork(Result(False, reserved_attempts=(attempt,)))
+        self.accumulator.batches.clear()
+        self.accumulator.held_bytes = 0

@@ -54,7 +54,9 @@ def test_a_forked_child_sends_as_a_producer_of_its_own(path: Path) -> None:
 def test_a_forked_child_that_sends_nothing_ends_nothing(path: Path) -> None:
     with Producer(path) as producer:
         future = producer.send(b"x")
-        in_a_fork(lambda: (producer.flush(), producer.close(), producer.close(0)))
+        producer._pipeline._mutex.slot[0] = 1  # as if another thread were inside
+        in_a_fork(lambda: (producer.stats(), producer.flush(), producer.close(), producer.close(0)))
+        producer._pipeline._mutex.slot.clear()
         assert future.result(PATIENCE_SECONDS).successful
 
 
