@@ -135,7 +135,8 @@ class Accumulator:
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
             batch.headers.update((index + i, of_one) for i, of_one in headers.items())
-            self._hold(batch, size_bytes)
+            batch.size_bytes += size_bytes
+            self.held_bytes += size_bytes
             if callback is not None:
                 batch.callbacks.append((callback, index, len(bodies)))
             if len(batch.bodies) >= self._most_events or batch.size_bytes >= self._most_bytes:
@@ -180,8 +181,9 @@ class Accumulator:
             fill(batch)
             if callback is not None:
                 batch.callbacks.append((callback, 0, count))
-            self._hold(batch, size_bytes)
+            batch.size_bytes = size_bytes
             self._ship_batch(batch)
+            self.held_bytes += size_bytes  # of a batch that is known: an interrupt before leaves nothing held
             return SendFuture(batch, 0, count)
 
         return self.mutex.run(add)
@@ -209,10 +211,6 @@ class Accumulator:
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
         return ProducerBatch(destination, sequence, self._clock.monotonic(), self._config.max_reserved_attempts)
-
-    def _hold(self, batch: ProducerBatch, size_bytes: int) -> None:
-        batch.size_bytes += size_bytes
-        self.held_bytes += size_bytes
 
     # ── room ────────────────────────────────────────────────────────────────────────────────
 

@@ -68,6 +68,18 @@ def test_a_timeout_of_0_does_not_wait_and_what_was_not_sent_has_its_events(
     assert_nothing_left(producer)
 
 
+def test_a_timeout_of_0_tries_nothing_again(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(*full(1))
+    producer = produce(linger_ms=0)
+    future = producer.send(b"x")
+    wait_for_retry(producer)
+    with pytest.raises(ProducerTimeoutError, match="1 events were not sent"):
+        producer.close(0)
+    error = future.exception(PATIENCE_SECONDS)
+    assert isinstance(error, SendFailedError) and len(target.attempts) == 1
+    assert [a.error_code for a in error.result.reserved_attempts] == ["ChannelFullError", "ProducerClosedError"]
+
+
 def test_one_deadline_is_for_all_of_it(produce: MakeProducer, target: FakeTarget, clock: FakeClock) -> None:
     target.hold()
     producer = produce(batch_count_threshold=1)
