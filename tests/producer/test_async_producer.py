@@ -113,7 +113,9 @@ def test_what_is_cancelled_is_sent_all_the_same(produce: MakeProducer, target: F
     assert target.bodies == [b"0", b"1", b"2"]
 
 
-def test_a_loop_that_is_closed_before_the_end_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
+def test_a_loop_that_is_closed_before_the_end_harms_nobody(
+    produce: MakeProducer, target: FakeTarget, caplog: pytest.LogCaptureFixture
+) -> None:
     target.hold()
     producer = produce(linger_ms=0)
 
@@ -123,7 +125,7 @@ def test_a_loop_that_is_closed_before_the_end_harms_nobody(produce: MakeProducer
     asyncio.run(main())
     target.let_go()
     producer.close(PATIENCE_SECONDS)
-    assert target.bodies == [b"x"]
+    assert target.bodies == [b"x"] and not caplog.records
 
 
 def test_a_producer_that_was_given_stays_open(produce: MakeProducer, target: FakeTarget) -> None:
