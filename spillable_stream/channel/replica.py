@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -56,29 +56,6 @@ class _Looking:
         self._replica._mutex.release()
 
 
-class _Committing:
-    """What `Replica.committing` returns.
-
-    Args:
-        replica: whose channel is locked.
-    """
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    def __enter__(self) -> None:
-        replica = self._replica
-        replica.lock.acquire(replica.lock_timeout_seconds)
-        try:
-            replica.prepare_to_commit()
-        except BaseException:
-            replica.lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self._replica.lock.release()
-
-
 class Replica:
     """The channel's state as one process has it, fed by the logs of both tiers. Thread-safe.
 
@@ -100,7 +77,6 @@ class Replica:
         self._applied: Published | None = None  # the head that the state is at, if that is known
         self._mutex = threading.RLock()
         self._looking = _Looking(self)
-        self._committing = _Committing(self)
         self._schemas: list[pa.Schema] = []
         self._open_lock = FileLock.open(fs, layout.open_lock)
         self.lock = CommitLock(fs, layout)
@@ -218,11 +194,14 @@ class Replica:
 
     # ── appending; the channel's lock is held ───────────────────────────────────────────────
 
-    def committing(self) -> _Committing:
-        """Hold the channel's lock, with the logs healed and the state up to date: ``with …``."""
-        return self._committing
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Hold the channel's lock, with the logs healed and the state up to date."""
+        with self.lock.locked(self.lock_timeout_seconds):
+            self._prepare_to_commit()
+            yield
 
-    def prepare_to_commit(self) -> None:
+    def _prepare_to_commit(self) -> None:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just had."""
         self.require_open()
         self.catch_up()

@@ -40,45 +40,46 @@ class CommitLock:
 
     @contextlib.contextmanager
     def locked(self, timeout_seconds: float) -> Iterator[None]:
-        """Hold the lock. Raises what `acquire` raises."""
-        self.acquire(timeout_seconds)
-        try:
-            yield
-        finally:
-            self.release()
-
-    def acquire(self, timeout_seconds: float) -> None:
-        """Get the lock; `release` gives it back.
+        """Hold the lock, and give it back wherever an interrupt (Ctrl-C) ends that.
 
         Raises:
             LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
             ChannelClosedError: an earlier failure closed the log.
         """
-        if not self._thread_lock.acquire(timeout=max(timeout_seconds, 0)):
-            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+        had: list[bool] = []
         try:
-            if self._closed:
-                raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-            if not self._lock.acquire(timeout_seconds):
-                raise LockTimeoutError(
-                    f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
-                    f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
-                )
-            self._held = self.head.begin_writing()
-            if self.failed:
-                raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
-        except BaseException:
-            self.release()
-            raise
+            self._acquire(timeout_seconds, had)
+            yield
+        finally:  # also where an interrupt comes between two lines: the generator is closed then
+            if had and had[0]:
+                try:
+                    self._give_back()
+                except BaseException:
+                    self._give_back()
+                    raise
+                finally:
+                    self._thread_lock.release()
 
-    def release(self) -> None:
-        """Give the lock back."""
+    def _acquire(self, timeout_seconds: float, had: list[bool]) -> None:
+        # Within one call from C, so that no interrupt comes between getting the lock and knowing that it was had.
+        had.extend(map(self._thread_lock.acquire, (True,), (max(timeout_seconds, 0),)))
+        if not had[0]:
+            raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+        if self._closed:
+            raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
+        if not self._lock.acquire(timeout_seconds):
+            raise LockTimeoutError(
+                f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
+                f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
+            )
+        self._held = self.head.begin_writing()
+        if self.failed:
+            raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+
+    def _give_back(self) -> None:
         self._held = None
-        try:
-            if not self._closed:
-                self._lock.release()
-        finally:
-            self._thread_lock.release()
+        if not self._closed:
+            self._lock.release()
 
     def published(self) -> Published:
         """Return what the head publishes.

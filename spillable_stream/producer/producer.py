@@ -15,10 +15,10 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_rows, check_events
+from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, check_events
 from spillable_stream.channel.producers import PASSING
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError, SpillableError
-from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.batch import check_columns, fit_batch
 from spillable_stream.options import parse_producer_id
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -244,8 +244,7 @@ class Producer:
         if batch is None or not batch.num_rows:
             raise OptionError("send_batch needs at least one event")
         schema = destination.target.schema
-        if unknown := sorted(set(batch.schema.names) - set(schema.names)):
-            raise SchemaError(f"{destination.name} has no column {unknown[0]!r}; it has {', '.join(schema.names)}")
+        check_columns(batch.schema, schema, but=ID_COLUMN)
         fitted = fit_batch(batch, schema)
         self._require_name(sequence)
 

@@ -14,9 +14,9 @@ from spillable_stream import Event, Producer
 from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.errors import ProducerError
 from spillable_stream.producer.mutex import Mutex
+from tests.interrupts import Interrupts
 from tests.producer.conftest import MakeProducer, assert_nothing_left
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
-from tests.producer.interrupts import Interrupts
 
 
 def test_one_thread_at_a_time_has_it() -> None:
@@ -120,7 +120,7 @@ def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str
         producer = Producer(
             target, producer_id="p", batch_count_threshold=2, linger_ms=0, rng=random.Random(1), context_headers=False
         )
-        interrupts = Interrupts(number)
+        interrupts = Interrupts(number, "spillable_stream/producer/")
         interrupts.run(lambda: CALLS[name](producer))  # noqa: B023
         hit = interrupts.hit
         for _ in range(100 if name == "send" else 0):  # the other threads may go on with what they have, or not

@@ -35,14 +35,19 @@ def _handler(code: CodeType, offset: int) -> int | None:
 
 
 class Interrupts:
-    """Runs something in this thread, and interrupts it at its n-th place in the package's producer.
+    """Runs something in this thread, and interrupts it at its n-th place in some files.
+
+    Args:
+        number: n, counted from 1.
+        within: parts of the files' paths.
 
     Attributes:
         hit: whether there was such a place.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *within: str) -> None:
         self._left = number
+        self._within = within
         self.hit = False
 
     def run(self, do: Callable[[], object]) -> None:
@@ -56,7 +61,7 @@ class Interrupts:
             sys.settrace(before)
 
     def _trace(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if "spillable_stream/producer/" not in frame.f_code.co_filename:
+        if not any(part in frame.f_code.co_filename for part in self._within):
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and frame.f_lasti in _places(frame.f_code):
