@@ -82,8 +82,11 @@ def id_column(read: ReadBatch) -> pa.Array:
         import pyarrow.compute as pc  # takes a fifth of this package's import: for who takes
 
         first = _int64_array([first_id])[0]  # `pyarrow.scalar` imports pandas, see below
-        ids = pc.add(_COUNTED if rows <= _COUNT else _int64_array(range(rows)), first)
-        begin, _ = _last_ids = first_id, ids
+        begin = first_id
+        if rows > _COUNT:
+            return pc.add(_int64_array(range(rows)), first)
+        ids = pc.add(_COUNTED, first)
+        _last_ids = begin, ids
     return ids.slice(first_id - begin, rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
 
@@ -17,6 +18,7 @@ __all__ = ["MemoryRoom"]
 
 _RETRY_SECONDS = 60.0
 _SPARES = 3  # that a checkpoint leaves
+_SPARE_PARTS = 4  # of the capacity, one of which may be spare between checkpoints: staged files come on top
 _RESERVED_IDS = 1 << 20  # one sync for so many events that stay in memory
 
 
@@ -82,6 +84,8 @@ class MemoryRoom:
     def refuse(self, cause: StorageError) -> None:
         """Do without the memory tier for a while: it could not be written."""
         self._refused_at, self._refused_for = time.monotonic(), cause
+        with contextlib.suppress(StorageError):
+            self._keep_spares(0)
         then = "events go to disk" if self._replica.state.options["overflow_capacity"] else "puts find no room"
         self._directory.warn_of(f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
 
@@ -96,8 +100,7 @@ class MemoryRoom:
         if current != self._measured_at or self._used_bytes + size_bytes > most:  # others free files too
             self.free_taken()
             self._measured_at, self._used_bytes = current, self._directory.used_bytes()
-            room = most - self._used_bytes - size_bytes
-            self._keep_spares(max(0, room) // self._replica.tiers.memory.max_file_size_bytes)
+            self._keep_spares(min(most - self._used_bytes - size_bytes, most // _SPARE_PARTS))
         return self._used_bytes + size_bytes <= most
 
     def reserve_ids(self, last_id: int) -> None:
@@ -122,7 +125,7 @@ class MemoryRoom:
             self._replica.tiers.memory.roll(self._replica.memory_image)
             self._replica.catch_up()
             self._free_files()  # also what this process never saw emptied
-            self._keep_spares(_SPARES)
+            self._keep_spares(_SPARES * self._replica.tiers.memory.max_file_size_bytes)
 
     def free_taken(self) -> None:
         """Free the memory of events that every group has taken, as far as this process saw files emptied."""
@@ -145,14 +148,16 @@ class MemoryRoom:
                 replica.fs.remove(replica.layout.segment_file(name))
         self._measured_at = None
 
-    def _keep_spares(self, most: int) -> None:
-        """Give the memory of spare log files back, but for those that were used last.
+    def _keep_spares(self, most_bytes: int) -> None:
+        """Give the memory of spare log files back, but for so much of those that were used last.
 
-        Until a checkpoint as many are kept as there is room for: new pages cost more than what is written to them.
+        Until a checkpoint a part of the capacity is kept: new pages cost more than what is written to them.
         """
-        spares = self._replica.layout.spare_memory(self._replica.fs)
-        for path in spares[: max(0, len(spares) - most)]:
-            self._replica.fs.remove(path)
+        fs = self._replica.fs
+        for path in reversed(self._replica.layout.spare_memory(fs)):
+            most_bytes -= fs.size_bytes(path)
+            if most_bytes < 0:
+                fs.remove(path)
 
     def exists(self) -> bool:
         """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""

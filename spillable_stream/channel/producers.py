@@ -84,8 +84,9 @@ class ProducerState:
 
     def _bound(self) -> None:
         while len(self.committed) > _MAX_RANGES:
-            first, self.forgotten = next(iter(self.committed))
-            self.committed.remove(first, self.forgotten)
+            first, last = next(iter(self.committed))
+            self.committed.remove(first, last)
+            self.forgotten = max(self.forgotten, last)  # what is learnt may bring back what was forgotten before
         while len(self.answers) > _MAX_ANSWERS:
             del self.answers[next(iter(self.answers))]
 
@@ -144,6 +145,7 @@ class Producers:
         alike = [name for name in self._states if name.startswith(PASSING) is passing]
         if len(alike) >= _MAX_PRODUCERS:
             del self._states[alike[0]]
+            self.unsaid.pop(alike[0], None)
 
     def seen(self) -> dict[str, Any]:
         """Return what the disk tier's log has yet to say."""

@@ -86,6 +86,7 @@ class Plan:
         self.next_id = state.next_id
         self.next_transaction = state.next_transaction
         self.overflow = state.overflow
+        self._said = False
 
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
@@ -106,10 +107,12 @@ class Plan:
         if self.tier is Tier.DISK and self.state.memory.open:
             groups = {name: g.taken() for name, g in self.state.groups.items()}
             seen = {"next": self.state.next_id, "groups": groups}
-            if self.state.unsaid_sinks:
-                seen["sinks"] = dict(self.state.unsaid_sinks)
-            if self.state.producers.unsaid:
-                seen["producers"] = self.state.producers.seen()
+            if not self._said:  # the first COMMIT of an append says it for all: what is left of one begins with it
+                if self.state.unsaid_sinks:
+                    seen["sinks"] = dict(self.state.unsaid_sinks)
+                if self.state.producers.unsaid:
+                    seen["producers"] = self.state.producers.seen()
+                self._said = True
         record = CommitRecord(kind, self.start, seen=seen, **more)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 

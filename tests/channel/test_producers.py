@@ -15,8 +15,10 @@ from hypothesis import strategies as st
 from spillable_stream import Channel, Event
 from spillable_stream.channel import producers as producers_module
 from spillable_stream.channel.producers import NO_IDS, PASSING, Producers, ProducerState
-from spillable_stream.channel.requests import Committed
+from spillable_stream.channel.requests import Committed, Plan
+from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import MemoryLossWarning, ProducerSequenceError
+from spillable_stream.options import CHANNEL, defaults
 from tests.channel.test_state import Log
 from tests.damage import kill, lose_memory
 from tests.events import numbered, peek, put
@@ -246,3 +248,45 @@ def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_one_before_it() -
     log.commit(1, "put", 2, 0, producer=("p", 6, 6), seen=seen)
     log.commit(2, "put", 2, 0, seen=seen)
     assert log.state.producers.last("p") == 6
+
+
+@given(st.lists(st.tuples(st.integers(1, 400), st.booleans()), max_size=300), st.integers(0, 300))
+def test_what_nobody_knows_any_more_never_becomes_new_again(batches: list[tuple[int, bool]], at: int) -> None:
+    """Not by an older image, as each COMMIT on disk has one of what memory's log said before it."""
+    live, replayed = ProducerState(), ProducerState()
+    image = live.image()
+    for i, (sequence, learn) in enumerate(batches):
+        if live.committed and sequence in live.committed:
+            continue
+        before = live.forgotten
+        live.note((sequence, sequence), (1, 1))
+        replayed.note((sequence, sequence), (1, 1))
+        if i == at:
+            image = live.image()
+        if learn:
+            replayed.learn(image)
+            assert replayed.forgotten >= before
+    assert replayed.forgotten == live.forgotten
+    for sequence, _ in batches:
+        if sequence > live.forgotten or sequence in live.committed:
+            assert replayed.answer(sequence) is not None
+
+
+def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
+    state = ChannelState(defaults(CHANNEL), [])
+    state.memory.open = True
+    state.producers.note("p", (1, 1), (1, 1), in_memory=True)
+    state.unsaid_sinks["q"] = 7
+    plan = Plan(state)
+    for transaction_id in (1, 2):
+        plan.commit("put", 0, transaction_id)
+    first, second = (entry.record.seen for entry in plan.entries)
+    assert (first["sinks"], list(first["producers"])) == ({"q": 7}, ["p"])
+    assert second.keys() == {"next", "groups"}
+
+
+def test_a_producer_that_was_pushed_out_is_not_said_on_disk() -> None:
+    producers = Producers()
+    for i in range(1_500):
+        producers.note(f"{PASSING}{i}", (1, 1), (i, i), in_memory=True)
+    assert len(producers.unsaid) == len(producers.image()["producers"]["unsaid"]) <= 1_000
