@@ -152,6 +152,7 @@ class ChannelTarget:
     def close(self) -> None:
         """Give up what was claimed, and the channel if it was opened here."""
         for lock in self._claims.values():
+            lock.release()  # also where a forked child has not closed its copy yet
             lock.close()
         self._claims = {}
         if self._owned:

@@ -14,6 +14,7 @@ import pytest
 
 from spillable_stream import Channel, Producer
 from spillable_stream.errors import ProducerBusyError, SendFailedError
+from spillable_stream.producer.target import ChannelTarget
 from tests.events import peek
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
 
@@ -103,6 +104,17 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path)
     Producer(path, producer_id="me").close()
     os.close(end[1])
     os.waitpid(pid, 0)
+
+
+def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_copy_of_the_lock(path: Path) -> None:
+    producer = Producer(path, producer_id="me")
+    (target,) = producer._targets
+    assert isinstance(target, ChannelTarget)
+    (lock,) = target._claims.values()
+    copy = os.dup(lock._file.fileno())  # as a fork does
+    producer.close()
+    Producer(path, producer_id="me").close()
+    os.close(copy)
 
 
 FORGETS = """
