@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.aging import age
 from benchmarks.events import Shape
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan
@@ -48,7 +49,7 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
         yield Group(f"bytes {shape}", title, "B", _BODIES, contestants, 1)
     backlog_events = _AGE_SHAPE.events * _AGE_BACKLOG_TRANSACTIONS
     title = f"Resident memory while the {backlog_events:,} events of a backlog are replaced again and again"
-    yield Group(AGE, title, "MB", "", {OLD: lambda place: _age(place, _AGE_SECONDS)}, 3)
+    yield Group(AGE, title, "MB", "", {OLD: lambda place: age(__name__, place, _AGE_SECONDS)}, 3)
     contestants = {
         _PYARROW: lambda _: {"import": _import("pyarrow")[0]},
         IMPORTED: lambda _: {"import": _import("spillable_stream")[0]},
@@ -84,16 +85,8 @@ def _disk_bytes(shape: Shape, compression: str) -> Contestant:
     return run
 
 
-def _age(directory: Path, seconds: float) -> Figures:
-    """Return what a process has in memory when it has replaced the backlog a few times, and so many seconds later."""
-    command = [sys.executable, "-m", __name__, str(directory), str(seconds)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    young, old = (int(word) / 1e6 for word in said.split())
-    return {"at first": young, "at last": old, "growth": old - young}
-
-
 def _age_here(directory: Path, seconds: float) -> tuple[int, int]:
-    """Replace a backlog, as the child process of `_age`, and return this process's resident bytes before and after."""
+    """Replace a backlog, as the child process of `age`, and return this process's resident bytes before and after."""
     with new_channel(directory, checkpoint_interval=500) as channel:
         put = put_step(channel, _AGE_SHAPE, BATCHES)
         take = take_step(channel, _AGE_SHAPE.events, BATCHES)

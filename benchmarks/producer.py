@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +13,7 @@ from typing import Any
 import psutil
 
 import spillable_stream as ss
+from benchmarks.aging import age
 from benchmarks.events import Shape, bodies
 from benchmarks.floors import PREALLOCATED, preallocated
 from benchmarks.ours import new_channel
@@ -62,7 +62,7 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     title = f"How long a send of {_SIZES_BYTES[0]} B takes while the buffer has room"
     yield Group(LATENCY, title, "µs", "", contestants)
     title = f"Resident memory while events are sent, with a buffer of {_AGE_BUFFER_BYTES >> 20} MiB"
-    yield Group(AGE, title, "MB", "", {OLD: lambda place: _age(place, _AGE_SECONDS)}, 3)
+    yield Group(AGE, title, "MB", "", {OLD: lambda place: age(__name__, place, _AGE_SECONDS)}, 3)
 
 
 def _floor(batch: Shape, seconds: float) -> Contestant:
@@ -176,16 +176,8 @@ def _latency(size: int, seconds: float, threads: int) -> Contestant:
     return run
 
 
-def _age(directory: Path, seconds: float) -> Figures:
-    """Return what a process has in memory when it has filled its buffer, and so many seconds later."""
-    command = [sys.executable, "-m", __name__, str(directory), str(seconds)]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    young, old = (int(word) / 1e6 for word in said.split())
-    return {"at first": young, "at last": old, "growth": old - young}
-
-
 def _age_here(directory: Path, seconds: float) -> tuple[int, int]:
-    """Send, as the child process of `_age`, and return this process's resident bytes before and after."""
+    """Send, as the child process of `age`, and return this process's resident bytes before and after."""
     with (
         new_channel(directory, overflow_capacity=1 << 40) as channel,
         ss.Producer(channel, total_size_in_bytes=_AGE_BUFFER_BYTES) as producer,

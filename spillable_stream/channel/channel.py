@@ -172,7 +172,7 @@ class Channel:
     @property
     def typed(self) -> bool:
         """Whether this is a typed channel rather than an event channel."""
-        return not self.engine().schemas()[0].equals(EVENT_SCHEMA)
+        return self.engine().is_typed()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Channel:
         engine = self.engine()
         engine.memory.make()
         schemas = engine.schemas()
-        return PutTransaction(engine, schemas[-1], len(schemas) - 1, not schemas[0].equals(EVENT_SCHEMA))
+        return PutTransaction(engine, schemas[-1], len(schemas) - 1, engine.is_typed())
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
         """Return a new take transaction of a group; its first take makes this handle the owner.
@@ -210,7 +210,7 @@ class Channel:
         if group not in self._consumers:
             parse_options({"group": group}, (SOURCE,), where="a take transaction")
         engine = self.engine()
-        return TakeTransaction(engine, lambda: self.consumer(group), not engine.schemas()[0].equals(EVENT_SCHEMA))
+        return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
     def consumer(
         self,

@@ -9,7 +9,7 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.samples import Sample
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
 
@@ -106,7 +106,7 @@ def _facts(stats: ChannelStats) -> str:
 def _losses(stats: ChannelStats) -> str:
     found = []
     if stats.lost:
-        count = sum(last - first + 1 for first, last in stats.lost)
+        count = count_of(stats.lost)
         found.append(f"<b>{_count(count, 'event')} lost</b> with a memory tier: IDs {_ranges(stats.lost)}")
     if stats.doubtful:
         found.append(f"perhaps lost, if they were ever put: IDs {_ranges(stats.doubtful)}")

@@ -17,7 +17,7 @@ from spillable_stream.channel.requests import Committed, Plan, Request
 from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
-from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.frame import frame_size
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
@@ -181,6 +181,10 @@ class Replica:
             with self._mutex:
                 self._schemas = [decode_schema(s) for s in self.state.schemas]
         return self._schemas
+
+    def is_typed(self) -> bool:
+        """Tell whether this is a typed channel rather than an event channel."""
+        return not self.schemas()[0].equals(EVENT_SCHEMA)
 
     def reader(self) -> EventReader:
         """Return a reader of events."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 
 from spillable_stream.channel.counters import Counters
 from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.log.layout import Tier
 
@@ -167,7 +167,7 @@ def channel_stats(engine: Engine) -> ChannelStats:
 def _group(state: ChannelState, name: str) -> GroupStats:
     flying = [r for ranges in state.taking(name).values() for r in ranges]
     group = state.groups[name]
-    return GroupStats(group.position, state.lag(name), sum(b - a + 1 for a, b in flying), tuple(group.lost))
+    return GroupStats(group.position, state.lag(name), count_of(flying), tuple(group.lost))
 
 
 def _memory_bytes(engine: Engine, state: ChannelState) -> int:

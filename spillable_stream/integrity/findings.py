@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.channel.ranges import Range, RangeSet, count_of
 
 __all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
 
@@ -104,7 +104,7 @@ class Loss:
     @property
     def count(self) -> int:
         """How many events are lost."""
-        return sum(b - a + 1 for a, b in self.lost)
+        return count_of(self.lost)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState
 
 __all__ = ["batch_end"]
@@ -26,7 +26,7 @@ def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: i
     if not ranges:
         return last  # nothing but events that others took, or that are lost: they are passed over
     least = options["min_events_per_trigger"]
-    if least and sum(b - a + 1 for a, b in ranges) < least and not _is_overdue(state, ranges[0][0], options):
+    if least and count_of(ranges) < least and not _is_overdue(state, ranges[0][0], options):
         return begin
     return min(
         _end_by_events(ranges, last, options["max_events_per_trigger"]),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spillable_stream.channel.blocks import Block
-from spillable_stream.channel.ranges import Range, RangeSet, shown
+from spillable_stream.channel.ranges import Range, RangeSet, count_of, shown
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_schema
@@ -84,7 +84,7 @@ def plan_partitions(
         group: the group that takes them; None for a batch read.
         ends: up to where the log files that are still written are (`Replica.ends`).
     """
-    count = sum(last - first + 1 for first, last in ranges)
+    count = count_of(ranges)
     if count == 0:
         return []
     pieces = [_piece(block, *r) for r in ranges for block in state.blocks.between(*r)]

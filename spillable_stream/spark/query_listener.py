@@ -28,6 +28,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.finish import finish_takes, wait_for_owner_to_go
+from spillable_stream.channel.ranges import count_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.layout import Layout
 from spillable_stream.spark.kept_channels import KeptChannels
@@ -344,7 +345,7 @@ def _as_the_channel_says(channel: Channel, group: str, end_id: int, report: Quer
         known = state.groups.get(group)
         position = max(end_id, known.position if known else 0)
         waiting = list(known.ahead.gaps(position + 1, state.last_id)) if known else [(position + 1, state.last_id)]
-        lag = sum(last - first + 1 for first, last in waiting)
+        lag = count_of(waiting)
         put_time_us = state.blocks.time_of(waiting[0][0]) if lag else None
     return replace(report, lag_events=lag, oldest_age_seconds=_age_seconds(put_time_us))
 
