@@ -10,6 +10,7 @@ import pytest
 from spillable_stream.errors import StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.owning import make_directories
 from spillable_stream.log.reader import EventReader, Extent
 from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter, remove_abandoned_segments
 from tests.fakes import FaultyFileSystem, nth
@@ -25,7 +26,7 @@ def fs() -> FaultyFileSystem:
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
     layout = Layout.plan(tmp_path, {})
-    layout.make_directories(fs)
+    make_directories(fs, layout)
     return layout
 
 
