@@ -121,7 +121,7 @@ class Directories:
             if self._is_outside(directory):
                 moved = self._prove_outside(role, directory, found, owner) or moved
         self._owner = owner
-        if first and (moved or (owner.home, owner.inode) != self._here()):
+        if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
             self._take_along(owner)
         if first:
             for role in self._others:

@@ -85,11 +85,8 @@ def make_missing(fs: FileSystem, layout: Layout, owner: Owner) -> None:
     if not checkpoint.is_relative_to(layout.path) or CHECKPOINT not in layout.directories():
         return
     fs.make_directory(checkpoint)
-    mine = replace(owner, role=CHECKPOINT, layout=None)
-    if _is_readable(fs, checkpoint):
-        _own(fs, checkpoint, mine)
-    else:
-        write_owner(fs, checkpoint, mine)
+    if not _is_readable(fs, checkpoint):
+        write_owner(fs, checkpoint, replace(owner, role=CHECKPOINT, layout=None))
 
 
 def make_directories(fs: FileSystem, layout: Layout) -> None:
