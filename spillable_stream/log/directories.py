@@ -168,6 +168,7 @@ class Directories:
         if self._home is not None:
             self._home.close()
         self._home = self._open(HOME, self._layout.path)
+        self._home.try_acquire()  # who gets the new file's lock first has come first: `share` tells
 
     def share(self) -> bool:
         """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""
