@@ -25,7 +25,8 @@ from spillable_stream.errors import ChannelClosedError, NotAChannelError, Option
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema, merge_schemas
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
-from spillable_stream.options import CHANNEL, CREATION, SOURCE, defaults, parse_options
+from spillable_stream.names import check_group, is_name
+from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -207,8 +208,7 @@ class Channel:
         Raises:
             OptionError: the group's name is not allowed.
         """
-        if group not in self._consumers:
-            parse_options({"group": group}, (SOURCE,), where="a take transaction")
+        check_group(group)
         engine = self.engine()
         return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
@@ -225,7 +225,9 @@ class Channel:
 
         Raises:
             GroupOwnedError: another live consumer owns the group.
+            OptionError: the group's name is not allowed.
         """
+        check_group(group)
         engine = self.engine()
         with self._mutex:
             found = self._consumers.get(group)
@@ -238,9 +240,10 @@ class Channel:
 
         Raises:
             GroupOwnedError: a live consumer owns it.
+            OptionError: no group can have this name, and none has.
         """
         with self._mutex:
-            if (mine := self._consumers.pop(group, None)) is not None:
+            if is_name(group) and (mine := self._consumers.pop(group, None)) is not None:
                 mine.close()
         drop_group(self.engine(), group)
 

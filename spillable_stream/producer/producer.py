@@ -19,7 +19,7 @@ from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, ch
 from spillable_stream.channel.producers import PASSING
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError, SpillableError
 from spillable_stream.format.batch import check_columns, fit_batch
-from spillable_stream.options import parse_producer_id
+from spillable_stream.names import check_producer
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
@@ -71,7 +71,7 @@ class Producer:
         rng: random.Random | None = None,
         **config: Any,
     ) -> None:
-        self._given_id = None if producer_id is None else parse_producer_id(producer_id)
+        self._given_id = None if producer_id is None else check_producer(producer_id)
         self._clock = clock or Clock()
         self._rng = rng or random.Random()
         self._mutex = threading.RLock()
