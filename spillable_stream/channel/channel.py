@@ -22,7 +22,13 @@ from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
-from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema, merge_schemas
+from spillable_stream.format.batch import (
+    EVENT_SCHEMA,
+    check_new_schema,
+    check_written_schema,
+    encode_schema,
+    merge_schemas,
+)
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import check_group, is_name
@@ -84,11 +90,11 @@ class Channel:
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
             _check_capacities(merged)
-            first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
-            check_new_schema(first)
+            first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
         self._closed = False
         self._consumers: dict[str, Consumer] = {}
+        self._writable_schemas = 0
         self._mutex = threading.RLock()
         self._open()
         try:
@@ -196,10 +202,17 @@ class Channel:
         return self._engine
 
     def put_transaction(self) -> PutTransaction:
-        """Return a new put transaction; ``with`` begins it and commits on a clean exit."""
+        """Return a new put transaction; ``with`` begins it and commits on a clean exit.
+
+        Raises:
+            SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+        """
         engine = self.engine()
         engine.memory.make()
         schemas = engine.schemas()
+        if len(schemas) != self._writable_schemas:
+            check_written_schema(schemas[-1])
+            self._writable_schemas = len(schemas)
         return PutTransaction(engine, schemas[-1], len(schemas) - 1, engine.is_typed())
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
