@@ -29,7 +29,7 @@ from spillable_stream.format.batch import (
     encode_schema,
     merge_schemas,
 )
-from spillable_stream.format.frame import FrameType
+from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import check_group, is_name
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
@@ -274,6 +274,8 @@ class Channel:
             return len(schemas) - 1
         if not self.typed:
             raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
+        if len(schemas) == MAX_SCHEMAS:
+            raise SchemaError(f"{self.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
         engine.commit(Control(FrameType.SCHEMA, {"id": len(schemas), "schema": encode_schema(merged)}))
         return self.evolve(schema)
 

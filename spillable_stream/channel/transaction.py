@@ -36,7 +36,7 @@ from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
-from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 
@@ -233,11 +233,15 @@ class PutTransaction(Transaction):
             check_events(events)
 
     def _admit(self, count: int) -> None:
-        capacity = self._options["transaction_capacity"]
-        if self.count + count > capacity:
+        capacity, held = self._options["transaction_capacity"], self.count + count
+        if held > MAX_COUNT:
             raise TransactionCapacityError(
-                f"the transaction would hold {self.count + count:,} events, transactionCapacity is {capacity:,}; "
-                "commit more often, or raise it"
+                f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
+            )
+        if held > capacity:
+            raise TransactionCapacityError(
+                f"the transaction would hold {held:,} events, transactionCapacity is {capacity:,}; commit more often, "
+                "or raise it"
             )
 
     def _require_sound(self, call: str) -> None:

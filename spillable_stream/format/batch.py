@@ -60,7 +60,8 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         compression: "none", "lz4" or "zstd".
 
     Raises:
-        EventTooLargeError: a single event is larger than a frame can be (1 GiB).
+        EventTooLargeError: a single event is larger than a frame can be (1 GiB), or has more than 2^31 - 1 values in
+            one column.
     """
     rows = batch.num_rows
     if rows == 0:
@@ -71,7 +72,12 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         if step < rows:
             return _encode_pieces(batch, step, schema_id, compression)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
-    payload = batch.serialize() if options is None else _serialize(batch, options)
+    try:
+        payload = batch.serialize() if options is None else _serialize(batch, options)
+    except pa.ArrowCapacityError as e:
+        if rows > 1:
+            return _encode_pieces(batch, rows // 2, schema_id, compression)
+        raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
     if payload.size > MAX_PAYLOAD_BYTES:
         if rows > 1:
             return _encode_pieces(batch, rows // 2, schema_id, compression)
