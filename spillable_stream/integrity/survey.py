@@ -19,6 +19,7 @@ from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
+from spillable_stream.names import is_name
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -297,7 +298,7 @@ class _Surveyor:
         state = self._found.state
         for name in self._fs.list(self._layout.path / "groups"):
             group, dot, kind = name.rpartition(".")
-            if not dot or kind != "position" or self._position_is_good(group):
+            if not dot or kind != "position" or not is_name(group) or self._position_is_good(group):
                 continue
             path = self._layout.group_position(group)
             if state.memory.open and group in state.groups:

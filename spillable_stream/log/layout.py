@@ -37,6 +37,7 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
+from spillable_stream.names import check_group, check_producer, is_segment
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -168,11 +169,11 @@ class Layout:
 
     def group_lock(self, group: str) -> Path:
         """The lock file of a group's owner."""
-        return self.path / "groups" / f"{group}.lock"
+        return self._group_file(group, "lock")
 
     def producer_lock(self, producer: str) -> Path:
         """The lock file of a live producer that has a name of its own."""
-        return self.path / "producers" / f"{producer}.lock"
+        return self.path / "producers" / f"{check_producer(producer)}.lock"
 
     @property
     def memory(self) -> Path:
@@ -194,11 +195,14 @@ class Layout:
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
-        return self.path / "groups" / f"{group}.position"
+        return self._group_file(group, "position")
 
     def group_query(self, group: str) -> Path:
         """The file that names the Spark query that reads as a group."""
-        return self.path / "groups" / f"{group}.query"
+        return self._group_file(group, "query")
+
+    def _group_file(self, group: str, kind: str) -> Path:
+        return self.path / "groups" / f"{check_group(group)}.{kind}"
 
     def file(self, file: int | str) -> Path:
         """The path of a log file, by number, or of a segment, by name."""
@@ -219,15 +223,21 @@ class Layout:
         return sorted(int(m[1]) for m in found if m)
 
     def segment_file(self, name: str) -> Path:
-        """The path of a segment; its directory follows from its name."""
+        """The path of a segment; its directory follows from its name.
+
+        Raises:
+            CorruptionError: no segment has such a name: what names it is no log of this channel's.
+        """
+        if not is_segment(name):
+            raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
         if in_memory(name):
             return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
         """Return the names of all segments of both tiers, adopted or staged."""
-        found = [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
-        return found + [n for n in fs.list(self.memory) if n.startswith(f"{_MEMORY_SEGMENT}segment.")]
+        found = [n for d in self.data_dirs for n in fs.list(d) if is_segment(n) and not in_memory(n)]
+        return found + [n for n in fs.list(self.memory) if is_segment(n) and in_memory(n)]
 
     @classmethod
     def exists(cls, fs: FileSystem, path: Path) -> bool:

@@ -262,7 +262,7 @@ def test_a_group_made_after_the_loss_is_told_of_it(path: Path, open_channel: Ope
     lose_memory(path)
     with reopened(path)[0] as channel:
         assert channel.consumer("new").lost() == [(1, 10), (36, RESERVED)]
-        assert channel.consumer("from 20", starting="20").lost() == [(36, RESERVED)]
+        assert channel.consumer("from-20", starting="20").lost() == [(36, RESERVED)]
         assert channel.consumer("latest", starting="latest").lost() == []
         take(channel, 1, "new")
         assert channel.consumer("new").lost() == [(36, RESERVED)]
