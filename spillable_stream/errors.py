@@ -6,6 +6,7 @@
     ├── ChannelError                      a channel as a whole
     │   ├── NotAChannelError              the path holds something else, or nothing
     │   ├── UnsupportedFormatError        written by a newer version of this package
+    │   ├── ForeignDirectoryError         a directory of the channel is missing, or not proven to be its own
     │   ├── ChannelClosedError            used after close(), or after a failure that closed it
     │   ├── ChannelFullError              a put did not fit within keepAlive
     │   ├── DiskSpaceError                minimumRequiredSpace is reached
@@ -55,6 +56,7 @@ __all__ = [
     "DataLossError",
     "DiskSpaceError",
     "EventTooLargeError",
+    "ForeignDirectoryError",
     "GroupOwnedError",
     "LockTimeoutError",
     "LockUnsupportedError",
@@ -94,6 +96,13 @@ class NotAChannelError(ChannelError):
 
 class UnsupportedFormatError(ChannelError):
     """The channel was written by a newer version of this package."""
+
+
+class ForeignDirectoryError(ChannelError):
+    """A directory of the channel is missing, or belongs to another channel, or to the original of a copy.
+
+    Nothing was written. The message names the directory and what it was found to be.
+    """
 
 
 class ChannelClosedError(ChannelError):

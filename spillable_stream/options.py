@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from spillable_stream.errors import OptionError
+from spillable_stream.names import APPLICATION, NAME, parse_application, parse_name
 
 __all__ = [
     "BATCH",
@@ -29,7 +30,6 @@ __all__ = [
     "defaults",
     "markdown_table",
     "parse_options",
-    "parse_producer_id",
 ]
 
 CHANNEL = "channel"  # stored in the channel; a later open may change it
@@ -139,30 +139,6 @@ def _directory(value: Any) -> str:
     return os.path.abspath(value)
 
 
-_GROUP_BYTES = 240  # names of files are made of it, of at most 255 bytes
-
-
-def _group(value: Any) -> str:
-    name = str(value)
-    if not 0 < len(name) <= 128 or not all(c.isalnum() or c in "-_." for c in name) or name.startswith("."):
-        raise ValueError
-    if len(name.encode()) > _GROUP_BYTES:
-        raise ValueError
-    return name
-
-
-def parse_producer_id(value: Any) -> str:
-    """Return a producer's ID, which names a file as a group does.
-
-    Raises:
-        OptionError: it is not allowed.
-    """
-    try:
-        return _group(value)
-    except ValueError:
-        raise OptionError(f"producer_id must be {_NAME}, not {value!r}") from None
-
-
 _event_id = _integer(0)
 
 
@@ -229,7 +205,6 @@ _BYTES = "a number of bytes, 1 or more"
 _MILLISECONDS = "a number of milliseconds, 1 or more"
 _SECONDS = "a number of seconds, 0 or more"
 _DIRECTORY = "a directory"
-_NAME = "letters, digits, `-`, `_` and `.`, at most 128 (240 bytes)"
 _OFFSETS = 'a write-order ID, or an offset as Spark shows it: `{"writeOrderId": 7}`'
 _TIME = "milliseconds since 1970, or an ISO 8601 time with its zone: `2026-11-21T08:00:00Z`"
 
@@ -279,7 +254,7 @@ OPTIONS: tuple[Option, ...] = (
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
-    Option("group", (SOURCE, BATCH), "default", _group, _NAME,
+    Option("group", (SOURCE, BATCH), "default", parse_name, NAME,
            "The named consumer whose position a stream moves. A batch read has by default what is in the channel; "
            "with a group, what that has yet to take.", {BATCH: None}),
     Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
@@ -318,7 +293,7 @@ OPTIONS: tuple[Option, ...] = (
            "Whether a stream that reads a missing channel creates it: of the schema it is given, or for events."),
     Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
            "How long to wait for the group's former owner to go."),
-    Option("txnAppId", (SINK,), None, _text, "a text",
+    Option("txnAppId", (SINK,), None, parse_application, APPLICATION,
            "With `txnVersion`: a batch write whose pair was stored, or one with a later version, is skipped."),
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),

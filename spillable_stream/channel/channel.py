@@ -22,10 +22,17 @@ from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
-from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, encode_schema, merge_schemas
-from spillable_stream.format.frame import FrameType
+from spillable_stream.format.batch import (
+    EVENT_SCHEMA,
+    check_new_schema,
+    check_written_schema,
+    encode_schema,
+    merge_schemas,
+)
+from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.log.layout import Layout
-from spillable_stream.options import CHANNEL, CREATION, SOURCE, defaults, parse_options
+from spillable_stream.names import check_group, is_name
+from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -83,11 +90,11 @@ class Channel:
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
             _check_capacities(merged)
-            first = EVENT_SCHEMA if arrow_schema is None else arrow_schema
-            check_new_schema(first)
+            first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
         self._closed = False
         self._consumers: dict[str, Consumer] = {}
+        self._writable_schemas = 0
         self._mutex = threading.RLock()
         self._open()
         try:
@@ -195,10 +202,17 @@ class Channel:
         return self._engine
 
     def put_transaction(self) -> PutTransaction:
-        """Return a new put transaction; ``with`` begins it and commits on a clean exit."""
+        """Return a new put transaction; ``with`` begins it and commits on a clean exit.
+
+        Raises:
+            SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+        """
         engine = self.engine()
         engine.memory.make()
         schemas = engine.schemas()
+        if len(schemas) != self._writable_schemas:
+            check_written_schema(schemas[-1])
+            self._writable_schemas = len(schemas)
         return PutTransaction(engine, schemas[-1], len(schemas) - 1, engine.is_typed())
 
     def take_transaction(self, group: str = "default") -> TakeTransaction:
@@ -207,8 +221,7 @@ class Channel:
         Raises:
             OptionError: the group's name is not allowed.
         """
-        if group not in self._consumers:
-            parse_options({"group": group}, (SOURCE,), where="a take transaction")
+        check_group(group)
         engine = self.engine()
         return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
@@ -225,7 +238,9 @@ class Channel:
 
         Raises:
             GroupOwnedError: another live consumer owns the group.
+            OptionError: the group's name is not allowed.
         """
+        check_group(group)
         engine = self.engine()
         with self._mutex:
             found = self._consumers.get(group)
@@ -238,9 +253,10 @@ class Channel:
 
         Raises:
             GroupOwnedError: a live consumer owns it.
+            OptionError: no group can have this name, and none has.
         """
         with self._mutex:
-            if (mine := self._consumers.pop(group, None)) is not None:
+            if is_name(group) and (mine := self._consumers.pop(group, None)) is not None:
                 mine.close()
         drop_group(self.engine(), group)
 
@@ -258,6 +274,8 @@ class Channel:
             return len(schemas) - 1
         if not self.typed:
             raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
+        if len(schemas) == MAX_SCHEMAS:
+            raise SchemaError(f"{self.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
         engine.commit(Control(FrameType.SCHEMA, {"id": len(schemas), "schema": encode_schema(merged)}))
         return self.evolve(schema)
 

@@ -15,6 +15,7 @@ from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwne
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
+from spillable_stream.names import check_group, is_name
 from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["Consumer", "drop_group", "starting_position"]
@@ -37,6 +38,7 @@ class Consumer:
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
+        OptionError: the group's name is not allowed.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class Consumer:
         starting: str = "earliest",
         resume: bool = False,
     ) -> None:
-        self.group = group
+        self.group = check_group(group)
         self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}"
         self._engine = engine
         self._closed = False
@@ -237,13 +239,25 @@ def starting_position(starting: str, state: ChannelState) -> int:
 def drop_group(engine: Engine, group: str) -> None:
     """Forget a group, so that it holds back no event.
 
+    A group of an older log may have a name that none can have now, of which no file is made: nobody can own it.
+
     Raises:
         GroupOwnedError: a live consumer owns it.
+        OptionError: no group can have this name, and none has.
     """
+    if not is_name(group):
+        if not isinstance(group, str) or group not in engine.follow().groups:
+            check_group(group)
+        engine.commit(_dropped(group))
+        return
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         if not lock.try_acquire():
             raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
-        engine.commit(Control(FrameType.GROUP, {"group": group, "drop": True}))
+        engine.commit(_dropped(group))
     finally:
         lock.close()
+
+
+def _dropped(group: str) -> Control:
+    return Control(FrameType.GROUP, {"group": group, "drop": True})

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, NotAChannelError
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, frame_size
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.owning import make_directories, require_unowned
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.storage.filesystem import FileSystem
@@ -17,7 +21,10 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["create_channel"]
 
-_OWN_NAMES = {"lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "quarantine"}
+_OWN_NAMES = {
+    *("lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "quarantine"),
+    OWNER_FILE,
+}
 _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
@@ -25,7 +32,8 @@ _POLL_SECONDS = 0.05
 def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
     """Make a channel at ``path`` unless there is one; several processes may try at once.
 
-    A creation that was cut short anywhere is done again from its beginning.
+    A creation that was cut short anywhere is done again from its beginning, under the same identity. Where events
+    were committed the identity is missing, not the channel: that is refused, and nothing is removed.
 
     Args:
         fs: the file system.
@@ -34,7 +42,8 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         schemas: the schema of its events, as an Arrow IPC message.
 
     Raises:
-        NotAChannelError: the directory holds other things.
+        NotAChannelError: the directory holds other things, or a channel without its identity file.
+        ForeignDirectoryError: a directory belongs to another channel.
         LockUnsupportedError: the file system has no working locks.
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
@@ -44,9 +53,8 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         raise NotAChannelError(
             f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
         )
-    layout = Layout.plan(path, options)
-    layout.make_directories(fs)
-    creating = FileLock.open(fs, layout.open_lock)
+    fs.make_directory(path)
+    creating = FileLock.open(fs, path / "open.lock")
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while not creating.acquire(_POLL_SECONDS):
@@ -56,24 +64,59 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
                 raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
         creating.check_exclusive(fs)
         if not Layout.exists(fs, path):
-            _create_files(fs, layout, options, schemas)
+            _create_files(fs, _planned(fs, path, options), options, schemas)
     finally:
         creating.close()
 
 
+def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
+    """Return the layout of the new channel, after proving that no events are in the way.
+
+    Raises:
+        NotAChannelError: a channel was here, or is.
+        ForeignDirectoryError: a directory is another channel's.
+    """
+    layout = Layout.plan(path, options)
+    earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
+    cut_short = [layout]
+    if earlier is not None:
+        layout = replace(layout, channel=earlier.channel)
+        if earlier.layout is not None:
+            cut_short.append(Layout.of_value(path, earlier.layout))
+    require_unowned(fs, layout)
+    for found in cut_short:
+        _require_no_events(fs, found)
+    return layout
+
+
+def _require_no_events(fs: FileSystem, layout: Layout) -> None:
+    """Prove that the data directories hold at most the first file of a creation that was cut short."""
+    files = layout.log_files(fs)
+    for file_id in files:
+        path = layout.log_file(file_id)
+        if files != [1] or not _is_unused(fs, path):
+            raise NotAChannelError(
+                f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
+                f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
+            )
+
+
+def _is_unused(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a data file holds at most its header, whole or not."""
+    data = fs.read_file(path)
+    header_end = frame_size(int.from_bytes(data[4:8], "little")) if len(data) >= HEADER_SIZE_BYTES else len(data)
+    return not data[header_end:].strip(b"\0")
+
+
 def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
+    make_directories(fs, layout)
     for file_id in layout.log_files(fs):  # left by a creation that was cut short
-        if layout.data_dirs != (layout.path / "data",):
-            raise NotAChannelError(f"{layout.log_file(file_id)} belongs to another channel; use other dataDirs")
         fs.remove(layout.log_file(file_id))
     fs.remove(layout.head)
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
         stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
-        # Whoever is killed between the identity's rename and its sync leaves a channel that a power cut can take
-        # away. With a head of no boot the first to open it recovers, which syncs what leads to it.
-        lock.head.boot = bytes(16)
         wal.create_first_file(ChannelState(stored, schemas).small)
     finally:
         wal.close()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.log.reader import ReadBatch
 
 __all__ = [
@@ -27,6 +28,8 @@ __all__ = [
 ]
 
 ID_COLUMN = "write_order_id"
+
+_NO_OBJECT = (*NOT_ARROW, ArithmeticError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +187,7 @@ def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.
             raise SchemaError(f"the channel has no column {sorted(unknown)[0]!r}; it has {', '.join(schema.names)}")
     try:
         batch = pa.RecordBatch.from_pylist([dict(r) for r in rows], schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as e:
+    except _NO_OBJECT as e:  # among them what is no valid Unicode
         raise SchemaError(f"a row does not fit the channel's schema: {e}") from e
     for name, column in zip(schema.names, batch.columns, strict=True):
         if column.null_count and not schema.field(name).nullable:
@@ -193,17 +196,31 @@ def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.
 
 
 def events_from_batch(read: ReadBatch) -> list[Event]:
-    """Return what was read from an event channel as events."""
-    headers, bodies = read.batch.column(0), read.batch.column(1).to_pylist()
+    """Return what was read from an event channel as events.
+
+    Raises:
+        SchemaError: a header is no text: an earlier version took what is not UTF-8.
+    """
+    try:
+        headers, bodies = _header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()
+    except _NO_OBJECT as e:
+        raise _not_given(read, e) from e
     seconds = read.time_us / 1e6
     first, transaction_id = read.first_id, read.transaction_id
     return [
         Event(body, header, first + i, transaction_id, seconds)
-        for i, (body, header) in enumerate(zip(bodies, _header_maps(headers), strict=True))
+        for i, (body, header) in enumerate(zip(bodies, headers, strict=True))
     ]
 
 
-def _header_maps(headers: pa.MapArray) -> Iterable[dict[str, str]]:
+def _not_given(read: ReadBatch, error: Exception) -> SchemaError:
+    return SchemaError(
+        f"Python has no object for a value among the events {read.first_id} to {read.last_id} ({error}); they are "
+        "still in the queue: take them with take_batch, which gives them as Arrow"
+    )
+
+
+def _header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
     """Return one mapping for each row; without the per-row objects that ``to_pylist`` makes."""
     offsets = headers.offsets.to_pylist()
     start = offsets[0]
@@ -214,6 +231,13 @@ def _header_maps(headers: pa.MapArray) -> Iterable[dict[str, str]]:
 
 
 def rows_from_batch(read: ReadBatch) -> list[dict[str, Any]]:
-    """Return what was read from a typed channel as dictionaries."""
-    rows: list[dict[str, Any]] = read.batch.to_pylist()
+    """Return what was read from a typed channel as dictionaries.
+
+    Raises:
+        SchemaError: Python has no object for a value, such as a time after the year 9999.
+    """
+    try:
+        rows: list[dict[str, Any]] = read.batch.to_pylist()
+    except _NO_OBJECT as e:
+        raise _not_given(read, e) from e
     return rows

@@ -27,6 +27,7 @@ from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
 from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.log.layout import Layout
+from spillable_stream.names import is_name
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["GroupPosition", "parse_group_position", "read_group_position"]
@@ -82,6 +83,8 @@ class GroupPosition:
 
 def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
     """Return what a group's file says: every event up to an ID, and ranges after it; 0 and none if it says nothing."""
+    if not is_name(group):  # an old log's: it has no file
+        return 0, []
     try:
         data = fs.read_file(layout.group_position(group))
     except (FileNotFoundError, StorageError):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
-import uuid
 
 from spillable_stream.channel.replica import Replica
 from spillable_stream.channel.requests import Control, PrepareOnDisk
@@ -72,13 +72,19 @@ class MemoryRoom:
         except StorageError as e:
             self.refuse(e)
             return
-        generation = replica.state.memory.generation + 1
-        self._reserve(generation, byte_capacity, replica.state.last_id + _RESERVED_IDS, uuid.uuid4().hex)
+        generation, token = replica.state.memory.generation + 1, secrets.token_hex(16)
         try:
-            self._directory.make(replica.state.options)
+            self._directory.make(replica.state.options, token)
+        except StorageError as e:
+            self.refuse(e)
+            return
+        self._reserve(generation, byte_capacity, replica.state.last_id + _RESERVED_IDS, token)
+        try:
             replica.tiers.memory.create_first_file(replica.memory_image, memory_file_id(generation, 1))
         except StorageError as e:
             self.refuse(e)
+            replica.catch_up()
+            self._reserve(generation, byte_capacity, replica.state.last_id, token="")  # there is none to be lost
         replica.catch_up()
 
     def refuse(self, cause: StorageError) -> None:

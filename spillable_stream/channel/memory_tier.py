@@ -1,22 +1,33 @@
 """The memory tier's directory: in shared memory, one per channel, made at the first put that it takes.
 
-``DIR/memory`` is a link to it. Its name says which channel directory it belongs to, so that a copy
-of a channel never takes the original's memory for its own.
+Its name is a random token, which the log records (RESERVE), so that nobody can foresee it; its owner file
+says whose it is. ``DIR/memory`` is a link to it, and ``DIR/memory.json`` says where it was made: in which
+boot of which machine, and on which file system. Only what is certainly gone is ever declared lost: the
+directory may be missing because it is elsewhere, in another container or on another host.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.errors import MemoryTierWarning, StorageError
-from spillable_stream.log.head import Published
+from spillable_stream.errors import ForeignDirectoryError, MemoryTierWarning, StorageError
+from spillable_stream.format.record import NONSENSE
+from spillable_stream.log.head import Published, boot_id
 from spillable_stream.log.layout import Layout, is_spare
+from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.ownership import is_original_elsewhere
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 
-__all__ = ["MemoryDirectory", "file_size_bytes", "machine_free_bytes"]
+__all__ = ["MemoryDirectory", "Place", "file_size_bytes", "machine_free_bytes"]
 
 _SHARED_MEMORY = Path("/dev/shm")
 _SMALLEST_BYTES = 1 << 20
@@ -24,6 +35,9 @@ _LARGEST_DEFAULT_BYTES = 1 << 30
 _FILES = 16  # what was taken is freed file by file: so finely
 _SMALLEST_FILE_BYTES = 1 << 20  # but for tiers of less than 16 of them
 _LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
+_ROLE = "memory"
+_NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
+_MACHINE = Path("/etc/machine-id")
 
 
 def machine_free_bytes() -> int:
@@ -48,8 +62,55 @@ def file_size_bytes(byte_capacity: int, options: Mapping[str, Any]) -> int:
     return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a memory tier was made.
+
+    Args:
+        token: the tier's token.
+        path: its directory.
+        boot: the boot ID of the machine, in hexadecimal.
+        device: the number of the file system there, which no other has during this boot while that one is mounted.
+        host: the host's name.
+        machine: the machine's ID, where it has one.
+    """
+
+    token: str
+    path: str
+    boot: str
+    device: int
+    host: str
+    machine: str
+
+    @classmethod
+    def here(cls, fs: FileSystem, token: str, path: Path) -> Place:
+        """Return the place of a directory that is about to be made."""
+        device = fs.identity(path.parent).device
+        return cls(token, str(path), boot_id().hex(), device, os.uname().nodename, _machine())
+
+    def is_certainly_gone(self, fs: FileSystem) -> bool:
+        """Tell whether what was there is gone for good, given that its directory is not to be seen.
+
+        In the same boot it is if the same file system is to be seen here, without the directory. After a reboot
+        shared memory is empty; that another machine has the same name and ID is ruled out by nothing.
+        """
+        if self.boot != boot_id().hex():
+            return (self.host, self.machine) == (os.uname().nodename, _machine())
+        try:
+            return fs.identity(Path(self.path).parent).device == self.device
+        except (FileNotFoundError, StorageError):
+            return False
+
+
+def _machine() -> str:
+    try:
+        return _MACHINE.read_text().strip()
+    except OSError:
+        return ""
+
+
 class MemoryDirectory:
-    """Finds room for a memory tier, makes its directory, and removes it.
+    """Finds room for a memory tier, makes its directory, proves that it is this channel's, and removes it.
 
     Args:
         fs: the file system.
@@ -59,12 +120,10 @@ class MemoryDirectory:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
+        self._lock: FileLock | None = None  # of the directory that is used
 
     def _parent(self, options: Mapping[str, Any]) -> Path:
         return Path(options["memory_dir"] or _SHARED_MEMORY)
-
-    def _name(self) -> str:
-        return f"spillable-{self._layout.channel}-{self._fs.identity(self._layout.path)}"
 
     def byte_capacity(self, options: Mapping[str, Any]) -> int:
         """Return how many bytes a memory tier made now would take, 0 if there is no room for one.
@@ -105,43 +164,165 @@ class MemoryDirectory:
         names = (name for name in self._fs.list(self._layout.memory) if not is_spare(name))
         return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
 
-    def make(self, options: Mapping[str, Any]) -> None:
+    # ── making and finding it ───────────────────────────────────────────────────────────────────
+
+    def make(self, options: Mapping[str, Any], token: str) -> None:
         """Make the directory and the link to it; what a former tier left there is removed.
 
+        Args:
+            options: the channel's options.
+            token: the tier's token: 32 random hexadecimal digits.
+
         Raises:
-            StorageError: the file system refused.
+            StorageError: the file system refused, or the name is taken.
         """
-        target = self._parent(options) / self._name()
         self.remove()  # of an earlier tier, wherever it was
-        self._fs.remove_directory(target)
-        self._fs.link(self._layout.memory, target)  # first: whoever finds the link removes both
-        self._fs.make_private_directory(target)
+        target = self._parent(options) / f"spillable-{token}"
+        place = Place.here(self._fs, token, target)
+        # First: whoever finds a tier that was not completed knows where to look for it.
+        self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
+        self._fs.make_private_directory(target, owner_of=self._layout.path)
+        home = self._layout.path
+        where, inode = str(self._fs.real_path(home)), self._fs.identity(home).inode
+        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
+        self._fs.link(self._layout.memory, target)
+        if not self._hold(alone=True):
+            raise StorageError(f"{target} was changed by somebody else while it was made")
+
+    def adopt(self, token: str) -> None:
+        """Give the directory of an earlier release, whose name says whose it is, a new name and an owner file.
+
+        Args:
+            token: the token that the log says.
+        """
+        target = self._fs.link_target(self._layout.memory)
+        device, inode = self._fs.identity(self._layout.path)
+        named = f"spillable-{self._layout.channel}-{device:x}-{inode:x}"
+        if target is None or target.name != named or not _NAME.match(f"spillable-{token}"):
+            return
+        if self._fs.is_private_directory(target, owner_of=self._layout.path):
+            new = target.with_name(f"spillable-{token}")
+            home = str(self._fs.real_path(self._layout.path))
+            write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, home, inode))
+            self._fs.link(self._layout.memory, new)
+            self._fs.rename(target, new)
+
+    def place(self) -> Place | None:
+        """Return where the memory tier was made, or None if nothing says so."""
+        try:
+            return Place(**json.loads(self._fs.read_file(self._layout.memory_place)))
+        except (FileNotFoundError, StorageError, *NONSENSE):
+            return None
 
     def is_present(self, published: Published) -> bool:
         """Tell whether the memory tier that the head publishes is there, or none is published."""
         if not published.memory.file_id:
             return True
-        return self.is_own() and self._fs.exists(self._layout.log_file(published.memory.file_id))
+        known = self._lock is not None and self._lock.is_in_place()
+        return (known or (self.is_own() and self._hold())) and self._fs.exists(
+            self._layout.log_file(published.memory.file_id)
+        )
 
     def is_own(self) -> bool:
         """Tell whether the link leads to a directory that was made for this channel and not for its original."""
+        owner = self._owner()
+        return owner is not None and not self._is_copied(owner)
+
+    def _owner(self) -> Owner | None:
+        """Return what the directory says of itself, or None if it is not to be trusted, or not there."""
         target = self._fs.link_target(self._layout.memory)
-        return target is not None and target.name == self._name()
+        if target is None or not self._fs.is_private_directory(target, owner_of=self._layout.path):
+            return None
+        try:
+            owner = read_owner(self._fs, target)
+        except (ForeignDirectoryError, StorageError):
+            return None
+        named = _NAME.match(target.name)
+        if owner is None or named is None or named[1] != owner.token:
+            return None
+        return owner if (owner.channel, owner.role) == (self._layout.channel, _ROLE) else None
+
+    def _is_copied(self, owner: Owner) -> bool:
+        """Tell whether the directory belongs to the channel of which this one is a copy.
+
+        A channel may be moved, and mounted under another device number; at its old path it has its old inode.
+        """
+        here = str(self._fs.real_path(self._layout.path))
+        if owner.home == here:
+            return owner.inode != self._fs.identity(self._layout.path).inode
+        return is_original_elsewhere(self._fs, owner, self._layout)
+
+    def _hold(self, *, alone: bool = False) -> bool:
+        """Share the directory's lock, and tell whether that can be; ``alone`` if nobody else may hold it."""
+        if self._lock is not None and self._lock.is_in_place():
+            return True
+        self.close()
+        try:
+            lock = FileLock.open(self._fs, self._layout.memory / OWNER_FILE, create=False)
+        except (FileNotFoundError, StorageError):
+            return False
+        if (not alone or lock.try_acquire()) and lock.try_acquire(shared=True):
+            self._lock = lock
+            return True
+        lock.close()
+        return False
+
+    def hold_alone(self) -> bool:
+        """Hold the directory and tell whether that can be: not while another copy of the channel does."""
+        return self._hold(alone=True)
+
+    def is_unused(self, token: str) -> bool:
+        """Tell whether the tier with a token is there and never held anything: its first file was yet to be made."""
+        owner = self._owner()
+        if owner is None or owner.token != token or self._is_copied(owner):
+            return False
+        return self._fs.is_in_memory(self._layout.memory) and self._fs.list(self._layout.memory) == [OWNER_FILE]
 
     def is_elsewhere(self) -> bool:
-        """Tell whether there was a directory of this channel, and it is not to be seen here."""
-        return self.is_own() and not self._fs.exists(self._layout.memory)
+        """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""
+        if self._fs.link_target(self._layout.memory) is None or self._fs.exists(self._layout.memory):
+            return False
+        place = self.place()
+        return place is None or not place.is_certainly_gone(self._fs)
 
     def is_linked(self) -> bool:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""
         return self._fs.link_target(self._layout.memory) is not None
 
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
     def remove(self) -> None:
         """Remove the directory, if it is this channel's, and the link."""
-        target = self._fs.link_target(self._layout.memory)
-        if target is None:  # or what a copy made of it that followed the link
-            self._fs.remove_directory(self._layout.memory)
+        self.close()
+        if self._fs.link_target(self._layout.memory) is None:
+            self._remove_copied()
+            self._remove_uncompleted()
             return
         if self.is_own():
-            self._fs.remove_directory(target)
+            self._fs.remove_directory(self._fs.real_path(self._layout.memory))
         self._fs.remove(self._layout.memory)
+        self._fs.remove(self._layout.memory_place)
+
+    def _remove_copied(self) -> None:
+        """Remove what a copy that followed the link made of the directory: a real one, inside of the channel's."""
+        if self._fs.exists(self._layout.memory):
+            self._fs.remove_directory(self._layout.memory)
+
+    def _remove_uncompleted(self) -> None:
+        """Remove a directory that was made and not linked yet."""
+        place = self.place()
+        if place is None:
+            return
+        target = Path(place.path)
+        if _NAME.match(target.name) and self._fs.is_private_directory(target, owner_of=self._layout.path):
+            with contextlib.suppress(ForeignDirectoryError):
+                owner = read_owner(self._fs, target)
+                if owner is None or (owner.channel == self._layout.channel and not self._is_copied(owner)):
+                    self._fs.remove_directory(target)
+        self._fs.remove(self._layout.memory_place)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -26,7 +26,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import NO_TIER, Published, TierEnd
+from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, generation_of, log_name
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import discard_unfinished_file, first_commit, oldest_file, recover
@@ -63,9 +63,18 @@ class Opening:
     # ── loading ─────────────────────────────────────────────────────────────────────────────────
 
     def is_current(self) -> bool:
-        """Tell whether the head and the memory tier that it publishes are of use, so that `load` can begin."""
+        """Tell whether the head and the memory tier that it publishes are of use, so that `load` can begin.
+
+        Raises:
+            OtherHostError: the memory tier is alive elsewhere.
+        """
         published = self._lock.head.read()
-        return published is not None and self._directory.is_present(published)
+        if published is None:
+            return False
+        if self._directory.is_present(published):
+            return True
+        self._require_own_host([])
+        return False
 
     def is_proven(self) -> bool:
         """Tell whether the head is whole: of a damaged one the older slot is left, which would take commits back."""
@@ -77,14 +86,16 @@ class Opening:
         Raises:
             CorruptionError: what it says is no sense, though its checksums are right.
         """
+        path = str(self._layout.log_file(file_id))
         try:
             state.apply(file_id, found.offset, found.header, found.payload)
+        except CorruptionError as e:
+            if e.path:
+                raise
+            raise type(e)(e.args[0], path, found.offset) from e
         except NONSENSE as e:
-            raise CorruptionError(
-                f"a {found.header.type.name} makes no sense: {type(e).__name__}: {e}",
-                str(self._layout.log_file(file_id)),
-                found.offset,
-            ) from e
+            text = f"a {found.header.type.name} makes no sense: {type(e).__name__}: {e}"
+            raise CorruptionError(text, path, found.offset) from e
 
     def load(self, ends: Published | None = None) -> tuple[ChannelState, Positions]:
         """Return the state at the published ends.
@@ -172,6 +183,8 @@ class Opening:
     def recover(self) -> int:
         """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
 
+        The head is of no use for that but as a lower bound of what had been synced.
+
         Returns:
             How many bytes were cut from the disk tier.
 
@@ -180,10 +193,9 @@ class Opening:
             DataLossError: data files are missing.
             OtherHostError: the memory tier is on another host, or went with it.
         """
-        self._layout.make_small_directories(self._fs)
-        self._fs.sync_parents(self._layout.head)
+        self._fs.sync_directory(self._layout.path)  # whoever made the channel may have been killed before that
         discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints.newest_file_id())
-        known, same_boot = self._lock.head.read_any_boot(), self._lock.head.read() is not None
+        known = self._lock.head.read_any_boot()
         state, start = self._disk_base(None)
 
         found = recover(self._fs, self._tiers.disk, start.disk, partial(self.apply, state))
@@ -192,15 +204,22 @@ class Opening:
             self._publish(found.end, None, state.last_id, known)
             self._directory.remove()
         elif not self._recover_memory(state, found.end, known):
-            self._lose(state, found.end, known, same_boot)
+            self._lose(state, found.end, known)
         self._lock.head.write_host()
         return found.torn_bytes
 
     def _publish(self, disk: Position, memory: Position | None, last_id: int, known: Published | None) -> None:
-        """Publish what was recovered; the last checkpoint is as old as the head said."""
-        checkpoint_time = known.checkpoint_time if known else 0
+        """Publish what was recovered; the last checkpoint is as old as the head said.
+
+        A file of which the head said that a sync of it failed is still never written to again.
+        """
+        checkpoint_time, state = 0, HeadState.CLEAN
+        if known is not None:
+            checkpoint_time = known.checkpoint_time
+            if known.disk.file_id == disk.file_id and known.disk.state == HeadState.SYNC_FAILED:
+                state = HeadState.SYNC_FAILED
         memory_end = TierEnd(*memory) if memory else NO_TIER
-        self._lock.publish(Published(TierEnd(*disk), memory_end, last_id, checkpoint_time))
+        self._lock.publish(Published(TierEnd(*disk, state), memory_end, last_id, checkpoint_time))
 
     def _recover_memory(self, state: ChannelState, end: Position, known: Published | None) -> bool:
         """Publish the ends of both tiers and return true, or false if the memory tier is gone or of no use.
@@ -219,14 +238,16 @@ class Opening:
             whole, _ = self.load(Published(TierEnd(*end), TierEnd(*memory)))
             if whole.memory.token != state.memory.token:
                 return False
-            rebooted = header is None or header.state.get("boot") != self._lock.head.boot
-            if rebooted:  # nothing of it was ever synced
+            # Without a medium, what was written is there as long as the file system is; with one, nothing was synced.
+            unsafe = header is None or header.state.get("boot") != self._lock.head.boot
+            unsafe = unsafe or not self._fs.is_in_memory(self._layout.memory)
+            if unsafe:
                 self._read_memory(whole)
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
             return False
         last_id = whole.last_id
-        if rebooted and last_id < state.memory.reserved_id:
+        if unsafe and last_id < state.memory.reserved_id:
             doubtful = [(last_id + 1, state.memory.reserved_id)]
             last_id = state.memory.reserved_id
             end = self._record_loss(whole, end, {"lost": [], "doubtful": doubtful, "groups": {}, "kept": True}, last_id)
@@ -239,8 +260,11 @@ class Opening:
         The newest may have been being made when its maker died; its header is not whole then, and it goes. One that
         holds commits was whole once.
         """
+        self._directory.adopt(state.memory.token)
+        if not self._directory.is_own() or not self._directory.hold_alone():
+            return []
         files = self._layout.log_files(self._fs, Tier.MEMORY)
-        if not self._directory.is_own() or not files or generation_of(files[-1]) != state.memory.generation:
+        if not files or generation_of(files[-1]) != state.memory.generation:
             return []
         published = known.memory.file_id if known else 0
         while len(files) > 1 and files[-1] > published and self._tiers.memory.read_file_header(files[-1]) is None:
@@ -260,14 +284,13 @@ class Opening:
         finally:
             reader.close()
 
-    def _lose(self, state: ChannelState, end: Position, known: Published | None, same_boot: bool) -> None:
+    def _lose(self, state: ChannelState, end: Position, known: Published | None) -> None:
         """Record what went with the memory tier, publish, and warn.
 
         Args:
             state: what the disk tier says.
             end: the end of its log.
-            known: what the head said last; it is up to date if the host ran on.
-            same_boot: whether it did.
+            known: what the head said last, which may be long ago.
         """
         groups = {}
         for name, group in state.groups.items():
@@ -277,7 +300,8 @@ class Opening:
         reserved = state.memory.reserved_id
         state.do_without_memory(last_id + 1, groups)
         lost = state.missing()
-        doubtful = [] if same_boot or reserved <= last_id else [(last_id + 1, reserved)]
+        unused = reserved <= last_id or self._directory.is_unused(state.memory.token)
+        doubtful = [] if unused else [(last_id + 1, reserved)]
         if lost or doubtful:
             self._require_own_host(lost)
         last_id = max(last_id, *(b for _, b in doubtful), 0)
@@ -289,15 +313,19 @@ class Opening:
         """Refuse to take for lost what another host, or a container, may still have in its memory.
 
         Raises:
-            OtherHostError: it was another one that had the channel open, and its memory tier is not here.
+            OtherHostError: the memory tier was made where this process can't look.
         """
-        host, here = self._lock.head.host(), os.uname().nodename
-        if host in ("", here) or not self._directory.is_elsewhere():
+        if not self._directory.is_elsewhere():
             return
+        place, host, here = self._directory.place(), self._lock.head.host(), os.uname().nodename
+        if place is None and host in ("", here):  # an earlier release made it, which knew no more
+            return
+        where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
         raise OtherHostError(
-            f"{self._layout.path} has a memory tier on the host {host}, which is not to be seen on {here}, with the "
-            f"events {shown(lost) or 'of the last moments'}: close the channel on {host} with Channel.close(), which "
-            f"moves them to disk; if {host} is gone, remove {self._layout.memory}, and they will be reported lost"
+            f"{self._layout.path} has a memory tier in {where}, which is not to be seen here on {here}, with "
+            f"the events {shown(lost) or 'of the last moments'}: it may be in another container or on another host. "
+            "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
+            f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
         )
 
     def _record_loss(self, state: ChannelState, end: Position, value: dict[str, Any], last_id: int) -> Position:

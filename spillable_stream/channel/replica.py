@@ -11,27 +11,22 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.counters import Counters
-from spillable_stream.channel.memory_tier import MemoryDirectory, file_size_bytes
-from spillable_stream.channel.opening import Opening
+from spillable_stream.channel.entering import adopted, enter
+from spillable_stream.channel.memory_tier import file_size_bytes
 from spillable_stream.channel.requests import Committed, Plan, Request
 from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import ChannelBusyError, ChannelClosedError, CorruptionError, StorageError
+from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.frame import frame_size
-from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import Published
 from spillable_stream.log.layout import Layout, Tier, generation_of
 from spillable_stream.log.reader import EventReader
-from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Replica"]
-
-_SURELY_BUSY = 20
 
 
 class _Looking:
@@ -67,9 +62,8 @@ class Replica:
 
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
         self.fs = fs
-        self.layout = layout
+        self.layout = layout = adopted(fs, layout, lock_timeout_seconds)
         self.lock_timeout_seconds = lock_timeout_seconds
-        self.torn_bytes = 0
         self.counters = Counters()
         self.samples = Samples()
         self._closed = False
@@ -78,45 +72,19 @@ class Replica:
         self._mutex = threading.RLock()
         self._looking = _Looking(self)
         self._schemas: list[pa.Schema] = []
-        self._open_lock = FileLock.open(fs, layout.open_lock)
-        self.lock = CommitLock(fs, layout)
-        self.tiers = Tiers(self.lock)
-        self.checkpoints = Checkpoints(fs, layout)
-        self.memory_directory = MemoryDirectory(fs, layout)
-        self._opening = Opening(self.lock, self.tiers, self.checkpoints, self.memory_directory)
+        self._held = enter(fs, layout, lock_timeout_seconds)
+        self.lock, self.tiers = self._held.lock, self._held.tiers
+        self.checkpoints, self.directories = self._held.checkpoints, self._held.directories
+        self.memory_directory = self._held.memory_directory
+        self._opening = self._held.opening
+        self.torn_bytes, self.recovered = self._held.torn_bytes, self._held.recovered
         try:
-            self._enter()
             self.state, self.positions = self._opening.load()
         except BaseException:
-            Replica.close(self)
+            self._held.close()
             raise
         self._obey_options()
         self.samples.note(self.state)
-
-    def _enter(self) -> None:
-        """Share the open lock with this host's other handles; recover what is of no use as it is."""
-        deadline = time.monotonic() + self.lock_timeout_seconds
-        busy = 0  # how many times in a row somebody had it open
-        while True:
-            current = self._open_lock.try_acquire(shared=True) and self._opening.is_current()
-            # A slot that is being written is not whole either; one that stays so while others have it open is theirs.
-            if current and (self._opening.is_proven() or busy >= _SURELY_BUSY):
-                return
-            self._open_lock.release()
-            if self._open_lock.try_acquire():  # nobody else has it open: after a reboot, or a damaged head
-                busy = 0
-                if not (self._opening.is_current() and self._opening.is_proven()):
-                    with self.lock.locked(self.lock_timeout_seconds):
-                        self.torn_bytes = self._opening.recover()
-                self._open_lock.release()
-            elif time.monotonic() > deadline:
-                raise ChannelBusyError(
-                    f"{self.layout.path} is open on the host {self.lock.head.host() or '?'}; "
-                    "one host at a time can have it open, and one process recovers it"
-                )
-            else:
-                busy += 1
-                time.sleep(0.01)
 
     def _obey_options(self) -> None:
         options = self.state.options
@@ -207,7 +175,7 @@ class Replica:
 
     def _prepare_to_commit(self) -> None:
         """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just had."""
-        self.require_open()
+        self.require_not_closed()  # that the channel is where it was, the lock has proven
         self.catch_up()
         if self.lock.current().is_clean():
             return
@@ -281,7 +249,7 @@ class Replica:
 
     def become_last(self) -> bool:
         """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
-        return self._open_lock.try_acquire()
+        return self._held.open_lock.try_acquire()
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.
@@ -290,14 +258,12 @@ class Replica:
             forked: in a forked child, where the lock's holder may not exist: wait for nobody.
         """
         self._closed = True
-        self.lock.close(forked=forked)
-        self.tiers.close()
-        self._open_lock.close()
+        self._held.close(forked=forked)
 
     def park(self) -> None:
         """Count as closed for everybody else until `resume`, with the state and the files of the disk tier at hand."""
         self.tiers.memory.close()  # its memory is not freed while it is open
-        self._open_lock.release()
+        self._held.open_lock.release()
 
     def resume(self) -> bool:
         """Count as open again, and tell whether that can be; if not, close this handle.
@@ -309,7 +275,8 @@ class Replica:
             return (
                 not self._closed
                 and not self.lock.failed
-                and self._open_lock.try_acquire(shared=True)
+                and self._held.open_lock.try_acquire(shared=True)
+                and self.directories.are_in_place()
                 and self.lock.head.is_in_place()
                 and self._opening.is_current()
                 and self._opening.is_proven()

@@ -10,8 +10,8 @@ from typing import Any
 from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState, Pending, Use
-from spillable_stream.errors import ChannelFullError
-from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.errors import ChannelFullError, TransactionCapacityError
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.layout import Tier, in_memory
 from spillable_stream.log.wal import Entry
@@ -226,11 +226,16 @@ class Put(Request):
         Raises:
             MemoryFullError: memory has no room, and the put has not waited for it yet.
             ChannelFullError: neither tier has room.
+            TransactionCapacityError: there are more events than a COMMIT can tell of.
         """
         self._spilled = ""
         if self.done(plan):
             return plan.tier
         wanted, limits = self.use(), plan.state.memory_limits()
+        if wanted.events > MAX_COUNT:
+            raise TransactionCapacityError(
+                f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
+            )
         options = plan.state.options
         if plan.memory_room and all([in_memory(s.name) for s in self.segments]):
             large = not wanted.is_within(limits)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
@@ -35,12 +35,14 @@ from spillable_stream.channel.event import (
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import TransactionCapacityError, TransactionStateError
-from spillable_stream.format.batch import check_columns, encode_batch, fit_batch
-from spillable_stream.format.frame import Frame, total_size
+from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
+from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 
 __all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
+
+_T = TypeVar("_T")
 
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
@@ -206,7 +208,7 @@ class PutTransaction(Transaction):
         if not batch.schema.equals(self._schema):
             check_columns(batch.schema, self._schema, but=ID_COLUMN)
         batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
-        fitted = [fit_batch(b, self._schema) for b in batches]
+        fitted = [accept_batch(b, self._schema) for b in batches]
         self._admit(batch.num_rows)
         self._flush_events()
         for b in fitted:
@@ -231,11 +233,15 @@ class PutTransaction(Transaction):
             check_events(events)
 
     def _admit(self, count: int) -> None:
-        capacity = self._options["transaction_capacity"]
-        if self.count + count > capacity:
+        capacity, held = self._options["transaction_capacity"], self.count + count
+        if held > MAX_COUNT:
             raise TransactionCapacityError(
-                f"the transaction would hold {self.count + count:,} events, transactionCapacity is {capacity:,}; "
-                "commit more often, or raise it"
+                f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
+            )
+        if held > capacity:
+            raise TransactionCapacityError(
+                f"the transaction would hold {held:,} events, transactionCapacity is {capacity:,}; commit more often, "
+                "or raise it"
             )
 
     def _require_sound(self, call: str) -> None:
@@ -347,17 +353,20 @@ class TakeTransaction(Transaction):
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
             CorruptionError: the event can't be read.
+            SchemaError: Python has no object for a value, which `take_batch` can give.
+
+        An event that can't be given is as if it had not been taken: it is still the next one.
         """
         self._require(State.OPEN, "take")
         if timeout_seconds is None:
             timeout_seconds = self._engine.state.options["overflow_timeout"]
-        found = self._take(1, timeout_seconds)
-        return self._objects(found)[0] if found else None
+        found = self._take(1, timeout_seconds, self._objects)
+        return found[0] if found else None
 
     def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
         """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
         self._require(State.OPEN, "take_many")
-        return self._objects(self._take(limit, timeout_seconds))
+        return self._take(limit, timeout_seconds, self._objects)
 
     def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
         """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
@@ -365,13 +374,7 @@ class TakeTransaction(Transaction):
         The table has the channel's columns and ``write_order_id``.
         """
         self._require(State.OPEN, "take_batch")
-        found = self._take(limit, timeout_seconds)
-        if not found:
-            return None
-        schema = self._engine.schemas()[-1]
-        ids = pa.chunked_array([id_column(b) for b in found])
-        table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
-        return table.append_column(ID_COLUMN, ids)
+        return self._take(limit, timeout_seconds, self._table)
 
     def put(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: a take transaction does not put.
@@ -383,7 +386,8 @@ class TakeTransaction(Transaction):
 
     put_many = put_batch = put
 
-    def _take(self, limit: int, timeout_seconds: float) -> list[ReadBatch]:
+    def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
+        """Claim, read and convert; only what can be given to the caller counts as taken."""
         if limit < 1:
             raise ValueError(f"a take needs a limit of at least 1, not {limit}")
         capacity = self._engine.state.options["transaction_capacity"] - self.count
@@ -401,16 +405,24 @@ class TakeTransaction(Transaction):
             ranges = consumer.claim(min(limit, capacity))
         self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:
-            found = list(consumer.read(ranges))
+            given = convert(list(consumer.read(ranges)))
         except BaseException:
             self._engine.counters.event_take_error_count += 1
             consumer.release(ranges)
             raise
         self._ranges += ranges
         self.count += count_of(ranges)
-        return found
+        return given
 
-    def _objects(self, found: Iterable[ReadBatch]) -> list[Any]:
+    def _table(self, found: list[ReadBatch]) -> pa.Table | None:
+        if not found:
+            return None
+        schema = self._engine.schemas()[-1]
+        ids = pa.chunked_array([id_column(b) for b in found])
+        table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
+        return table.append_column(ID_COLUMN, ids)
+
+    def _objects(self, found: list[ReadBatch]) -> list[Any]:
         if not self._typed:
             return [e for read in found for e in events_from_batch(read)]
         schema = self._engine.schemas()[-1]

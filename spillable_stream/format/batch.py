@@ -10,11 +10,14 @@ import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
+from spillable_stream.format.types import NOT_ARROW, cast_column, check_field, has_dictionary, is_list, stored_schema
 
 __all__ = [
     "EVENT_SCHEMA",
+    "accept_batch",
     "check_columns",
     "check_new_schema",
+    "check_written_schema",
     "decode_batch",
     "decode_schema",
     "encode_batch",
@@ -27,7 +30,7 @@ EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string()))
 
 # A frame is the unit of a read, so a large batch is cut where both sides stay cheap.
 _TARGET_FRAME_BYTES = 16 << 20
-_NOT_ARROW = (pa.ArrowException, EOFError, OSError, TypeError, ValueError)
+_LARGE_BYTES = 256 << 10  # a copy of less costs more than to look at all of it
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
 
@@ -44,7 +47,7 @@ def decode_schema(message: bytes) -> pa.Schema:
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(message))
-    except _NOT_ARROW as e:
+    except NOT_ARROW as e:
         raise CorruptionError(f"a schema is not Arrow's: {e}") from e
 
 
@@ -57,7 +60,8 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         compression: "none", "lz4" or "zstd".
 
     Raises:
-        EventTooLargeError: a single event is larger than a frame can be (1 GiB).
+        EventTooLargeError: a single event is larger than a frame can be (1 GiB), or has more than 2^31 - 1 values in
+            one column.
     """
     rows = batch.num_rows
     if rows == 0:
@@ -68,7 +72,12 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         if step < rows:
             return _encode_pieces(batch, step, schema_id, compression)
     options = pa.ipc.IpcWriteOptions(compression=_COMPRESSIONS[compression]) if compression != "none" else None
-    payload = batch.serialize() if options is None else _serialize(batch, options)
+    try:
+        payload = batch.serialize() if options is None else _serialize(batch, options)
+    except pa.ArrowCapacityError as e:
+        if rows > 1:
+            return _encode_pieces(batch, rows // 2, schema_id, compression)
+        raise EventTooLargeError(f"an event has too many values in one column ({e}); split it") from e
     if payload.size > MAX_PAYLOAD_BYTES:
         if rows > 1:
             return _encode_pieces(batch, rows // 2, schema_id, compression)
@@ -102,35 +111,38 @@ def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """
     try:
         return pa.ipc.read_record_batch(payload, schema)
-    except _NOT_ARROW as e:
+    except NOT_ARROW as e:
         raise CorruptionError(f"a batch is not Arrow's: {e}") from e
 
 
-def check_new_schema(schema: pa.Schema) -> None:
-    """Check that a new channel may have this schema.
+def check_new_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of a new channel that is to hold events of this schema.
 
     Raises:
-        SchemaError: names differ in case only, which Spark can't tell apart, or a column has the type null, so that
-            nothing can ever be put into it.
+        SchemaError: names differ in case only, which Spark can't tell apart, or a column has a type that is not stored.
     """
+    schema = stored_schema(schema)
     seen: dict[str, str] = {}
     for field in schema:
         other = seen.setdefault(field.name.lower(), field.name)
         if other != field.name:
             raise SchemaError(f"the columns {other!r} and {field.name!r} differ in case only; rename one")
-        _check_typed(field)
+        check_field(field)
+    return schema
 
 
-def _check_typed(field: pa.Field) -> None:
-    if _has_null(field.type):
-        raise SchemaError(
-            f"the column {field.name!r} has the type {field.type}, which holds nothing but nulls, and a column's type "
-            "can't be changed; cast it to the type that it is to have, or leave it out"
-        )
+def check_written_schema(schema: pa.Schema) -> None:
+    """Check that events can be written in a channel's schema.
 
-
-def _has_null(t: pa.DataType) -> bool:
-    return bool(pa.types.is_null(t)) or any(_has_null(f.type) for f in _fields(t))
+    Raises:
+        SchemaError: it has a dictionary: an earlier version took such a schema, and nobody can read what it stored.
+    """
+    for field in schema:
+        if has_dictionary(field.type):
+            raise SchemaError(
+                f"the channel's column {field.name!r} has the type {field.type}, of which an earlier version stored no "
+                "values, so nothing more is put there; make a new channel"
+            )
 
 
 def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
@@ -139,10 +151,10 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     Columns may come in another order and nullable ones may be missing.
 
     Raises:
-        SchemaError: a column has another type, is new and not nullable or of the type null, or is missing and not
-            nullable.
+        SchemaError: a column has another type, is new and not nullable or of a type that is not stored, or is missing
+            and not nullable.
     """
-    merged = current
+    merged, incoming = current, stored_schema(incoming)
     for field in incoming:
         index = current.get_field_index(field.name)
         if index < 0:
@@ -150,7 +162,7 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
                 raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
             if field.name.lower() in (name.lower() for name in current.names):
                 raise _mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
-            _check_typed(field)
+            check_field(field)
             merged = merged.append(field)
         elif not _same_type(current.field(index).type, field.type):
             raise _mismatch(f"the column {field.name!r} has another type", current, incoming)
@@ -168,24 +180,18 @@ def _same_type(a: pa.DataType, b: pa.DataType) -> bool:
         return True
     if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
         return (a.tz is None) == (b.tz is None)
-    if pa.types.is_dictionary(b):
-        return _same_type(a, b.value_type)
     wide = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
     if a in wide or b in wide:
         return bool(wide.get(a, a).equals(wide.get(b, b)))
     if pa.types.is_map(a) and pa.types.is_map(b):
         return _same_type(a.key_type, b.key_type) and _same_type(a.item_type, b.item_type)
-    if _is_list(a) and _is_list(b):
+    if is_list(a) and is_list(b):
         return _same_type(a.value_type, b.value_type)
     if pa.types.is_struct(a) and pa.types.is_struct(b):
         return [f.name for f in a] == [f.name for f in b] and all(
             _same_type(f.type, g.type) for f, g in zip(a, b, strict=True)
         )
     return False
-
-
-def _is_list(t: pa.DataType) -> bool:
-    return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
 
 
 def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> None:
@@ -208,6 +214,47 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
             raise _mismatch(why, current, incoming)
 
 
+def accept_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch from outside as a channel of this schema stores it: what is accepted can be given out again.
+
+    Every value is looked at: texts, indices, offsets and ranges.
+
+    Raises:
+        SchemaError: it is not sound, as where a text is not UTF-8, or its values do not fit.
+    """
+    whole, size_bytes = batch, batch.get_total_buffer_size()
+    try:
+        if size_bytes > _LARGE_BYTES and size_bytes > 2 * batch.nbytes:
+            whole = _copy_of_slice(batch)
+        whole.validate(full=True)
+    except NOT_ARROW as e:
+        raise SchemaError(_unsound(whole, e)) from e
+    fitted = batch if batch.schema.equals(schema) else fit_batch(batch, schema)
+    for i, field in enumerate(schema):
+        if not field.nullable and fitted.column(i).null_count:
+            raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
+    return fitted
+
+
+def _copy_of_slice(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a slice without what is around it, at which Arrow would look, too, where it is nested."""
+    if any(has_dictionary(f.type) for f in batch.schema):
+        return batch
+    batch.validate()
+    return pa.ipc.read_record_batch(batch.serialize(), batch.schema)
+
+
+def _unsound(batch: pa.RecordBatch, error: Exception) -> str:
+    """Return what is wrong with a batch, and in which column."""
+    hint = "; a text must be UTF-8, other bytes belong into a binary column" if "UTF8" in str(error) else ""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except NOT_ARROW as e:
+            return f"the column {name!r} is not sound: {e}{hint}"
+    return f"the batch is not sound: {error}{hint}"
+
+
 def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with exactly the columns and types of ``schema``; missing columns are null.
 
@@ -225,60 +272,13 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             else:
                 column = batch.column(index)
                 if not column.type.equals(field.type):
-                    column = _cast(column, field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
+                    column = cast_column(column, field.type)
+        except NOT_ARROW as e:
             raise _mismatch(f"the column {field.name!r} does not fit: {e}", schema, batch.schema) from e
         if not field.nullable and column.null_count:
             raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
         arrays.append(column)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _cast(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return a column as another type.
-
-    Arrow's cast refuses a struct whose fields are not nullable where a struct is null itself, and with it what is
-    in its fields: such a column, as of Spark's VARIANT, has the same bytes under either type.
-    """
-    try:
-        return column.cast(type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # before pyarrow 20 the latter
-        if not _same_layout(column.type, type_):
-            raise
-        message = pa.RecordBatch.from_arrays([column], names=["c"]).serialize()
-        found = pa.ipc.read_record_batch(message, pa.schema([pa.field("c", type_)])).column(0)
-        if not _is_allowed(found):
-            raise
-        return found
-
-
-def _same_layout(a: pa.DataType, b: pa.DataType) -> bool:
-    """Tell whether two types differ at most in names, metadata and what may be null."""
-    if not a.num_fields:
-        return bool(a.equals(b))
-    fields = zip(_fields(a), _fields(b), strict=False)
-    return a.id == b.id and a.num_fields == b.num_fields and all(_same_layout(f.type, g.type) for f, g in fields)
-
-
-def _fields(t: pa.DataType) -> list[pa.Field]:
-    return [t.field(i) for i in range(t.num_fields)]
-
-
-def _is_allowed(column: pa.Array) -> bool:
-    """Tell whether nothing is null that its type does not let be null, but in what is null as a whole."""
-    if pa.types.is_struct(column.type):
-        valid = column.is_valid()
-        for field, child in zip(_fields(column.type), column.flatten(), strict=True):
-            inside = child.filter(valid)
-            if (inside.null_count and not field.nullable) or not _is_allowed(inside):
-                return False
-        return True
-    if pa.types.is_map(column.type):
-        return _is_allowed(column.items)
-    if _is_list(column.type):
-        inside = column.flatten()
-        return (column.type.value_field.nullable or not inside.null_count) and _is_allowed(inside)
-    return True
 
 
 def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:

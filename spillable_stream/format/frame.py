@@ -26,10 +26,14 @@ from typing import NamedTuple, TypeAlias
 import google_crc32c
 import pyarrow as pa
 
+from spillable_stream.errors import EventTooLargeError
+
 __all__ = [
     "HEADER_SIZE_BYTES",
     "MAGIC",
+    "MAX_COUNT",
     "MAX_PAYLOAD_BYTES",
+    "MAX_SCHEMAS",
     "Frame",
     "FrameHeader",
     "FrameType",
@@ -52,6 +56,12 @@ assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
 
 # Bounds what a damaged length can make a reader allocate.
 MAX_PAYLOAD_BYTES = 1 << 30
+
+MAX_COUNT = (1 << 32) - 1
+"""The most events that the field for it can tell of."""
+
+MAX_SCHEMAS = 1 << 16
+"""The most schemas that the field for their number can tell of."""
 
 
 class FrameType(IntEnum):
@@ -82,7 +92,7 @@ class FrameHeader(NamedTuple):
         length: the payload's size in bytes, without padding.
         transaction_id: the transaction that the frame belongs to; 0 for none.
         write_order_id: the ID of the first event; 0 where IDs are given by a COMMIT.
-        count: how many events the frame is about.
+        count: how many events the frame is about; `MAX_COUNT` of a take or a move of more.
         schema_id: which of the channel's schemas the payload has (PUT only).
         time_us: when it was committed (in a segment: staged), in microseconds since 1970.
         payload_crc: the payload's CRC32C.
@@ -109,7 +119,15 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0) -> Frame:
-        """Return a frame with its payload's checksum computed."""
+        """Return a frame with its payload's checksum computed.
+
+        Raises:
+            EventTooLargeError: nobody would read a frame of this size.
+        """
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise EventTooLargeError(
+                f"a {type.name} record of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes"
+            )
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
 

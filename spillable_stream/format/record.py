@@ -29,7 +29,7 @@ from typing import Any
 import msgpack
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.frame import Frame, FrameType
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
 
 __all__ = [
     "FORMAT_VERSION",
@@ -118,8 +118,9 @@ class TakeRecord:
     ranges: list[tuple[int, int]]
 
     def frame(self, count: int) -> Frame:
-        """Return the record as a frame about ``count`` events."""
-        return Frame.of(FrameType.TAKE, pack({"group": self.group, "ranges": self.ranges}), count)
+        """Return the record as a frame about ``count`` events; of too many for that, the ranges tell."""
+        value = {"group": self.group, "ranges": self.ranges}
+        return Frame.of(FrameType.TAKE, pack(value), min(count, MAX_COUNT))
 
     @classmethod
     def parse(cls, payload: bytes) -> TakeRecord:
@@ -183,7 +184,7 @@ class CommitRecord:
     producer: tuple[str, int, int] | None = None
 
     def frame(self, count: int) -> Frame:
-        """Return the record as a frame about ``count`` events."""
+        """Return the record as a frame about ``count`` events; of a put that is exact (`Put.tier`)."""
         value: dict[str, Any] = {"kind": self.kind, "start": self.start}
         if self.segments:
             plain = (4 if s.first_id == 0 else 7 for s in self.segments)
@@ -196,7 +197,7 @@ class CommitRecord:
             value["spilled"] = self.spilled
         if self.seen:
             value["seen"] = self.seen
-        return Frame.of(FrameType.COMMIT, pack(value), count)
+        return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
     def parse(cls, payload: bytes) -> CommitRecord:

@@ -19,7 +19,6 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.head import (
-    DISOWNED,
     NO_TIER,
     HeadState,
     Published,
@@ -29,6 +28,7 @@ from spillable_stream.log.head import (
     parse_head,
 )
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
+from spillable_stream.log.ownership import is_held
 from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.wal import Position
 from spillable_stream.log.walk import walk
@@ -86,7 +86,7 @@ class Evidence:
 
     Args:
         layout: where the files are.
-        head: what the head publishes in this boot of the machine, or None.
+        head: what the head publishes while somebody holds the channel, or None.
         known: what the head said last, in whichever boot, or None.
         checkpoints: those that can be read, in the order of the log.
         bad_checkpoints: those that can't.
@@ -145,7 +145,8 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
     """
     found = _read_head(fs, layout, findings)
     known = found[1] if found else None
-    head, half = known if found and found[0] == boot_id() else None, False
+    counts = found is not None and found[0] == boot_id() and is_held(fs, layout)
+    head, half = known if counts else None, False
     if head is not None and _is_half_damaged(fs, layout):
         findings.warn(layout.head, "half of the head is damaged: what it says may be older than what was published")
         head, half = None, True
@@ -157,7 +158,7 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
     memory = [f for f in memory if generation_of(f.file_id) == newest]
     owned = [name.removesuffix(".lock") for name in fs.list(layout.path / "groups") if name.endswith(".lock")]
     evidence = Evidence(layout, head, known, checkpoints, bad, disk, memory, owned, half)
-    evidence.exact = head is not None or (found is not None and found[0] == DISOWNED)
+    evidence.exact = head is not None
     _trust_disk(fs, evidence, findings)
     _trust_memory(fs, evidence, findings)
     return evidence

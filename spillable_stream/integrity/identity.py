@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, ForeignDirectoryError, NotAChannelError, StorageError
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header, payload_matches
+from spillable_stream.format.record import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.order import parsed_header
-from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.layout import CHECKPOINT, Layout, log_name
+from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.ownership import HOME, ownership_fault
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["find_identity"]
+__all__ = ["check_owners", "find_identity"]
 
 _LARGEST_HEADER_BYTES = 64 << 20
 
@@ -33,12 +36,16 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
     usual = Layout(path, "", (path / "data",), path / "checkpoint", None)
     try:
         layout = Layout.read(fs, path)
-    except CorruptionError:
-        found = _channel_of_files(fs, usual)
-        if found is None:
-            raise
-        findings.damage(file, "the channel's identity can't be read; its data files say it too")
-        return Layout(path, found, usual.data_dirs, usual.checkpoint_dir, None), True
+    except (CorruptionError, NotAChannelError) as e:
+        found_layout = _layout_of_owner(fs, path)
+        if found_layout is None:
+            found = _channel_of_files(fs, usual)
+            if found is None:
+                raise
+            found_layout = Layout(path, found, usual.data_dirs, usual.checkpoint_dir, None)
+        what = "is missing" if isinstance(e, NotAChannelError) else "can't be read"
+        findings.damage(file, f"the channel's identity {what}; its other files say it too")
+        return found_layout, True
     if _says(fs, layout, layout.channel):
         return layout, False
     found = _channel_of_files(fs, layout)
@@ -49,6 +56,38 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
         findings.damage(file, f"the channel's identity is damaged: it has no data files there, but in {path / 'data'}")
         return Layout(path, found, usual.data_dirs, layout.checkpoint_dir, layout.backup_checkpoint_dir), True
     return layout, False
+
+
+def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
+    """Return the layout that the owner file of a channel's directory tells, or None."""
+    try:
+        owner = read_owner(fs, path)
+        return Layout.of_value(path, owner.layout) if owner is not None and owner.layout is not None else None
+    except (ForeignDirectoryError, StorageError, *NONSENSE):
+        return None
+
+
+def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
+    """Note the directories that are not proven to be the channel's, and tell whether there are any.
+
+    Channels of the first releases have no owner files until they are opened.
+    """
+    if not layout.owned:
+        return False
+    before, owner = len(findings.all()), None
+    for role, directory in {HOME: layout.path, **layout.directories()}.items():
+        try:
+            found = read_owner(fs, directory)
+        except ForeignDirectoryError as e:
+            findings.damage(directory / OWNER_FILE, str(e))
+            continue
+        owner = found if role == HOME else owner
+        if found is None and role == CHECKPOINT and directory.is_relative_to(layout.path):
+            continue  # the next open makes it
+        if (fault := ownership_fault(fs, layout, role, directory, found, owner)) is not None:
+            text = f"{directory} is not proven to be this channel's: {fault}"
+            findings.damage(directory / OWNER_FILE, text)
+    return len(findings.all()) > before
 
 
 def _says(fs: FileSystem, layout: Layout, channel: str) -> bool:

@@ -11,6 +11,8 @@ it says which events are gone. In this order, each step durable before the next:
 4. checkpoints and the head, which speak of the old log, and are removed;
 5. the identity file is written, if it was damaged.
 
+Before all that, directories that are not proven to be the channel's become so, unless another one has them.
+
 Killed in between, the channel is as it was, or refused, and the next repair does it all again.
 """
 
@@ -19,6 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,8 @@ from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.head import disowned, parse_host
 from spillable_stream.log.layout import Layout, Tier, disk_segment, log_name
+from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.owning import own_again
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.segment import copy_to_disk
 from spillable_stream.log.wal import Entry
@@ -113,6 +118,9 @@ def _changed(fs: FileSystem, found: Survey) -> list[Path]:
         changed.append(found.layout.head)
     if found.identity_damaged:
         changed.append(found.layout.path / "channel.json")
+    if found.owners_damaged:
+        owned = (found.layout.path, *found.layout.directories().values())
+        changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
     if found.log_damaged:
         changed += [found.layout.head, *(path for _, path in Checkpoints(fs, found.layout).all())]
         if MemoryDirectory(fs, found.layout).is_own():
@@ -133,6 +141,8 @@ class _Repair:
     def run(self) -> None:
         """Do what the survey found to be necessary."""
         fs, found = self._fs, self._found
+        if found.owners_damaged or not fs.exists(self._layout.path / OWNER_FILE):
+            own_again(fs, self._layout)
         if found.log_damaged:
             self._disown_head()
             self._begin_anew()
@@ -144,7 +154,7 @@ class _Repair:
             self._disown_head()
         self._remove([*found.evidence.bad_checkpoints, *found.bad_positions])
         if found.identity_damaged:
-            self._layout.write(fs)
+            replace(self._layout, owned=True).write(fs)
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -162,7 +172,6 @@ class _Repair:
     def _begin_anew(self) -> None:
         """Write the data file with which the log begins anew, and give it its name."""
         file_id = self._new_file_id()
-        self._layout.make_small_directories(self._fs)
         path = self._layout.log_file(file_id)
         temporary = path.with_name(f"{path.name}.tmp")
         moved = self._move_segments(file_id)

@@ -13,11 +13,13 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.integrity.audit import Audit
 from spillable_stream.integrity.evidence import Evidence, LogFile, gather
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.identity import find_identity
+from spillable_stream.integrity.identity import check_owners, find_identity
 from spillable_stream.integrity.replay import Replay
 from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
+from spillable_stream.names import is_name
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -39,6 +41,7 @@ class Survey:
         loss: what can't be had back.
         last_id: the last ID that was, or may have been, in use.
         identity_damaged: whether the identity file must be written anew.
+        owners_damaged: whether a directory is not proven to be the channel's.
         bad_positions: group position files that are damaged.
         unrepairable: why nothing can be repaired; empty if it can.
         files: how many files were read.
@@ -51,6 +54,7 @@ class Survey:
     findings: Findings
     state: ChannelState
     identity_damaged: bool
+    owners_damaged: bool = False
     loss: Loss = field(default_factory=Loss)
     last_id: int = 0
     bad_positions: list[Path] = field(default_factory=list)
@@ -62,8 +66,8 @@ class Survey:
     @property
     def log_damaged(self) -> bool:
         """Whether the log has to be begun anew."""
-        identity = self.layout.path / "channel.json"
-        return any(f.severity is Severity.DAMAGE and f.path != identity for f in self.findings.all())
+        identity = {"channel.json", OWNER_FILE}
+        return any(f.severity is Severity.DAMAGE and f.path.name not in identity for f in self.findings.all())
 
 
 def survey(fs: FileSystem, path: Path) -> Survey:
@@ -82,7 +86,10 @@ def survey(fs: FileSystem, path: Path) -> Survey:
     """
     findings = Findings()
     layout, identity_damaged = find_identity(fs, path, findings)
-    return _Surveyor(fs, gather(fs, layout, findings), findings, identity_damaged).run()
+    owners_damaged = check_owners(fs, layout, findings)
+    found = _Surveyor(fs, gather(fs, layout, findings), findings, identity_damaged).run()
+    found.owners_damaged = owners_damaged
+    return found
 
 
 class _Surveyor:
@@ -308,7 +315,7 @@ class _Surveyor:
         state = self._found.state
         for name in self._fs.list(self._layout.path / "groups"):
             group, dot, kind = name.rpartition(".")
-            if not dot or kind != "position" or self._position_is_good(group):
+            if not dot or kind != "position" or not is_name(group) or self._position_is_good(group):
                 continue
             path = self._layout.group_position(group)
             if state.memory.open and group in state.groups:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.frame import MAX_COUNT, FrameHeader, FrameType
 from spillable_stream.format.record import NONSENSE, SegmentRef, unpack
 from spillable_stream.log.scan import Scanned
 
@@ -92,4 +92,4 @@ class Appends:
             self._next_id = header.write_order_id + counted
         else:  # what is moved keeps its IDs
             counted += sum(put.count for put in self._puts)
-        return not self._controls and counted == (0 if kind == "take" else header.count)
+        return not self._controls and min(counted, MAX_COUNT) == (0 if kind == "take" else header.count)

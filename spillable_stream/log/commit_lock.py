@@ -6,9 +6,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from spillable_stream.errors import ChannelClosedError, CorruptionError, LockTimeoutError
+from spillable_stream.errors import ChannelClosedError, CorruptionError, LockTimeoutError, StorageError
 from spillable_stream.log.head import Head, Published
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
@@ -17,23 +17,32 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["CommitLock"]
 
 
+def _nothing() -> None:
+    pass
+
+
 class CommitLock:
     """One committer at a time, among the threads and processes of a host, for both tiers together.
 
     Args:
         fs: the file system.
         layout: the channel's files.
+        create: whether to make the lock file if it is missing: only for who holds the channel alone, since two
+            processes with a file each would not keep each other out.
 
     Attributes:
         failed: why nothing can be committed through this handle any more, or None.
+        require_directories: proves that all directories are where they were, and raises if not; asked before
+            files are made or removed.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, *, create: bool = True) -> None:
         self.fs = fs
         self.layout = layout
-        self.head = Head(fs, layout.head)
         self.failed: str | None = None
-        self._lock = FileLock.open(fs, layout.lock)
+        self.require_directories: Callable[[], None] = _nothing
+        self._lock = FileLock.open(fs, layout.lock, create=create)
+        self.head = Head(fs, layout.head)
         self._thread_lock = threading.Lock()
         self._held: Published | None = None  # what the head says while this process holds the lock
         self._closed = False
@@ -72,9 +81,18 @@ class CommitLock:
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
                 f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
             )
+        if not self._lock.is_in_place():
+            raise self._misplaced()
         self._held = self.head.begin_writing()
         if self.failed:
             raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
+
+    def _misplaced(self) -> ChannelClosedError:
+        """Return why this lock does not keep those out who commit at the channel's path."""
+        return ChannelClosedError(
+            f"{self.layout.lock} was moved, removed or replaced while the channel was open; close every handle, and "
+            "open the channel where it is now"
+        )
 
     def _give_back(self) -> None:
         self._held = None
@@ -87,7 +105,12 @@ class CommitLock:
         Raises:
             CorruptionError: the head is damaged; opening the channel again rebuilds it.
         """
-        head = self.head.read()
+        try:
+            head = self.head.read()
+        except StorageError:
+            if self._closed:  # meanwhile, by another thread
+                raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again") from None
+            raise
         if head is None:
             raise CorruptionError("the head is damaged; open the channel again to rebuild it", str(self.layout.head))
         return head

@@ -1,4 +1,4 @@
-"""The head: one small memory-mapped page that says how far the log may be trusted.
+"""The head: a small file that says how far the log may be trusted.
 
 Two slots, written in turn, so that a writer killed in the middle leaves the other one whole::
 
@@ -13,8 +13,12 @@ Two slots, written in turn, so that a writer killed in the middle leaves the oth
     a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
 
 Readers trust only what the head publishes, so they never see what a crash could take back. A mark
-that is greater than the newer slot's sequence says that a writer died on the way to it. The head is
-a cache: after a reboot or when damaged it is rebuilt from the log.
+that is greater than the newer slot's sequence says that a writer died on the way to it.
+
+The head is a cache. It is never synced, and counts only while some process has held the channel
+without a break (`spillable_stream.log.directories`): whoever comes first recovers from the log and
+writes it anew. It is read and written with system calls rather than mapped: a mapping of a disk that
+is gone kills the process.
 """
 
 from __future__ import annotations
@@ -23,13 +27,14 @@ import functools
 import os
 import struct
 import uuid
+from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple
 
 import google_crc32c
 
-from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -113,6 +118,9 @@ class Published(NamedTuple):
         return self._replace(disk=self.disk.appending(), memory=self.memory.appending())
 
 
+_Parsed = tuple[int, bytes, Published]  # sequence, boot, contents
+
+
 @functools.cache
 def boot_id() -> bytes:
     """Return the 16 bytes that name this boot of this machine."""
@@ -122,7 +130,7 @@ def boot_id() -> bytes:
         return uuid.UUID(int=uuid.getnode()).bytes
 
 
-def parse_head(data: bytes) -> tuple[int, bytes, Published] | None:
+def parse_head(data: bytes) -> _Parsed | None:
     """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
     newer, older = data, data[_SLOT_OFFSETS[1] :]
     if newer[:8][::-1] < older[:8][::-1]:  # the sequences
@@ -130,7 +138,7 @@ def parse_head(data: bytes) -> tuple[int, bytes, Published] | None:
     return _parse_slot(newer) or _parse_slot(older)
 
 
-def _parse_slot(data: bytes) -> tuple[int, bytes, Published] | None:
+def _parse_slot(data: bytes) -> _Parsed | None:
     """Return what the slot says that some bytes begin with, or None if it is not valid."""
     raw = data[: _SLOT.size + _CRC.size]
     if len(raw) < _SLOT.size + _CRC.size:
@@ -165,8 +173,18 @@ def parse_host(data: bytes) -> str:
     return data[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
 
 
+def _mark_in(data: bytes) -> tuple[int, int]:
+    """Return the sequence that the last append was to publish, and the pid of its writer; zeros in a head cut short."""
+    sequence, pid = _MARK.unpack(data[_SLOTS_END:_MARK_END].ljust(_MARK.size, b"\0"))
+    return sequence, pid
+
+
+def _closed(_: int) -> bytes:
+    raise ChannelClosedError("the channel is closed; open it again")
+
+
 class Head:
-    """The mapped head file.
+    """The head file.
 
     Args:
         fs: the file system.
@@ -177,48 +195,50 @@ class Head:
     """
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
-        self._fs = fs
         self._path = path
         self._file = fs.open(path, create=True)
         if self._file.size() < HEAD_SIZE_BYTES:
-            # Under a mapping, a full disk is a signal that kills the process; here it is an error.
-            self._file.preallocate(0, HEAD_SIZE_BYTES)
+            self._file.preallocate(0, HEAD_SIZE_BYTES)  # a full disk is an error here, and not in the midst of a commit
             self._file.truncate(HEAD_SIZE_BYTES)
-        self._map = self._file.map(HEAD_SIZE_BYTES)
         self.boot = boot_id()
+        self._load: Callable[[int], bytes] = self._file.load
         self._sequence = 0
+        self._greatest = 0  # the greatest sequence that was ever seen here
         self._pid = os.getpid()
-        self._seen: tuple[bytes, tuple[int, bytes, Published] | None] = (b"", None)  # what it was parsed to
+        self._seen: tuple[bytes, _Parsed | None] = (b"", None)  # what it was parsed to
 
     def read(self) -> Published | None:
-        """Return what the head publishes, or None if it is damaged or of another boot."""
-        found = self._newest()
+        """Return what the head publishes, or None if it is damaged or of another boot.
+
+        Raises:
+            CorruptionError: it publishes less than it did.
+        """
+        slots, seen = self._load(_SLOTS_END), self._seen
+        found = seen[1] if slots == seen[0] else self._parsed(slots)
         return found[2] if found and found[1] == self.boot else None
 
     def begin_writing(self) -> Published | None:
         """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back.
 
         What a writer that died may have left behind the ends shows in their states.
+
+        Raises:
+            CorruptionError: it publishes less than it did.
         """
-        found = self._newest()
-        mark, _ = self._marked()
+        data, seen = self._load(_MARK_END), self._seen
+        found = seen[1] if data.startswith(seen[0] or b"-") else self._parsed(data[:_SLOTS_END])
         self._sequence = found[0] if found else 0
         if found is None or found[1] != self.boot:
             return None
-        return found[2] if mark <= found[0] else found[2].appending()
+        return found[2] if _mark_in(data)[0] <= found[0] else found[2].appending()
 
     def mark(self) -> None:
         """Say that there may be something behind the published ends until the next `write`."""
-        self._map[_SLOTS_END:_MARK_END] = _MARK.pack(self._sequence + 1, self._pid)
-
-    def _marked(self) -> tuple[int, int]:
-        """Return the sequence that the last append was to publish, and the pid of its writer."""
-        sequence, pid = _MARK.unpack(self._map[_SLOTS_END:_MARK_END])
-        return sequence, pid
+        self._file.store(_SLOTS_END, _MARK.pack(self._sequence + 1, self._pid))
 
     def writer(self) -> int:
         """Return the pid of the last process known to have had the channel's lock, 0 if none is known."""
-        found, (mark, pid) = self._newest(), self._marked()
+        found, (mark, pid) = self._newest(), _mark_in(self._load(_MARK_END))
         return pid if found is None or mark > found[0] else found[2].pid
 
     def read_any_boot(self) -> Published | None:
@@ -226,27 +246,41 @@ class Head:
         found = self._newest()
         return found[2] if found else None
 
-    def _newest(self) -> tuple[int, bytes, Published] | None:
-        try:
-            slots = self._map[:_SLOTS_END]
-        except ValueError:
-            raise ChannelClosedError("the channel is closed; open it again") from None
-        seen = self._seen
-        if slots == seen[0]:
-            return seen[1]
-        self._seen = (slots, parse_head(slots))
-        return self._seen[1]
+    def _newest(self) -> _Parsed | None:
+        return self._parsed(self._load(_SLOTS_END))
+
+    def _parsed(self, slots: bytes) -> _Parsed | None:
+        """Return what the newer valid slot says, or None if neither is valid."""
+        found = parse_head(slots)
+        if found is None or found[0] < self._greatest:  # read while it was written, or really gone back
+            least = self._greatest  # other threads publish meanwhile
+            slots = self._load(_SLOTS_END)
+            found = parse_head(slots)
+            if found is not None and found[0] < least:
+                raise CorruptionError(
+                    f"the head went back from publication {least} to {found[0]}: it was restored, or its disk lost it; "
+                    "close every handle of the channel and open it again, which recovers from the log",
+                    str(self._path),
+                )
+        if found is not None:
+            self._greatest = max(self._greatest, found[0])
+        self._seen = (slots, found)
+        return found
 
     def is_whole(self) -> bool:
         """Tell whether no slot is damaged: else what the head says may be older than what was published last."""
-        return not is_half_damaged(self._map[:_SLOTS_END])
+        return not is_half_damaged(self._load(_SLOTS_END))
 
     def write(self, published: Published) -> Published:
-        """Publish, and return what was; between `begin_writing` and the end of the lock."""
-        self._sequence += 1
+        """Publish, and return what was; between `begin_writing` and the end of the lock.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        sequence = self._sequence + 1
         published = Published(*published[:-1], self._pid)
         raw = _SLOT.pack(
-            self._sequence,
+            sequence,
             self.boot,
             *published.disk,
             *published.memory,
@@ -254,19 +288,21 @@ class Head:
             published.checkpoint_time,
             self._pid,
         )
-        offset = _SLOT_OFFSETS[self._sequence % 2]
-        self._map[offset : offset + _SLOT.size + _CRC.size] = raw + _CRC.pack(google_crc32c.value(raw))
-        self._seen = (self._map[:_SLOTS_END], (self._sequence, self.boot, published))
+        slot, offset = raw + _CRC.pack(google_crc32c.value(raw)), _SLOT_OFFSETS[sequence % 2]
+        self._file.store(offset, slot)
+        slots = self._seen[0] or self._load(_SLOTS_END)  # nobody else writes while the lock is held
+        self._seen = (slots[:offset] + slot + slots[offset + len(slot) :], (sequence, self.boot, published))
+        self._sequence = self._greatest = sequence
         return published
 
     def host(self) -> str:
         """Return the name of the host that last opened the channel first."""
-        return parse_host(self._map[:])
+        return parse_host(self._load(HEAD_SIZE_BYTES))
 
     def write_host(self) -> None:
         """Leave this host's name."""
         name = os.uname().nodename.encode()[:_HOST_SIZE]
-        self._map[_HOST_OFFSET : _HOST_OFFSET + _HOST_SIZE] = name.ljust(_HOST_SIZE, b"\0")
+        self._file.store(_HOST_OFFSET, name.ljust(_HOST_SIZE, b"\0"))
 
     def is_linked(self) -> bool:
         """Tell whether this is still the channel's head, and not that of one that was removed or closed."""
@@ -275,11 +311,11 @@ class Head:
     def is_in_place(self) -> bool:
         """Tell whether this is the file that the channel's path leads to: not moved away, nor removed."""
         try:
-            return self._fs.identity(self._path) == self._file.identity()
-        except StorageError:  # missing, or closed
+            return self._file.is_in_place()
+        except StorageError:
             return False
 
     def close(self) -> None:
-        """Unmap and close."""
-        self._map.close()
+        """Close the file; again is fine."""
+        self._load = _closed
         self._file.close()

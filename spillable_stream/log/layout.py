@@ -3,7 +3,10 @@
 ::
 
     DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
-    DIR/lock, DIR/open.lock     kernel locks: one committer at a time; one host at a time
+    DIR/owner.json              whose directory this is, and the lock of everybody who may write
+                                (`spillable_stream.log.owner`); every other directory has one too
+    DIR/lock                    kernel lock: one committer at a time
+    DIR/open.lock               kernel lock: who is neither closed nor parked shares it
     DIR/checkpoint.lock         kernel lock: one process at a time makes a checkpoint
     DIR/head                    the published end of the log (`spillable_stream.log.head`)
     DIR/groups/NAME.lock        kernel lock of a group's owner
@@ -11,6 +14,7 @@
     DIR/data/segment.OWNER.BATCH.UUID   staged segments
     DIR/checkpoint/checkpoint-000000000001 …
     DIR/memory                  a link to the memory tier's directory, while there is one
+    DIR/memory.json             where that directory was made: on which host, in which boot of it
     DIR/memory/memory-000001-000001 …   its log: generation and number
     DIR/memory/spare-…          files whose events were taken, to be used again
     DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
@@ -33,9 +37,11 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
+from spillable_stream.names import check_group, check_producer, is_segment
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
+    "CHECKPOINT",
     "Layout",
     "Tier",
     "disk_segment",
@@ -53,6 +59,7 @@ _MEMORY_NAME = re.compile(r"memory-(\d{6,})-(\d{6,})\Z")
 _MEMORY_SEGMENT = "memory-"
 _SPARE = "spare-"
 _IDENTITY = "channel.json"
+CHECKPOINT = "checkpoint"
 
 
 class Tier(Enum):
@@ -119,6 +126,7 @@ class Layout:
         data_dirs: where data files and segments are; a file goes to number % count.
         checkpoint_dir: where checkpoints are.
         backup_checkpoint_dir: a second place for every checkpoint, or None.
+        owned: whether its directories have owner files; those of the first releases get them when they are opened.
     """
 
     path: Path
@@ -126,6 +134,18 @@ class Layout:
     data_dirs: tuple[Path, ...]
     checkpoint_dir: Path
     backup_checkpoint_dir: Path | None
+    owned: bool = True
+
+    def directories(self) -> dict[str, Path]:
+        """Return the directories that the channel needs beside its own, by their roles in owner files."""
+        found: dict[str, Path] = {}
+        for role, directory in [
+            *((f"data-{i}", d) for i, d in enumerate(self.data_dirs)),
+            (CHECKPOINT, self.checkpoint_dir),
+        ]:
+            if directory != self.path and directory not in found.values():  # one may serve twice
+                found[role] = directory
+        return found
 
     @property
     def head(self) -> Path:
@@ -149,16 +169,21 @@ class Layout:
 
     def group_lock(self, group: str) -> Path:
         """The lock file of a group's owner."""
-        return self.path / "groups" / f"{group}.lock"
+        return self._group_file(group, "lock")
 
     def producer_lock(self, producer: str) -> Path:
         """The lock file of a live producer that has a name of its own."""
-        return self.path / "producers" / f"{producer}.lock"
+        return self.path / "producers" / f"{check_producer(producer)}.lock"
 
     @property
     def memory(self) -> Path:
         """The link to the memory tier's directory."""
         return self.path / "memory"
+
+    @property
+    def memory_place(self) -> Path:
+        """The file that says where the memory tier was made."""
+        return self.path / "memory.json"
 
     def spare_memory(self, fs: FileSystem) -> list[Path]:
         """Return the files of the memory tier that are not needed any more and will be the next ones."""
@@ -170,11 +195,14 @@ class Layout:
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
-        return self.path / "groups" / f"{group}.position"
+        return self._group_file(group, "position")
 
     def group_query(self, group: str) -> Path:
         """The file that names the Spark query that reads as a group."""
-        return self.path / "groups" / f"{group}.query"
+        return self._group_file(group, "query")
+
+    def _group_file(self, group: str, kind: str) -> Path:
+        return self.path / "groups" / f"{check_group(group)}.{kind}"
 
     def file(self, file: int | str) -> Path:
         """The path of a log file, by number, or of a segment, by name."""
@@ -195,15 +223,21 @@ class Layout:
         return sorted(int(m[1]) for m in found if m)
 
     def segment_file(self, name: str) -> Path:
-        """The path of a segment; its directory follows from its name."""
+        """The path of a segment; its directory follows from its name.
+
+        Raises:
+            CorruptionError: no segment has such a name: what names it is no log of this channel's.
+        """
+        if not is_segment(name):
+            raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
         if in_memory(name):
             return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
         """Return the names of all segments of both tiers, adopted or staged."""
-        found = [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
-        return found + [n for n in fs.list(self.memory) if n.startswith(f"{_MEMORY_SEGMENT}segment.")]
+        found = [n for d in self.data_dirs for n in fs.list(d) if is_segment(n) and not in_memory(n)]
+        return found + [n for n in fs.list(self.memory) if is_segment(n) and in_memory(n)]
 
     @classmethod
     def exists(cls, fs: FileSystem, path: Path) -> bool:
@@ -224,22 +258,14 @@ class Layout:
             Path(backup).absolute() if backup else None,
         )
 
-    def make_directories(self, fs: FileSystem) -> None:
-        """Make every directory of a new channel."""
-        for directory in (self.path, *self.data_dirs):
-            fs.make_directory(directory)
-            fs.sync_parents(directory)
-        fs.sync_directory(self.path)
-        self.make_small_directories(fs)
-
-    def make_small_directories(self, fs: FileSystem) -> None:
-        """Make the directories that a copy of a channel may lack: they hold nothing that can't be missed."""
-        for directory in (self.path / "groups", self.checkpoint_dir, self.backup_checkpoint_dir):
-            if directory is not None:
-                fs.make_directory(directory)
-
     def write(self, fs: FileSystem) -> None:
         """Write the identity file; from then on the directory is a channel."""
+        value = self.value()
+        value["checksum"] = _checksum(value)
+        fs.write_atomically(self.path / _IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+
+    def value(self) -> dict[str, Any]:
+        """Return what the identity file says, but for its checksum."""
         value = {
             "format": FORMAT_VERSION,
             "channel": self.channel,
@@ -247,8 +273,19 @@ class Layout:
             "checkpointDir": self._relative(self.checkpoint_dir),
             "backupCheckpointDir": self._relative(self.backup_checkpoint_dir) if self.backup_checkpoint_dir else None,
         }
-        value["checksum"] = _checksum(value)
-        fs.write_atomically(self.path / _IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+        return {**value, "owned": True} if self.owned else value
+
+    @classmethod
+    def of_value(cls, path: Path, value: Mapping[str, Any]) -> Layout:
+        """Return the layout that `value` made such a map of, for the directory at ``path``."""
+        return cls(
+            path,
+            str(uuid.UUID(value["channel"])),
+            tuple(path / d for d in value["dataDirs"]),
+            path / value["checkpointDir"],
+            path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
+            bool(value.get("owned", False)),
+        )
 
     def _relative(self, path: Path) -> str:
         """Return a path inside the channel relative to it, so that the directory can be moved."""
@@ -270,13 +307,7 @@ class Layout:
                 raise ValueError("it is not what its checksum was made of; who changed it by hand, remove the checksum")
             version = int(value["format"])
             if version <= FORMAT_VERSION:
-                return cls(
-                    path,
-                    str(uuid.UUID(value["channel"])),
-                    tuple(path / d for d in value["dataDirs"]),
-                    path / value["checkpointDir"],
-                    path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
-                )
+                return cls.of_value(path, value)
         except FileNotFoundError:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None

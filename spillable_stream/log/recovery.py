@@ -1,4 +1,4 @@
-"""Replay after a reboot, or with a damaged head: find the end of the log, cut a torn tail.
+"""Replay by whoever comes first to a channel: find the end of the log, cut a torn tail.
 
 Every COMMIT says at which offset its append began; all before that offset was synced first. So a
 file's last append is the only one that a power cut can have torn, and a frame that is not whole
@@ -163,7 +163,8 @@ def recover(
         if torn and wal.tier is Tier.DISK:  # behind the end in memory may be what a file held before it was used again
             message = f"cut {torn} bytes after offset {end} of {path}: a transaction that was never acknowledged"
             warnings.warn(TornTailWarning(message), stacklevel=2)
-        file.truncate(end)
+        if torn or wal.tier is Tier.MEMORY:  # zeros that are preallocated stay
+            file.truncate(end)
         if wal.tier is Tier.DISK:
             file.sync()
             fs.sync_directory(path.parent)  # a roll may have been killed before that
@@ -198,6 +199,7 @@ def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable
                 apply(whole)
             waiting, end = [], found.end
     damaged = scanner.offset if wrong is None else end
+    file.drop_read_ahead(damaged)
     proof = _proof_of_sync(file, seed, damaged, synced)
     if proof is not None:
         what = "a committed frame is damaged" if wrong is None else wrong
@@ -229,10 +231,11 @@ def _append_start(commit: Scanned) -> int:
 
 def written_bytes(file: File, start: int) -> int:
     """Return how many bytes from ``start`` on lead up to the last that is not zero."""
-    size, last, step = file.size(), start, 1 << 20
-    for base in range(start, size, step):
-        chunk = file.read(base, step)
-        kept = chunk.rstrip(b"\0")
-        if kept:
-            last = base + len(kept)
+    last, step = start, 1 << 20
+    file.drop_read_ahead(start)
+    for begin, end in file.data_ranges(start):
+        for base in range(begin, end, step):
+            kept = file.read(base, min(step, end - base)).rstrip(b"\0")
+            if kept:
+                last = base + len(kept)
     return last - start

@@ -91,15 +91,20 @@ class Scanner:
 
 def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[Scanned]:
     """Yield every whole frame of a type from ``start`` on, wherever it lies; for the study of damage."""
-    size = file.size()
     step = 1 << 20
-    for base in range(start & ~7, size, step):
-        chunk = file.read(base, step + HEADER_SIZE_BYTES)
-        at = chunk.find(MAGIC)
-        while 0 <= at < step:
-            if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
-                found = Scanned(base + at, header, None)
-                payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length) if found.end <= size else b""
-                if payload_matches(header, payload):
-                    yield found._replace(payload=payload)
-            at = chunk.find(MAGIC, at + 1)
+    for begin, end in file.data_ranges(start & ~7):
+        for base in range(begin & ~7, end, step):
+            yield from _frames_in(file, seed, base, min(step, end - base), type)
+
+
+def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -> Iterator[Scanned]:
+    """Yield every whole frame of a type that begins in a stretch of a file."""
+    chunk = file.read(base, length + HEADER_SIZE_BYTES)
+    at = chunk.find(MAGIC)
+    while 0 <= at < length:
+        if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
+            found = Scanned(base + at, header, None)
+            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length)
+            if len(payload) == header.length and payload_matches(header, payload):
+                yield found._replace(payload=payload)
+        at = chunk.find(MAGIC, at + 1)

@@ -21,6 +21,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
 from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
 from spillable_stream.log.layout import Layout, disk_segment, memory_segment, seed_name
+from spillable_stream.names import check_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -37,9 +38,12 @@ class SegmentWriter:
     Args:
         fs: the file system.
         layout: where the channel's files are.
-        owner: whose it is, without dots.
+        owner: whose it is (`check_owner`).
         batch: the owner's number for it.
         memory_bytes: how large it may get in the memory tier; 0 stages it on disk at once.
+
+    Raises:
+        OptionError: no owner may have this name; no file was made.
     """
 
     def __init__(
@@ -51,7 +55,7 @@ class SegmentWriter:
         self._fs = fs
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
-        name = f"segment.{owner.replace('.', '_')}.{batch}.{uuid.uuid4().hex}"
+        name = f"segment.{check_owner(owner)}.{batch}.{uuid.uuid4().hex}"
         self._create(memory_segment(name) if self._memory_bytes else name)
         self._seed = file_seed(layout.channel, seed_name(self.name))
         header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name)}

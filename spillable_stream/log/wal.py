@@ -22,12 +22,12 @@ from spillable_stream.errors import (
     StorageError,
 )
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.appends import Appends
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, log_name
-from spillable_stream.log.scan import Scanned, Scanner
+from spillable_stream.log.scan import Scanned, Scanner, find_frame
 from spillable_stream.storage.filesystem import File
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
@@ -92,6 +92,7 @@ class WriteAheadLog:
         self._writing: tuple[int, File] | None = None
         self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
+        self._proven = 0  # the file that was proven to be this channel's since it was opened
         self._seeded = (0, 0)  # a file, and its seed
         self._reading: tuple[int, File] | None = None
 
@@ -217,15 +218,42 @@ class WriteAheadLog:
         if head.state == HeadState.CLEAN:
             return
         self._close_writing()
-        for file_id in self._files():
-            if file_id > head.file_id:  # made by a roll that was not published
-                self._remove(self.layout.log_file(file_id))
+        unpublished = [file_id for file_id in self._files() if file_id > head.file_id]
+        for file_id in unpublished:  # made by a roll that was not published
+            self._require_no_commit(file_id)
+        if head.state != HeadState.SYNC_FAILED:
+            self._require_one_append(self._open_for_writing(head.file_id), head)
+        for file_id in unpublished:
+            self._remove(self.layout.log_file(file_id))
         if head.state != HeadState.SYNC_FAILED:
             file = self._open_for_writing(head.file_id)
             self._discard_behind(file, head.end)
             self._sync_cut(file, head)
         if self.current().state == HeadState.SYNC_FAILED:
             self._roll(self.current(), snapshot)
+
+    def _require_no_commit(self, file_id: int) -> None:
+        """Refuse to remove a file that holds a whole COMMIT: it was published once, whatever the head says now."""
+        file = self._fs.open(self.layout.log_file(file_id), readonly=True)
+        try:
+            if (found := next(find_frame(file, self.seed(file_id), 0, FrameType.COMMIT), None)) is not None:
+                raise self._head_is_older(file, found.offset)
+        finally:
+            file.close()
+
+    def _require_one_append(self, file: File, head: TierEnd) -> None:
+        """Refuse to cut more than the one append that the mark speaks of."""
+        for found in Scanner(file, self.seed(head.file_id), head.end):
+            if found.header.type == FrameType.COMMIT and CommitRecord.parse(found.payload or b"").start > head.end:
+                raise self._head_is_older(file, found.offset)
+
+    def _head_is_older(self, file: File, offset: int) -> CorruptionError:
+        return CorruptionError(
+            "the head is older than the log, which holds a commit behind its end; close every handle of the channel "
+            "and open it again, which recovers from the log",
+            str(file.path),
+            offset,
+        )
 
     def reserve(self, size_bytes: int, snapshot: Snapshot) -> Position:
         """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
@@ -269,6 +297,7 @@ class WriteAheadLog:
         """
         head = self.current()
         file = self._open_for_writing(head.file_id)
+        self._require_whole(file, head)
         self.lock.head.mark()
         buffers, size = self._encode(at.file_id, entries)
         try:
@@ -280,7 +309,13 @@ class WriteAheadLog:
             raise
         self._sync(file, head, snapshot)
         end = Position(at.file_id, at.offset + size)
-        self.publish(TierEnd(at.file_id, end.offset), last_id)
+        try:
+            self.publish(TierEnd(at.file_id, end.offset), last_id)
+        except StorageError as e:
+            self.lock.failed = str(e)
+            raise CommitOutcomeUnknownError(
+                f"{e}. Whether the transaction counts shows when the channel is opened again"
+            ) from e
         return end
 
     def append_unpublished(self, at: Position, entries: list[Entry]) -> Position:
@@ -373,6 +408,7 @@ class WriteAheadLog:
 
     def _roll(self, head: TierEnd, snapshot: Snapshot, first_file_id: int = 1) -> TierEnd:
         """Begin a new file and publish it."""
+        self.lock.require_directories()
         file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files())])
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self.publish(head._replace(state=state))
@@ -397,7 +433,7 @@ class WriteAheadLog:
         self._give_back_unused(head)
         self._close_writing()
         self._writing = (file_id, file)
-        self._allocated = end
+        self._allocated, self._proven = end, file_id
         return published
 
     def _make(self, path: Path) -> File:
@@ -434,20 +470,39 @@ class WriteAheadLog:
         self._roll(NO_TIER, snapshot, file_id)
 
     def _open_for_writing(self, file_id: int) -> File:
-        removed = self._writing is not None and self.tier is Tier.MEMORY and not self._writing[1].is_linked()
-        if self._writing is None or self._writing[0] != file_id or removed:
-            self._close_writing()
-            path = self.layout.log_file(file_id)
-            try:
-                self._writing = (file_id, self._fs.open(path))
-            except FileNotFoundError as e:
-                raise DataLossError(
-                    f"{path.name}, the newest data file, is missing; close every handle of the channel and open "
-                    "it again",
-                    str(path),
-                ) from e
-            self._allocated = 0
+        """Return the file, which is where it was: nothing may be acknowledged that is written to one that was removed.
+
+        Raises:
+            DataLossError: it was removed, replaced or cut.
+        """
+        if self._writing is not None and self._writing[0] == file_id:
+            if not self._writing[1].is_in_place():
+                raise self._lost(self._writing[1].path, "was removed or replaced")
+            return self._writing[1]
+        self._close_writing()
+        path = self.layout.log_file(file_id)
+        try:
+            self._writing = (file_id, self._fs.open(path))
+        except FileNotFoundError as e:
+            raise self._lost(path, "is missing") from e
+        self._allocated = self._proven = 0
         return self._writing[1]
+
+    def _require_whole(self, file: File, published: TierEnd) -> None:
+        """Prove once that a file with the right name is this channel's, and reaches to the published end."""
+        if self._proven == published.file_id:
+            return
+        found = next(iter(Scanner(file, self.seed(published.file_id), 0)), None)
+        if found is None or found.header.type != FrameType.FILE_HEADER:
+            raise self._lost(file.path, "was replaced: it does not begin with its header")
+        if file.size() < published.end:
+            raise self._lost(file.path, f"was cut to {file.size()} bytes, and held {published.end}")
+        self._proven = published.file_id
+
+    def _lost(self, path: Path, what: str) -> DataLossError:
+        self._close_writing()
+        text = f"{path.name}, the newest data file, {what}; close every handle of the channel and open it again"
+        return DataLossError(text, str(path))
 
     def _close_writing(self) -> None:
         if self._writing:

@@ -18,8 +18,8 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, check_events
 from spillable_stream.channel.producers import PASSING
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError, SpillableError
-from spillable_stream.format.batch import check_columns, fit_batch
-from spillable_stream.options import parse_producer_id
+from spillable_stream.format.batch import accept_batch, check_columns
+from spillable_stream.names import check_producer
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
@@ -71,7 +71,7 @@ class Producer:
         rng: random.Random | None = None,
         **config: Any,
     ) -> None:
-        self._given_id = None if producer_id is None else parse_producer_id(producer_id)
+        self._given_id = None if producer_id is None else check_producer(producer_id)
         self._clock = clock or Clock()
         self._rng = rng or random.Random()
         self._mutex = threading.RLock()
@@ -245,7 +245,7 @@ class Producer:
             raise OptionError("send_batch needs at least one event")
         schema = destination.target.schema
         check_columns(batch.schema, schema, but=ID_COLUMN)
-        fitted = fit_batch(batch, schema)
+        fitted = accept_batch(batch, schema)
         self._require_name(sequence)
 
         def fill(of: ProducerBatch) -> None:

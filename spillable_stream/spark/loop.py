@@ -13,6 +13,7 @@ from pyspark import TaskContext
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.log.layout import Layout
+from spillable_stream.names import is_name
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["note_query", "query_of_task", "refuse_loop"]
@@ -58,7 +59,7 @@ def refuse_loop(channel: Channel, query: str | None) -> None:
         return
     engine = channel.engine()
     with engine.looking() as state:
-        reading = [name for name in state.groups if state.open_takes(name)]
+        reading = [name for name in state.groups if is_name(name) and state.open_takes(name)]
     for group in reading:
         if _noted(engine.fs, engine.layout, group) == query:
             raise OptionError(

@@ -31,6 +31,7 @@ from spillable_stream.channel.finish import finish_takes, wait_for_owner_to_go
 from spillable_stream.channel.ranges import count_of
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.layout import Layout
+from spillable_stream.names import check_group, is_name
 from spillable_stream.spark.kept_channels import KeptChannels
 from spillable_stream.spark.query_metrics import QueryMetrics
 from spillable_stream.storage.filesystem import FileSystem
@@ -105,8 +106,11 @@ def listener(
 
     Raises:
         ImportError: ``prometheus`` is given and prometheus-client is not installed.
-        OptionError: ``prometheus`` is neither, or the registry has a listener's series already.
+        OptionError: ``prometheus`` is neither, or the registry has a listener's series already; or no group can have a
+            name in ``channels``.
     """
+    for group in (channels or {}).values():
+        check_group(group)
     metrics = None if prometheus is None else QueryMetrics(prometheus)
     found = QueryListener(spark, metrics, channels or {})
     try:
@@ -324,7 +328,7 @@ def _parse(source: Any) -> _Done | None:
         end_id=int(end["writeOrderId"]),
         channel=end["channel"],
         path=latest["path"],
-        group=latest["group"],
+        group=latest["group"] if is_name(latest["group"]) else None,
         owner=latest["owner"],
         latest_id=latest["writeOrderId"],
         put_time_us=latest["oldestPutTimeMicros"],

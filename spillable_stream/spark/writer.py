@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.requests import Put
 from spillable_stream.errors import ChannelFullError, SpillableError
-from spillable_stream.format.batch import decode_schema, encode_batch, fit_batch
+from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
@@ -118,7 +118,7 @@ class _Stager:
         segment: SegmentWriter | None = None
         try:
             for batch in batches:
-                added = encode_batch(fit_batch(batch, schema), self._schema_id, self._options["compression"])
+                added = encode_batch(accept_batch(batch, schema), self._schema_id, self._options["compression"])
                 frames += added
                 size += total_size(added)
                 if size > limit:

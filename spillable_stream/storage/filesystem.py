@@ -9,21 +9,23 @@ import contextlib
 import ctypes
 import errno
 import functools
-import mmap
 import os
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
 
-__all__ = ["File", "FileSystem"]
+__all__ = ["File", "FileSystem", "Identity"]
 
 _IOV_MAX = 512
 _COPY_BYTES = 4 << 20
+_MEMORY_TYPES = {"tmpfs", "ramfs"}
 _SYNC_FILE_RANGE_WRITE = 2
 _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
 
@@ -63,6 +65,18 @@ def _failed(what: str, path: str | Path, e: OSError) -> StorageError:
     return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
 
 
+class Identity(NamedTuple):
+    """What tells a file or directory from its copies, as long as it exists and its file system stays mounted.
+
+    Args:
+        device: the number of its file system, another one after each mount.
+        inode: its number there, which may be used again once it was removed.
+    """
+
+    device: int
+    inode: int
+
+
 class File:
     """An open data file: positioned reads and writes, one sync.
 
@@ -74,6 +88,8 @@ class File:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._fd = descriptor
+        self._name = os.fspath(path)
+        self._identity: Identity | None = None  # once it was asked for
 
     def fileno(self) -> int:
         """Return the file descriptor."""
@@ -84,11 +100,26 @@ class File:
         with _named("reading the size of", self.path):
             return os.fstat(self._fd).st_size
 
-    def identity(self) -> str:
+    def identity(self) -> Identity:
         """Return what `FileSystem.identity` returns of the file's path, unless that leads elsewhere by now."""
         with _named("looking at", self.path):
             found = os.fstat(self._fd)
-            return f"{found.st_dev:x}-{found.st_ino:x}"
+            return Identity(found.st_dev, found.st_ino)
+
+    def is_in_place(self) -> bool:
+        """Tell whether the file's path still leads to it: not removed, moved away or replaced.
+
+        While the file is open its inode cannot be used again, so equal numbers prove it.
+        """
+        if self._identity is None:
+            self._identity = self.identity()
+        try:
+            found = os.stat(self._name)
+        except FileNotFoundError:
+            return False
+        except OSError as e:
+            raise _failed("looking at", self.path, e) from e
+        return found.st_ino == self._identity.inode and found.st_dev == self._identity.device
 
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
@@ -169,10 +200,46 @@ class File:
         with _named("syncing", self.path):
             os.fdatasync(self._fd)
 
-    def map(self, size: int) -> mmap.mmap:
-        """Return a shared, writable mapping of the first ``size`` bytes."""
-        with _named("mapping", self.path):
-            return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+    def load(self, size: int) -> bytes:
+        """Return the first ``size`` bytes, which other processes may be writing.
+
+        A system call rather than a mapping: of a disk that is gone, a mapping would kill the process (SIGBUS).
+        """
+        try:
+            return os.pread(self._fd, size, 0)
+        except OSError as e:
+            raise _failed("reading", self.path, e) from e
+
+    def store(self, offset: int, data: bytes) -> None:
+        """Write a few bytes for other processes to `load`; no crash is promised to leave them."""
+        try:
+            if os.pwrite(self._fd, data, offset) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as e:
+            raise _failed("writing", self.path, e) from e
+
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
+        """Return the stretches from ``start`` on outside of which the file holds nothing but zeros.
+
+        All of them before any is read: what the kernel reads ahead of preallocated space counts as data afterwards.
+        """
+        found: list[tuple[int, int]] = []
+        try:
+            while True:
+                start = os.lseek(self._fd, start, os.SEEK_DATA)
+                found.append((start, os.lseek(self._fd, start, os.SEEK_HOLE)))
+                start = found[-1][1]
+        except OSError as e:
+            if e.errno == errno.ENXIO:  # nothing but a hole is left
+                return found
+            if e.errno == errno.EINVAL:  # the file system cannot tell
+                return [*found, (start, self.size())]
+            raise _failed("reading", self.path, e) from e
+
+    def drop_read_ahead(self, start: int) -> None:
+        """Let the kernel forget what it only read from ``start`` on, so that `data_ranges` knows preallocated space."""
+        with contextlib.suppress(OSError, AttributeError):
+            os.posix_fadvise(self._fd, start, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
         """Close the file; again is fine."""
@@ -186,11 +253,43 @@ class File:
                 os.close(self._fd)
 
 
+def _other_owner(directory: Path) -> tuple[int, int] | None:
+    """Return user and group of a directory if this process is root and the directory is somebody else's."""
+    if os.geteuid() != 0:
+        return None
+    found = os.stat(directory)
+    return (found.st_uid, found.st_gid) if found.st_uid else None
+
+
+def _make_for(owner: tuple[int, int], path: Path, flags: int, exclusive: bool) -> int:
+    """Open a file and return its descriptor; if this call made it, it belongs to ``owner``."""
+    while True:
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
+        except FileExistsError:
+            if exclusive:
+                raise
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                return os.open(path, flags)
+        else:
+            os.fchown(descriptor, *owner)
+            return descriptor
+
+
+def _make_directory(path: Path, owner_of: Path | None = None) -> None:
+    owner = _other_owner(owner_of or path.parent)
+    os.mkdir(path, 0o700)
+    if owner is not None:
+        os.chown(path, *owner, follow_symlinks=False)
+
+
 class FileSystem:
     """The operating system's files."""
 
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
-        """Open a file for reading, and for writing unless ``readonly``.
+        """Open a file for reading, and for writing unless ``readonly``; a symbolic link is refused.
+
+        A file that root makes belongs to the owner of its directory, who would be locked out otherwise.
 
         Args:
             path: the file.
@@ -202,10 +301,13 @@ class FileSystem:
             FileNotFoundError: it is missing and ``create`` is not set.
             StorageError: anything else.
         """
-        flags = os.O_RDONLY if readonly else os.O_RDWR
-        flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
+        flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
         with _named("making" if create else "opening", path, may_be_missing=not create):
-            return File(path, os.open(path, flags, 0o600))
+            if not create:
+                return File(path, os.open(path, flags))
+            if (owner := _other_owner(path.parent)) is not None:
+                return File(path, _make_for(owner, path, flags, exclusive))
+            return File(path, os.open(path, flags | os.O_CREAT | (os.O_EXCL if exclusive else 0), 0o600))
 
     def list(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none if it is missing."""
@@ -243,7 +345,7 @@ class FileSystem:
         with _named("making the directory", path):
             self.make_directory(path.parent)
             with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
+                _make_directory(path)
         self.sync_directory(path.parent)
 
     def sync_parents(self, path: Path) -> None:
@@ -337,16 +439,46 @@ class FileSystem:
         except OSError:
             return None
 
-    def identity(self, path: Path) -> str:
-        """Return what tells a file or directory from its copies, as long as it lives."""
-        with _named("looking at", path):
+    def identity(self, path: Path) -> Identity:
+        """Return what tells a file or directory from its copies."""
+        with _named("looking at", path, may_be_missing=True):
             found = os.stat(path)
-            return f"{found.st_dev:x}-{found.st_ino:x}"
+            return Identity(found.st_dev, found.st_ino)
 
-    def make_private_directory(self, path: Path) -> None:
-        """Make a directory, mode 0700, that must not be there yet; it needs no sync."""
+    def real_path(self, path: Path) -> Path:
+        """Return the path without symbolic links."""
+        return Path(os.path.realpath(path))
+
+    def make_private_directory(self, path: Path, owner_of: Path) -> None:
+        """Make a directory, mode 0700, that must not be there yet; it needs no sync.
+
+        Args:
+            path: the directory.
+            owner_of: whose owner it gets, if root makes it.
+        """
         with _named("making the directory", path):
-            os.mkdir(path, 0o700)
+            _make_directory(path, owner_of)
+
+    def is_private_directory(self, path: Path, owner_of: Path) -> bool:
+        """Tell whether a path is a directory and no link, of the owner of another one, and closed to everybody else."""
+        try:
+            found, wanted = os.lstat(path), os.stat(owner_of)
+        except OSError:
+            return False
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == wanted.st_uid and not found.st_mode & 0o077
+
+    def is_in_memory(self, path: Path) -> bool:
+        """Tell whether a file system has no other medium than memory: what was written there is there, or all is gone.
+
+        Where the system does not say, it has one.
+        """
+        try:
+            device = os.stat(path).st_dev
+            mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        except OSError:
+            return False
+        number = f"{os.major(device)}:{os.minor(device)}"
+        return any(m.split()[2] == number and m.partition(" - ")[2].split()[0] in _MEMORY_TYPES for m in mounts)
 
     def remove_directory(self, path: Path) -> None:
         """Remove a directory and the files in it; a missing one is fine."""

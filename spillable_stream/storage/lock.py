@@ -27,16 +27,26 @@ class FileLock:
 
     Args:
         file: the file, which `close` closes.
+
+    Attributes:
+        path: the file's path.
+        is_in_place: tells whether others who open the path get the same lock: the file was neither removed
+            nor replaced.
     """
 
     def __init__(self, file: File) -> None:
         self.path = file.path
+        self.is_in_place = file.is_in_place
         self._file = file
 
     @classmethod
-    def open(cls, fs: FileSystem, path: Path) -> FileLock:
-        """Return the lock of the file at ``path``, made if it is missing."""
-        return cls(fs.open(path, create=True))
+    def open(cls, fs: FileSystem, path: Path, *, create: bool = True) -> FileLock:
+        """Return the lock of the file at ``path``, made if it is missing and ``create`` says so.
+
+        Raises:
+            FileNotFoundError: it is missing.
+        """
+        return cls(fs.open(path, create=create))
 
     def try_acquire(self, *, shared: bool = False) -> bool:
         """Take the lock if it is free and tell whether it was.

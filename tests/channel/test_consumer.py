@@ -7,13 +7,23 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, ChannelClosedError, DataLossError, GroupOwnedError, OptionError
+from spillable_stream import (
+    Channel,
+    ChannelClosedError,
+    DataLossError,
+    GroupOwnedError,
+    MemoryLossWarning,
+    OptionError,
+)
+from spillable_stream.channel.finish import group_owner, wait_for_owner_to_go
 from spillable_stream.channel.group_commit import Ticket
-from spillable_stream.channel.requests import Abandon, Take
-from tests.damage import reboot
+from spillable_stream.channel.requests import Abandon, Control, Take
+from spillable_stream.format.frame import FrameType
+from tests.damage import lose_memory, reboot
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -231,3 +241,54 @@ def test_a_take_of_a_group_that_was_dropped_and_made_again_does_not_commit(open_
             tx.commit()
         tx.rollback()
     assert peek(other, group="g") == numbered(0, 5)
+
+
+# ── names ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "group", ["", ".", "..", "../../x", "a/b", ".hidden", "a\0b", "a\n", "g" * 300, "\ud800", None, 7, []], ids=ascii
+)
+def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no_file(
+    open_channel: Open, path: Path, group: Any
+) -> None:
+    channel = open_channel()
+    before, log = sorted(path.parent.rglob("*")), channel.engine().positions
+    for use in (channel.consumer, channel.take_transaction, channel.drop_group):
+        with pytest.raises(OptionError, match="group must be letters, digits"):
+            use(group)
+    with pytest.raises(OptionError):
+        group_owner(channel.engine(), group)
+    with pytest.raises(OptionError):
+        wait_for_owner_to_go(channel.engine(), group, "", 0)
+    assert sorted(path.parent.rglob("*")) == before
+    assert channel.engine().positions == log
+
+
+@pytest.mark.parametrize("group", ["../../x", "a b"])
+def test_a_group_of_an_older_log_whose_name_is_not_allowed_now_can_be_dropped(
+    open_channel: Open, path: Path, group: str
+) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    channel.engine().commit(Control(FrameType.GROUP, {"group": group, "position": 0}))
+    take(channel)
+    before = sorted(path.parent.rglob("*"))
+    assert channel.stats().channel_size == 5
+    channel.drop_group(group)
+    assert channel.stats().channel_size == 0
+    assert sorted(path.parent.rglob("*")) == before
+    with pytest.raises(OptionError, match="group must be"):
+        channel.drop_group(group)
+
+
+def test_a_group_of_an_older_log_takes_no_part_in_the_report_of_a_lost_memory_tier(
+    open_channel: Open, path: Path
+) -> None:
+    with open_channel(memory_capacity=100, flush_on_close=False) as channel:
+        channel.engine().commit(Control(FrameType.GROUP, {"group": "../../x", "position": 0}))
+        put(channel, *numbered(0, 5))
+    lose_memory(path)
+    with pytest.warns(MemoryLossWarning):
+        channel = open_channel()
+    assert channel.stats().groups["../../x"].lost == ((1, 5),)

@@ -306,7 +306,7 @@ class SpillMachine(ChannelMachine):
         self.memory.clear()
         self.overflow = False
         last_id = self.handles[0].stats().last_id
-        assert last_id >= self.last_id if rebooted or not known else last_id == self.last_id
+        assert last_id >= self.last_id
         self.last_id = last_id
 
 

@@ -79,7 +79,7 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
 def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:
     at = three_puts(path, checkpoint=True)
     flip(log_file(path), at[1] + 60)
-    checkpoint = max((path / "checkpoint").iterdir())
+    checkpoint = max((path / "checkpoint").glob("checkpoint-*"))
     damaged, image = log_file(path).read_bytes(), checkpoint.read_bytes()
     report = repaired(path)
     assert report.quarantine is not None and report.quarantine.parent == path / "quarantine"
@@ -323,7 +323,7 @@ def contents_of_copy_of_new_group(path: Path) -> list[bytes]:
 def test_damaged_checkpoints_are_taken_away_and_the_log_stays(path: Path) -> None:
     fill(path)
     before = contents_of_copy(path)
-    checkpoint = max((path / "checkpoint").iterdir())
+    checkpoint = max((path / "checkpoint").glob("checkpoint-*"))
     flip(checkpoint, 90)
     files = snapshot(path / "data")
     report = repaired(path)
@@ -337,7 +337,7 @@ def test_half_a_head_does_not_cost_the_last_transaction(path: Path) -> None:
     head = (path / "head").read_bytes()
     newer = max((0, 128), key=lambda slot: int.from_bytes(head[slot : slot + 8], "little"))
     flip(path / "head", newer + 33)
-    repaired(path)
+    assert verify(path).healthy, "nobody holds the channel, so the head does not count"
     assert contents(path) == before
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, CorruptionError, StorageError
-from tests.damage import flip, log_file, reboot, trim
+from spillable_stream.format.frame import FrameType
+from tests.damage import flip, log_file, offsets, reboot, trim
 from tests.events import numbered, peek, put, take
 from tests.fakes import FaultyFileSystem
 
@@ -14,7 +15,7 @@ Open = Callable[..., Channel]
 
 
 def checkpoints(path: Path) -> list[str]:
-    return sorted(f.name for f in (path / "checkpoint").iterdir())
+    return sorted(f.name for f in (path / "checkpoint").glob("checkpoint-*"))
 
 
 def three_checkpoints(channel: Channel) -> None:
@@ -45,7 +46,7 @@ def test_the_newest_two_are_kept_and_named_by_their_position(path: Path, open_ch
 def test_replay_begins_at_the_newest(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         three_checkpoints(channel)
-    flip(log_file(path), 20)  # before the checkpoint: never looked at
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[0] + 50)  # before the checkpoint: never looked at
     replayed_from(path)
 
 
@@ -103,10 +104,10 @@ def test_a_log_that_is_older_than_its_checkpoint_is_refused(path: Path, open_cha
 def test_every_checkpoint_has_a_copy_in_the_backup_directory(path: Path, tmp_path: Path, open_channel: Open) -> None:
     with open_channel(backup_checkpoint_dir=str(tmp_path / "backup")) as channel:
         three_checkpoints(channel)
-    assert sorted(f.name for f in (tmp_path / "backup").iterdir()) == checkpoints(path)
+    assert sorted(f.name for f in (tmp_path / "backup").glob("checkpoint-*")) == checkpoints(path)
     for name in checkpoints(path):
         flip(path / "checkpoint" / name, 100)
-    flip(log_file(path), 20)  # so that the log alone would not do
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[0] + 50)  # so that the log alone would not do
     replayed_from(path)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.owning import make_directories
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()
@@ -14,7 +15,7 @@ FS = FileSystem()
 
 def made(path: Path, **options: object) -> Layout:
     layout = Layout.plan(path, options)
-    layout.make_directories(FS)
+    make_directories(FS, layout)
     layout.write(FS)
     return layout
 

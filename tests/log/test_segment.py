@@ -10,8 +10,9 @@ import pytest
 from spillable_stream.errors import StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.owning import make_directories
 from spillable_stream.log.reader import EventReader, Extent
-from spillable_stream.log.segment import LOCAL_OWNER, SegmentWriter, remove_abandoned_segments
+from spillable_stream.log.segment import SegmentWriter, remove_abandoned_segments
 from tests.fakes import FaultyFileSystem, nth
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -25,7 +26,7 @@ def fs() -> FaultyFileSystem:
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
     layout = Layout.plan(tmp_path, {})
-    layout.make_directories(fs)
+    make_directories(fs, layout)
     return layout
 
 
@@ -118,13 +119,6 @@ def test_a_segment_removed_before_its_writer_could_lock_it_is_made_again(
     assert writer.finish().end == writer.path.stat().st_size
     assert len(layout.segments(fs)) == 1
     writer.discard()
-
-
-def test_an_owner_with_dots_keeps_the_name_apart(fs: FaultyFileSystem, layout: Layout) -> None:
-    writer = SegmentWriter(fs, layout, "a.b", 3)
-    writer.close()
-    assert writer.name.split(".")[1:3] == ["a_b", "3"]
-    assert LOCAL_OWNER == "local"
 
 
 def test_a_segment_that_memory_has_no_room_for_nor_disk_leaves_nothing(fs: FaultyFileSystem, layout: Layout) -> None:

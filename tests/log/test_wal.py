@@ -19,6 +19,7 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import HeadState
 from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
 from spillable_stream.storage.lock import FileLock
 from tests.fakes import FaultyFileSystem, nth
@@ -34,7 +35,7 @@ def fs() -> FaultyFileSystem:
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
     layout = Layout.plan(tmp_path / "channel", {})
-    layout.make_directories(fs)
+    make_directories(fs, layout)
     layout.write(fs)
     return layout
 

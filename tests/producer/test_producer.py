@@ -340,3 +340,20 @@ def test_what_is_no_target_is_refused() -> None:
     for nothing in ([], {}):
         with pytest.raises(OptionError, match="at least one"):
             Producer(nothing)
+
+
+def test_a_batch_that_can_not_be_given_out_again_is_refused_by_the_send(path: Path) -> None:
+    bad = pa.MapArray.from_arrays([0, 1], pa.array(["k"]), pa.array([b"\xff"]).view(pa.string()))
+    with Channel(path, minimum_required_space=0) as channel, Producer(channel) as producer:
+        with pytest.raises(SchemaError, match="the column 'headers' is not sound"):
+            producer.send_batch(pa.record_batch({"headers": bad, "body": pa.array([b"1"])}))
+        assert producer.stats().sent_events == 0
+
+
+def test_categories_are_sent_as_their_values(path: Path) -> None:
+    table = pa.table({"c": pa.array(["b", None, "a"]).dictionary_encode()})
+    with Channel(path, schema=table.schema, minimum_required_space=0) as channel:
+        with Producer(channel) as producer:
+            producer.send_batch(table).result(PATIENCE_SECONDS)
+        with channel.take_transaction() as tx:
+            assert tx.take_many(9) == table.to_pylist()

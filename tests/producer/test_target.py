@@ -15,6 +15,7 @@ from spillable_stream.channel import producers as producers_module
 from spillable_stream.errors import (
     ChannelClosedError,
     NotAChannelError,
+    OptionError,
     ProducerBusyError,
     ProducerError,
     SendFailedError,
@@ -155,3 +156,12 @@ def test_a_reopened_handle_is_not_one_that_was_never_closed(path: Path, open_cha
 def raise_from(target: ChannelTarget, failed: Channel) -> None:
     target._reopen(failed)
     failed.engine()
+
+
+@pytest.mark.parametrize("producer_id", ["../../x", "a/b", "", "..", "a\0b", "p" * 300, "\ud800", None], ids=ascii)
+def test_a_producers_id_that_is_no_files_name_claims_nothing_and_leaves_no_file(path: Path, producer_id: str) -> None:
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        before = sorted(path.parent.rglob("*"))
+        with pytest.raises(OptionError, match="producer_id must be letters"):
+            ChannelTarget(channel).claim(producer_id)
+        assert sorted(path.parent.rglob("*")) == before

@@ -230,7 +230,7 @@ def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
 
 
 def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channel) -> None:
-    channel.consumer("keeps everything")
+    channel.consumer("keeps-everything")
     put(channel, 5)
     reader = source(channel)
     assert batches(reader) == [(1, 5)]
@@ -243,7 +243,7 @@ def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channe
 
 def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channel: ss.Channel) -> None:
     """A power cut may take its entry from Spark's commit log, which Spark does not sync."""
-    channel.consumer("keeps everything")
+    channel.consumer("keeps-everything")
     put(channel, 5)
     reader = source(channel)
     start = reader.initialOffset()

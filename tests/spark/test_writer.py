@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.channel.replica import Replica
-from spillable_stream.errors import ChannelFullError, StorageError
+from spillable_stream.errors import ChannelFullError, SchemaError, StorageError
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.spark.datasource import SpillableDataSource
@@ -209,3 +209,13 @@ def test_max_inline_bytes_chooses_between_the_log_and_a_file(
     with ss.Channel(tmp_path / "c", create=False) as channel:
         assert len(channel.engine().follow().blocks.segments()) == segments
         assert channel.options["max_inline_bytes"] == 4 << 20  # the sink's own; the channel's is another
+
+
+def test_task_refuses_text_that_is_not_utf8_and_leaves_no_staged_file(tmp_path: Path) -> None:
+    """Spark casts any binary to a string, but only Spark could read it back."""
+    source = SpillableDataSource({"path": str(tmp_path / "c"), "maxInlineBytes": "0", "minimumRequiredSpace": "0"})
+    writer = source.writer(StructType([StructField("s", StringType())]), overwrite=False)
+    batches = [pa.record_batch({"s": texts}) for texts in (pa.array(["a"]), pa.array([b"\xff"]).view(pa.string()))]
+    with pytest.raises(SchemaError, match=r"the column 's' is not sound: .*UTF8"):
+        writer.write(iter(batches))
+    assert segments(tmp_path / "c") == (0, 0)

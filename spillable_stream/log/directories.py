@@ -1,0 +1,218 @@
+"""The directories of a channel: proven to be its own, and held.
+
+Everybody who may write to a channel, parked handles included, shares a lock on the owner file of each of its
+directories. That says two things. The head counts only while somebody holds the channel without a break:
+**whoever comes first recovers from the log**, whatever the head says. And a directory that somebody else
+holds when the first one comes is not his, or not his alone.
+
+A directory outside of the channel's own (``dataDirs`` on another disk) is still named by a copy of the
+channel. So it knows where the channel is that it belongs to: the path and inode of the channel's directory,
+and a token. When the channel was moved, all its directories get a new token, so that whatever was left
+behind, or comes back from a backup, no longer fits.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    ForeignDirectoryError,
+    StorageError,
+)
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault
+from spillable_stream.log.owning import make_missing
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Directories"]
+
+_log = logging.getLogger(__name__)
+
+_REPAIR = "run 'spillable repair' to let this channel have it"
+
+
+class Directories:
+    """The directories of one handle.
+
+    `try_first` or `try_join` takes the lock of the channel's directory, then `prove` takes those of the others.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._home: FileLock | None = None
+        self._others: dict[str, FileLock] = {}
+        self._owner: Owner | None = None  # what the channel's directory says
+
+    def try_first(self) -> bool:
+        """Hold the channel alone if nobody holds it, and tell whether this handle does.
+
+        Raises:
+            ForeignDirectoryError: the channel's directory has no owner file.
+        """
+        return self._try(shared=False)
+
+    def try_join(self) -> bool:
+        """Hold the channel with others, unless one of them holds it alone, and tell whether this handle does.
+
+        Raises:
+            ForeignDirectoryError: the channel's directory has no owner file.
+        """
+        return self._try(shared=True)
+
+    def _try(self, *, shared: bool) -> bool:
+        while True:
+            home = self._open(HOME, self._layout.path)
+            if not home.try_acquire(shared=shared):
+                home.close()
+                return False
+            if home.is_in_place():
+                self._home = home
+                return True
+            home.close()  # a move wrote a new one meanwhile
+
+    def _open(self, role: str, directory: Path) -> FileLock:
+        try:
+            return FileLock.open(self._fs, directory / OWNER_FILE, create=False)
+        except FileNotFoundError as e:
+            raise self._foreign(role, directory, f"it has no {OWNER_FILE}") from e
+
+    def _foreign(self, role: str, directory: Path, why: str) -> ForeignDirectoryError:
+        what = "the directory" if role == HOME else f"{role} of the channel {self._layout.path},"
+        name = f"{what} {directory},"
+        return ForeignDirectoryError(
+            f"{name} is not proven to be this channel's: {why}. Is its disk mounted? If so, {_REPAIR}"
+        )
+
+    # ── proving ─────────────────────────────────────────────────────────────────────────────────
+
+    def prove(self, *, first: bool) -> None:
+        """Prove that every directory is this channel's, and hold it.
+
+        Args:
+            first: whether `try_first` was successful: then nobody else may hold any of them.
+
+        Raises:
+            ForeignDirectoryError: one is missing, or another channel's, or the original's of this copy.
+            ChannelBusyError: another copy of this channel holds one.
+        """
+        owner = self._read(HOME, self._layout.path)
+        moved = False
+        if first:
+            make_missing(self._fs, self._layout, owner)
+        for role, directory in self._layout.directories().items():
+            lock = self._others[role] = self._open(role, directory)
+            if not lock.try_acquire(shared=not first):
+                raise ChannelBusyError(
+                    f"{directory} is held by another copy of {self._layout.path}; close it there first"
+                )
+            found = self._read(role, directory)
+            if self._is_outside(directory):
+                moved = self._prove_outside(role, directory, found, owner) or moved
+        self._owner = owner
+        if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
+            self._take_along(owner)
+        if first:
+            for role in self._others:
+                self._others[role].try_acquire(shared=True)
+
+    def _read(self, role: str, directory: Path) -> Owner:
+        found = read_owner(self._fs, directory)
+        fault = ownership_fault(self._fs, self._layout, role, directory, found, None)
+        if found is None or fault is not None:
+            raise self._foreign(role, directory, fault or f"it has no {OWNER_FILE}")
+        return found
+
+    def _is_outside(self, directory: Path) -> bool:
+        return is_outside(self._fs, self._layout, directory)
+
+    def _prove_outside(self, role: str, directory: Path, found: Owner, owner: Owner) -> bool:
+        """Prove that a directory outside follows this channel, and tell whether it knows it at another place."""
+        if (fault := ownership_fault(self._fs, self._layout, role, directory, found, owner)) is not None:
+            raise self._foreign(role, directory, fault)
+        return (found.home, found.inode) != self._here()
+
+    def _here(self) -> tuple[str, int]:
+        return str(self._fs.real_path(self._layout.path)), self._fs.identity(self._layout.path).inode
+
+    def _take_along(self, owner: Owner) -> None:
+        """Let the directories outside know where the channel is now; nobody else holds any of them.
+
+        The channel's own directory knows the new token before they do, and the old one until they do.
+        """
+        _log.info("%s was moved, copied or restored", self._layout.path)
+        self._fs.sync_parents(self._layout.path)  # nobody says that the way to it is on the medium
+        (home, inode), token = self._here(), owner.next or uuid.uuid4().hex
+        moving = replace(owner, next=token, home=home, inode=inode)
+        write_owner(self._fs, self._layout.path, moving)
+        for role, directory in self._layout.directories().items():
+            if self._is_outside(directory):
+                self._fs.sync_parents(directory)
+                new = Owner(self._layout.channel, role, token, home, inode)
+                write_owner(self._fs, directory, new)
+                self._others[role].close()
+                self._others[role] = self._open(role, directory)
+        self._owner = replace(moving, token=token, next="")
+        write_owner(self._fs, self._layout.path, self._owner)
+        if self._home is not None:
+            self._home.close()
+        self._home = self._open(HOME, self._layout.path)
+        self._home.try_acquire()  # who gets the new file's lock first has come first: `share` tells
+
+    def share(self) -> bool:
+        """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""
+        return self._home is not None and self._home.try_acquire(shared=True) and self._home.is_in_place()
+
+    # ── while they are held ─────────────────────────────────────────────────────────────────────
+
+    def are_in_place(self) -> bool:
+        """Tell whether the paths of all directories still lead to them."""
+        return self._misplaced() is None
+
+    def require_in_place(self) -> None:
+        """Prove what `are_in_place` tells.
+
+        Raises:
+            ChannelClosedError: one was moved, removed or replaced.
+        """
+        if (directory := self._misplaced()) is not None:
+            raise ChannelClosedError(
+                f"{directory} was moved, removed or replaced while the channel {self._layout.path} was open; close the "
+                "handle, and open the channel where it is now"
+            )
+
+    def _misplaced(self) -> Path | None:
+        if self._home is None:
+            return self._layout.path
+        return next((lock.path.parent for lock in (self._home, *self._others.values()) if not lock.is_in_place()), None)
+
+    def backup_is_own(self) -> bool:
+        """Tell whether the backup directory is there and this channel's."""
+        backup = self._layout.backup_checkpoint_dir
+        if backup is None:
+            return False
+        try:
+            found = read_owner(self._fs, backup)
+        except (ForeignDirectoryError, StorageError):
+            return False
+        return found is not None and (found.channel, found.role) == (self._layout.channel, BACKUP)
+
+    def close(self) -> None:
+        """Let go of all directories."""
+        for lock in self._others.values():
+            lock.close()
+        self._others = {}
+        if self._home is not None:
+            self._home.close()
+            self._home = None

@@ -1,0 +1,73 @@
+"""Whose a directory is: what its owner file proves, judged without a lock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE, Owner
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["BACKUP", "HOME", "is_held", "is_original_elsewhere", "is_outside", "ownership_fault"]
+
+HOME = "home"
+BACKUP = "backup"
+
+
+def is_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
+    """Tell whether a directory does not come along when the channel's directory is copied or moved."""
+    home, real = fs.real_path(layout.path), fs.real_path(directory)
+    return not real.is_relative_to(home) or fs.identity(real).device != fs.identity(home).device
+
+
+def ownership_fault(
+    fs: FileSystem, layout: Layout, role: str, directory: Path, found: Owner | None, owner: Owner | None
+) -> str | None:
+    """Return why a directory is not proven to be the channel's, or None if it is.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        role: what the directory is to the channel.
+        directory: the directory.
+        found: what its owner file says.
+        owner: what the owner file of the channel's own directory says; None to look at no other file.
+    """
+    if found is None:
+        return f"it has no {OWNER_FILE}"
+    if found.channel != layout.channel:
+        return f"it belongs to the channel {found.channel} at {found.home}"
+    if found.role != role:
+        return f"it is {found.role} of the channel at {found.home}"
+    if owner is None or not is_outside(fs, layout, directory):
+        return None
+    if found.token not in owner.tokens():
+        return f"it has been used by the channel at {found.home} since this one was"
+    if is_original_elsewhere(fs, found, layout):
+        return f"it belongs to the channel at {found.home}, of which this is a copy"
+    return None
+
+
+def is_held(fs: FileSystem, layout: Layout) -> bool:
+    """Tell whether some handle holds the channel, so that its head counts; nothing is written."""
+    try:
+        lock = FileLock(fs.open(layout.path / OWNER_FILE, readonly=True))
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
+
+
+def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:
+    """Tell whether what an owner file names as its channel's directory is there, and is not ``layout``'s."""
+    try:
+        original = Layout.read(fs, Path(found.home))
+        if fs.real_path(layout.path) == fs.real_path(original.path):
+            return False
+        return original.channel == found.channel and fs.identity(original.path) != fs.identity(layout.path)
+    except (SpillableError, FileNotFoundError):
+        return False

@@ -1,0 +1,151 @@
+"""Giving a channel its directories: when it is made, when it is repaired, and where a copy lacks some."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.log.layout import CHECKPOINT, Layout
+from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["make_directories", "make_missing", "own_again", "require_unowned", "restore_home"]
+
+_log = logging.getLogger(__name__)
+
+
+def own_again(fs: FileSystem, layout: Layout) -> None:
+    """Let a channel have its directories by the word of whoever repairs it; nobody has it open.
+
+    Raises:
+        ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there.
+    """
+    for role, directory in layout.directories().items():
+        found = read_owner(fs, directory) if _is_readable(fs, directory) else None
+        if found is None:
+            continue
+        fault = ownership_fault(fs, layout, role, directory, found, None)
+        if fault is None and is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
+            fault = f"it belongs to the channel at {found.home}, of which this is a copy"
+        if fault is not None:
+            raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
+    home, inode = str(fs.real_path(layout.path)), fs.identity(layout.path).inode
+    owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=layout.value())
+    for role, directory in layout.directories().items():
+        if fs.exists(directory):
+            write_owner(fs, directory, replace(owner, role=role, layout=None))
+    write_owner(fs, layout.path, owner)
+
+
+def restore_home(fs: FileSystem, layout: Layout) -> None:
+    """Write the owner file of the channel's own directory anew, which a copy of ``channel.json`` and ``data`` lacks.
+
+    Raises:
+        ChannelBusyError: somebody has the channel open, from under whom the file was removed.
+        ForeignDirectoryError: the channel has directories elsewhere: nothing but that file says that they are its own.
+    """
+    file, held = layout.path / OWNER_FILE, []
+    try:
+        for role, directory in layout.directories().items():
+            found = read_owner(fs, directory)
+            if role == CHECKPOINT and found is None:
+                continue
+            fault = ownership_fault(fs, layout, role, directory, found, None)
+            if fault is not None or is_outside(fs, layout, directory):
+                raise ForeignDirectoryError(
+                    f"{file} is missing, and {directory} does not prove that the channel {layout.path} is its own: "
+                    f"{fault or 'it is elsewhere'}. Restore the file, or run 'spillable repair'"
+                )
+            held.append(FileLock.open(fs, directory / OWNER_FILE, create=False))
+            if not held[-1].try_acquire():
+                raise ChannelBusyError(f"{file} was removed while the channel was open; close every handle first")
+            if len(held) == 1 and found is not None:
+                owner = replace(found, role=HOME, layout=layout.value())
+        write_owner(fs, layout.path, owner)
+    finally:
+        for lock in held:
+            lock.close()
+
+
+def make_missing(fs: FileSystem, layout: Layout, owner: Owner) -> None:
+    """Make the directories that a copy of a channel may lack: they hold nothing that cannot be missed.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files; nobody else holds the channel.
+        owner: what the owner file of its own directory says.
+    """
+    fs.make_directory(layout.path / "groups")
+    checkpoint = layout.checkpoint_dir
+    if not checkpoint.is_relative_to(layout.path) or CHECKPOINT not in layout.directories():
+        return
+    fs.make_directory(checkpoint)
+    if not _is_readable(fs, checkpoint):
+        write_owner(fs, checkpoint, replace(owner, role=CHECKPOINT, layout=None))
+
+
+def make_directories(fs: FileSystem, layout: Layout) -> None:
+    """Make the directories of a new channel, or of one that was made before there were owner files, and own them.
+
+    Whoever calls this is alone. The channel's own directory comes first, so that a creation that is cut short is
+    done again under the same identity. A failing backup directory is reported and done without.
+
+    Raises:
+        ForeignDirectoryError: a directory belongs to another channel.
+        StorageError: the file system refused.
+    """
+    home = layout.path
+    fs.make_directory(home)
+    fs.sync_parents(home)
+    mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
+    token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
+    where, inode = str(fs.real_path(home)), fs.identity(home).inode
+    write_owner(fs, home, Owner(layout.channel, HOME, token, where, inode, layout=layout.value()))
+    fs.make_directory(home / "groups")
+    for role, directory in layout.directories().items():
+        fs.make_directory(directory)
+        fs.sync_parents(directory)
+        _own(fs, directory, Owner(layout.channel, role, token, where, inode))
+    if layout.backup_checkpoint_dir is not None:
+        try:
+            fs.make_directory(layout.backup_checkpoint_dir)
+            _own(fs, layout.backup_checkpoint_dir, Owner(layout.channel, BACKUP, token, where, inode))
+        except StorageError as e:
+            _log.warning("there is no backup of checkpoints in %s: %s", layout.backup_checkpoint_dir, e)
+
+
+def require_unowned(fs: FileSystem, layout: Layout) -> None:
+    """Prove that no directory of a channel to be made is another channel's.
+
+    Raises:
+        ForeignDirectoryError: one is.
+    """
+    for role, directory in layout.directories().items():
+        _require_no_other(read_owner(fs, directory), directory, layout.channel, role)
+
+
+def _is_readable(fs: FileSystem, directory: Path) -> bool:
+    try:
+        return read_owner(fs, directory) is not None
+    except ForeignDirectoryError:
+        return False
+
+
+def _own(fs: FileSystem, directory: Path, owner: Owner) -> None:
+    found = read_owner(fs, directory)
+    _require_no_other(found, directory, owner.channel, owner.role)
+    if found is None or found.token != owner.token:
+        write_owner(fs, directory, owner)
+
+
+def _require_no_other(found: Owner | None, directory: Path, channel: str, role: str) -> None:
+    if found is not None and (found.channel, found.role) != (channel, role):
+        raise ForeignDirectoryError(
+            f"{directory} is {found.role} of the channel {found.channel} at {found.home}; give every channel "
+            "directories of its own"
+        )

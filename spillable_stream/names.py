@@ -1,0 +1,106 @@
+"""Names that come from outside: what each kind may be, in one place.
+
+A group, a producer and a staged segment have files of their own, so their names become parts of paths. They come
+from callers, from Spark, and from logs and checkpoints, which anybody may have written. `Layout` makes a path
+only of a name that is allowed here.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from spillable_stream.errors import OptionError
+
+__all__ = [
+    "APPLICATION",
+    "NAME",
+    "check_group",
+    "check_owner",
+    "check_producer",
+    "is_name",
+    "is_segment",
+    "parse_application",
+    "parse_name",
+]
+
+NAME = "letters, digits, `-`, `_` and `.` (not first), at most 128 (240 bytes)"
+APPLICATION = "a text of 1 to 1,024 bytes"
+
+_NAME_LETTERS = 128
+_NAME_BYTES = 240  # a file's name has at most 255, and the longest ending is ".position"
+_APPLICATION_BYTES = 1024  # every data file begins with all of them
+_OWNER = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
+_SEGMENT = re.compile(r"(?:memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[A-Za-z0-9]{1,32}\Z")
+
+
+def is_name(value: Any) -> bool:
+    """Tell whether a group or a producer may have this name."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= _NAME_LETTERS
+        and not value.startswith(".")
+        and all(c.isalnum() or c in "-_." for c in value)
+        and len(value.encode()) <= _NAME_BYTES
+    )
+
+
+def parse_name(value: Any) -> str:
+    """Return the name of a group or a producer.
+
+    Raises:
+        ValueError: it is not allowed.
+    """
+    if not is_name(value):
+        raise ValueError
+    return str(value)
+
+
+def check_group(value: Any) -> str:
+    """Return the name of a group.
+
+    Raises:
+        OptionError: it is not allowed.
+    """
+    if not is_name(value):
+        raise OptionError(f"group must be {NAME}, not {value!r}")
+    return str(value)
+
+
+def check_producer(value: Any) -> str:
+    """Return the ID of a producer that has a name of its own.
+
+    Raises:
+        OptionError: it is not allowed.
+    """
+    if not is_name(value):
+        raise OptionError(f"producer_id must be {NAME}, not {value!r}")
+    return str(value)
+
+
+def check_owner(value: Any) -> str:
+    """Return whose a staged segment is: a Spark query's ID, or a name that this package made.
+
+    Raises:
+        OptionError: it is not allowed.
+    """
+    if not isinstance(value, str) or not _OWNER.match(value):
+        raise OptionError(f"a query's ID must be letters, digits, - and _, at most 128, not {value!r}")
+    return value
+
+
+def parse_application(value: Any) -> str:
+    """Return a ``txnAppId``: it names no file, but every data file has it in its header.
+
+    Raises:
+        ValueError: it is not allowed.
+    """
+    text = str(value)
+    if not 0 < len(text.encode()) <= _APPLICATION_BYTES:  # what is no valid Unicode raises here
+        raise ValueError
+    return text
+
+
+def is_segment(name: Any) -> bool:
+    """Tell whether a staged segment may have this name."""
+    return isinstance(name, str) and _SEGMENT.match(name) is not None
