@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import CorruptionError, MemoryLossWarning
+from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDirectoryError, MemoryLossWarning
 from tests.crash.contents import changes, files_that_count
 from tests.crash.copies import Writers, wrong_copy
 from tests.crash.size import sized
@@ -139,13 +139,11 @@ def test_a_copy_leaves_the_memory_tier_of_its_original_alone(tmp_path: Path, kil
         assert take(other) == [b"copy"]
 
 
-@pytest.mark.parametrize("option", ["data_dirs", "checkpoint_dir", "backup_checkpoint_dir"])
+@pytest.mark.parametrize("option", ["data_dirs", "checkpoint_dir"])
 @pytest.mark.parametrize("in_use", [False, True])
 def test_a_copy_whose_directories_are_the_originals_is_refused_and_harms_nothing(
     tmp_path: Path, option: str, in_use: bool
 ) -> None:
-    from spillable_stream.errors import ForeignDirectoryError
-
     path, target, elsewhere = tmp_path / "channel", tmp_path / "copy", tmp_path / "elsewhere"
     channel = Channel(path, **_OPTIONS, **{option: [str(elsewhere)] if option == "data_dirs" else str(elsewhere)})
     put(channel, *numbered(0, 10))
@@ -155,7 +153,7 @@ def test_a_copy_whose_directories_are_the_originals_is_refused_and_harms_nothing
     copy(path, target)
     before = all_files(path, target, elsewhere)
     for create in (True, False):
-        with pytest.raises(ForeignDirectoryError, match=str(elsewhere)):
+        with pytest.raises(ChannelBusyError if in_use else ForeignDirectoryError, match=str(elsewhere)):
             Channel(target, create=create)
     assert changes(before, all_files(path, target, elsewhere)) == []
     channel = channel if in_use else Channel(path)
@@ -163,6 +161,42 @@ def test_a_copy_whose_directories_are_the_originals_is_refused_and_harms_nothing
         put(channel, *numbered(10, 5))
         channel.checkpoint()
         assert take(channel) == numbered(0, 15)
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["", "checkpoints lost"])
+@pytest.mark.parametrize("in_use", [False, True])
+def test_a_copy_and_its_original_never_read_a_checkpoint_of_each_other(
+    tmp_path: Path, in_use: bool, damaged: bool
+) -> None:
+    path, target, backup = tmp_path / "channel", tmp_path / "copy", tmp_path / "backup"
+    channel = Channel(path, **_OPTIONS, backup_checkpoint_dir=str(backup), checkpoint_on_close=False)
+    put(channel, *numbered(0, 10))
+    channel.checkpoint()
+    if not in_use:
+        channel.close()
+    copy(path, target)
+    with Channel(target, create=False) as other:
+        assert take(other) == numbered(0, 10)
+        for body in numbered(100, 5):
+            put(other, body)
+            other.checkpoint()
+    if in_use:
+        channel.close()
+    if damaged:
+        for file in (path / "checkpoint").glob("checkpoint-*"):
+            file.write_bytes(b"")
+    with Channel(path) as channel:
+        for body in numbered(10, 5):
+            put(channel, body)
+            channel.checkpoint()
+        assert peek(channel, 100) == numbered(0, 15)
+    if damaged:
+        for file in (target / "checkpoint").glob("checkpoint-*"):
+            file.write_bytes(b"")
+    with Channel(target) as other:
+        assert take(other, 100) == numbered(100, 5)
+    with Channel(path) as channel:
+        assert take(channel, 100) == numbered(0, 15)
 
 
 @pytest.mark.parametrize("moved", [False, True])

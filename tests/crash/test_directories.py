@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, SpillableError
-from spillable_stream.errors import ChannelError, NotAChannelError
+from spillable_stream.errors import ChannelError, ForeignDirectoryError, NotAChannelError
 from tests.crash.contents import changes, files_that_count
 from tests.crash.machine import mounted
 from tests.damage import kill, memory_of, reboot
@@ -65,8 +65,6 @@ def refused(path: Path, named: Path, *watched: Path) -> list[str]:
         named: the directory that the error must name.
         watched: directories in which nothing may change.
     """
-    from spillable_stream.errors import ForeignDirectoryError
-
     wrong, before = [], everything(*watched)
     for create in (True, False):
         try:
@@ -86,6 +84,26 @@ def refused(path: Path, named: Path, *watched: Path) -> list[str]:
     return wrong
 
 
+def done_without(path: Path, backup: Path) -> list[str]:
+    """Return what is wrong with how a channel does without a backup of its checkpoints that is not what it was.
+
+    Args:
+        path: the channel.
+        backup: where its backup was.
+    """
+    before = everything(backup) if backup.exists() else {}
+    with Channel(path, create=False) as channel:
+        channel.checkpoint()
+        found = [int(body) for body in peek(channel, 1000)]
+    after = everything(backup) if backup.exists() else {}
+    return [] if (found, after) == ([*range(40)], before) else [f"it holds {found}, and wrote {after.keys() - before}"]
+
+
+def refused_or_done_without(option: str, path: Path, gone: Path, *watched: Path) -> list[str]:
+    """Return what is wrong with how a channel behaves without a directory that an option made."""
+    return done_without(path, gone) if option.startswith("backup") else refused(path, gone, *watched)
+
+
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("how", ["missing", "empty"])
 @HEADS
@@ -100,7 +118,7 @@ def test_a_directory_that_is_gone_is_missed_and_nothing_is_made_in_its_place(
     gone.rename(tmp_path / "away")
     if how == "empty":
         gone.mkdir()
-    assert refused(path, gone, tmp_path) == []
+    assert refused_or_done_without(option, path, gone, tmp_path) == []
     if how == "empty":
         gone.rmdir()
     (tmp_path / "away").rename(gone)
@@ -120,7 +138,7 @@ def test_a_disk_that_is_not_mounted_is_missed_and_nothing_is_made_in_its_place(
         shutil.copytree(disk, image, symlinks=True)  # of a file system in memory nothing stays
     if rebooted:
         reboot(path)
-    assert refused(path, disk, tmp_path) == []
+    assert refused_or_done_without(option, path, disk, tmp_path) == []
     assert os.listdir(disk) == []
 
 
@@ -136,8 +154,9 @@ def test_a_directory_of_another_channel_is_refused_and_left_alone(tmp_path: Path
     spare, mine, other = tmp_path / "spare", directories[0][0], directories[1][0]
     for source, target in (mine, spare), (other, mine), (spare, other):
         source.rename(target)
-    assert refused(paths[0], mine, tmp_path) == []
-    assert refused(paths[1], other, tmp_path) == []
+    assert refused_or_done_without(option, paths[0], mine, tmp_path) == []
+    if not option.startswith("backup"):
+        assert refused(paths[1], other, tmp_path) == []
     for source, target in (mine, spare), (other, mine), (spare, other):
         source.rename(target)
     assert [held(path) for path in paths] == [[*range(40)], [*range(100, 140)]]
@@ -154,8 +173,6 @@ def test_two_data_directories_that_changed_places_are_refused(tmp_path: Path) ->
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("in_use", [False, True])
 def test_no_new_channel_gets_a_directory_that_another_one_has(tmp_path: Path, option: str, in_use: bool) -> None:
-    from spillable_stream.errors import ForeignDirectoryError
-
     one, two = tmp_path / "one", tmp_path / "two"
     options = options_with(option, tmp_path / "first", tmp_path / "second")
     fill(one, **options)
@@ -175,8 +192,6 @@ def test_no_new_channel_gets_a_directory_that_another_one_has(tmp_path: Path, op
 
 
 def test_the_directory_of_another_channel_itself_is_no_data_directory(tmp_path: Path) -> None:
-    from spillable_stream.errors import ForeignDirectoryError
-
     one, two = tmp_path / "one", tmp_path / "two"
     fill(one, **_OPTIONS)
     before = files_that_count(one)
@@ -239,7 +254,12 @@ def test_an_owner_file_that_is_not_this_channels_is_refused(tmp_path: Path, plac
     owner = _places(path)[place] / "owner.json"
     kept = owner.read_bytes()
     _OWNERS[how](owner, _places(other)[place] / "owner.json")
-    assert refused(path, owner.parent, tmp_path) == []
+    if place == "backup":
+        assert done_without(path, owner.parent) == []
+    elif place == "checkpoint" and how != "another's":  # it holds nothing that can be missed
+        assert held(path) == [*range(40)]
+    else:
+        assert refused(path, owner.parent, tmp_path) == []
     owner.write_bytes(kept)
     assert (held(path), held(other)) == ([*range(40)], [*range(100, 140)])
 
@@ -287,7 +307,7 @@ def test_a_channel_without_its_identity_is_refused_keeps_its_files_and_can_be_re
     for create in (True, False):
         with pytest.raises(NotAChannelError, match="spillable repair") as raised:
             Channel(path, create=create)
-        assert "data files" in str(raised.value)
+        assert "the data of a channel" in str(raised.value)
         for directory, files in zip(watched, before, strict=True):
             assert changes(files, files_that_count(directory)) == []
     code, output = _command("repair", str(path))
@@ -321,8 +341,6 @@ def test_a_creation_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["data_dirs", "two data_dirs"])
 def test_data_elsewhere_of_a_channel_that_is_gone_is_not_taken_for_a_new_one(tmp_path: Path, option: str) -> None:
-    from spillable_stream.errors import ForeignDirectoryError
-
     path, options = tmp_path / "channel", options_with(option, tmp_path / "first", tmp_path / "second")
     fill(path, **options)
     shutil.rmtree(path)
