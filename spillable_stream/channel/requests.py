@@ -88,6 +88,15 @@ class Plan:
         self.overflow = state.overflow
         self._said = False
 
+    def kept(self) -> tuple[Any, ...]:
+        """Return what `take_back` needs to undo what is planned after it."""
+        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
+
+    def take_back(self, kept: tuple[Any, ...]) -> None:
+        """Undo what a request planned that failed half way."""
+        del self.entries[kept[0] :]
+        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
+
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
         return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
@@ -320,11 +329,11 @@ class Take(Request):
         prepared = plan.open_take(tx)
         if prepared is None:
             tx = plan.new_transaction()
-        plan.settled.add(tx)
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
             record = TakeRecord(self.group, list(self.ranges))
             plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
+        plan.settled.add(tx)
         return Committed(tx)
 
     def appended(self, state: ChannelState) -> None:
