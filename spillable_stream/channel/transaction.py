@@ -401,7 +401,7 @@ class TakeTransaction(Transaction):
             ranges = consumer.claim(min(limit, capacity))
         self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:
-            found = list(consumer.read(ranges))
+            found = consumer.read(ranges)
         except BaseException:
             self._engine.counters.event_take_error_count += 1
             consumer.release(ranges)
