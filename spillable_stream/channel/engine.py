@@ -218,7 +218,11 @@ class Engine(Replica):
             return
         if plan.tier is Tier.DISK:
             self._check_space()
-            request.segments = [self._on_disk(s) for s in request.segments]
+            try:
+                request.segments = [self._on_disk(s) for s in request.segments]
+            except StorageError as e:
+                request.not_staged = e
+                raise
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self.layout.segment_file(segment.name)
             if self.fs.size_bytes(path) < segment.end:

@@ -10,7 +10,7 @@ from typing import Any
 from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState, Pending, Use
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import ChannelFullError, StorageError
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.layout import Tier, in_memory
@@ -179,6 +179,7 @@ class Put(Request):
         sink: query ID and batch ID; a batch that was committed before is not again.
         producer: producer ID, and the first and the last sequence number that the batch takes; likewise, by the last.
         may_spill: whether it has waited long enough for room in memory.
+        not_staged: why a staged file could not be copied from memory to disk, if that failed.
     """
 
     frames: list[Frame]
@@ -186,6 +187,7 @@ class Put(Request):
     sink: tuple[str, int] | None = None
     producer: tuple[str, int, int] | None = None
     may_spill: bool = False
+    not_staged: StorageError | None = None
     _spilled: str = ""
     _use: Use | None = None
     _size_bytes: int = 0

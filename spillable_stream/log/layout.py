@@ -201,8 +201,8 @@ class Layout:
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
-        """Return the names of all segments of both tiers, adopted or staged."""
-        found = [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.")]
+        """Return the names of all segments of both tiers, adopted or staged; not of copies that are not whole."""
+        found = [n for d in self.data_dirs for n in fs.list(d) if n.startswith("segment.") and not n.endswith(".tmp")]
         return found + [n for n in fs.list(self.memory) if n.startswith(f"{_MEMORY_SEGMENT}segment.")]
 
     @classmethod

@@ -288,20 +288,31 @@ class FileSystem:
         self.sync_directory(path.parent)
 
     def copy_durably(self, source: Path, target: Path) -> int:
-        """Copy a file, sync the copy and its directory, and return its size in bytes."""
+        """Copy a file, sync the copy and its directory, and return its size in bytes; one caller at a time.
+
+        The copy gets its name once it is synced. So what has the name is whole and durable, and what a failure or a
+        kill leaves does not have it.
+        """
+        temporary = target.with_name(f"{target.name}.tmp")
+        self.remove(temporary)
         original = self.open(source, readonly=True)
         try:
-            copy = self.open(target, create=True)
+            end = original.size()
+            copy = self.open(temporary, create=True, exclusive=True)
             try:
-                end = original.size()
                 copy.copy_from(original, end)
-                copy.truncate(end)
                 copy.sync()
             finally:
                 copy.close()
+            self.rename(temporary, target)
+            self.sync_directory(target.parent)
+        except BaseException:
+            for path in (temporary, target):  # a name that may not be durable must not stay either
+                with contextlib.suppress(StorageError):
+                    self.remove(path)
+            raise
         finally:
             original.close()
-        self.sync_directory(target.parent)
         return end
 
     def read_file(self, path: Path) -> bytes:

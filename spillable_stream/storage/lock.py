@@ -31,7 +31,7 @@ class FileLock:
 
     def __init__(self, file: File) -> None:
         self.path = file.path
-        self._file = file
+        self.file = file
 
     @classmethod
     def open(cls, fs: FileSystem, path: Path) -> FileLock:
@@ -46,7 +46,7 @@ class FileLock:
         """
         mode = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         try:
-            fcntl.flock(self._file.fileno(), mode)
+            fcntl.flock(self.file.fileno(), mode)
         except BlockingIOError:
             return False
         except OSError as e:
@@ -75,21 +75,21 @@ class FileLock:
 
     def release(self) -> None:
         """Give the lock back."""
-        fcntl.flock(self._file.fileno(), fcntl.LOCK_UN)
+        fcntl.flock(self.file.fileno(), fcntl.LOCK_UN)
 
     def write_holder(self, text: str) -> None:
         """Leave a note in the lock file for whoever finds the lock taken; on a full disk there is none."""
         with contextlib.suppress(StorageError):
-            self._file.truncate(0)
-            self._file.write(0, [text.encode()])
+            self.file.truncate(0)
+            self.file.write(0, [text.encode()])
 
     def read_holder(self) -> str:
         """Return the note of the last holder."""
-        return self._file.read(0, 4096).decode(errors="replace")
+        return self.file.read(0, 4096).decode(errors="replace")
 
     def close(self) -> None:
         """Close the file, which frees the lock unless a fork still has the description open."""
-        self._file.close()
+        self.file.close()
 
     def check_exclusive(self, fs: FileSystem) -> None:
         """Prove that a second holder is kept out; this one holds the lock.

@@ -159,3 +159,28 @@ def test_nothing_is_read_of_a_file_that_is_empty_or_asked_for_nothing(tmp_path: 
     file.write(0, [b"abc"])
     assert (file.read(1, 0), file.read(1, 8), file.read(9, 8)) == (b"", b"bc", b"")
     file.close()
+
+
+@pytest.mark.parametrize("call", ["create", "read", "write", "sync", "rename", "sync_directory"])
+def test_a_copy_that_failed_anywhere_leaves_nothing_that_could_pass_for_one(tmp_path: Path, call: str) -> None:
+    fs = FaultyFileSystem()
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"x" * 10_000)
+    with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+        fs.copy_durably(source, target)
+    assert os.listdir(tmp_path) == ["source"]
+    assert fs.copy_durably(source, target) == 10_000
+    assert target.read_bytes() == source.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["source", "target"]
+
+
+def test_a_copy_has_its_name_when_it_is_synced_and_not_before(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    (tmp_path / "source").write_bytes(b"x" * 10)
+    (tmp_path / "target.tmp").write_bytes(b"of a copy that was killed, and longer")
+    fs.copy_durably(tmp_path / "source", tmp_path / "target")
+    assert [(c.name, c.file) for c in fs.calls if c.name not in ("open", "read", "remove")] == [
+        ("create", "target.tmp"), ("write", "target.tmp"), ("sync", "target.tmp"), ("rename", "target"),
+        ("sync_directory", tmp_path.name),
+    ]  # fmt: skip
+    assert (tmp_path / "target").read_bytes() == b"x" * 10
