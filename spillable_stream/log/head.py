@@ -276,7 +276,7 @@ class Head:
         """Tell whether this is the file that the channel's path leads to: not moved away, nor removed."""
         try:
             return self._fs.identity(self._path) == self._file.identity()
-        except StorageError:  # missing, or closed
+        except (StorageError, ChannelClosedError):  # missing, or closed
             return False
 
     def close(self) -> None:

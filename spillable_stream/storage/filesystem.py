@@ -12,12 +12,14 @@ import functools
 import mmap
 import os
 import shutil
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
 
 __all__ = ["File", "FileSystem"]
@@ -48,7 +50,7 @@ class _named:
 
     __slots__ = ("_may_be_missing", "_path", "_what")
 
-    def __init__(self, what: str, path: str | Path, *, may_be_missing: bool = False) -> None:
+    def __init__(self, what: str, path: str | Path | File, *, may_be_missing: bool = False) -> None:
         self._what, self._path, self._may_be_missing = what, path, may_be_missing
 
     def __enter__(self) -> None:
@@ -57,14 +59,31 @@ class _named:
     def __exit__(self, _: object, e: BaseException | None, __: object) -> None:
         if isinstance(e, OSError) and not (self._may_be_missing and isinstance(e, FileNotFoundError)):
             raise _failed(self._what, self._path, e) from e
+        if (
+            isinstance(e, ValueError) and isinstance(self._path, File) and self._path.is_closed()
+        ):  # "-1 is no descriptor"
+            raise _closed(self._path.path) from e
 
 
-def _failed(what: str, path: str | Path, e: OSError) -> StorageError:
+def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
+    if isinstance(path, File):
+        if path.is_closed():
+            return _closed(path.path)
+        path = path.path
     return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
+
+
+def _closed(path: str | Path) -> ChannelClosedError:
+    return ChannelClosedError(
+        f"{path} was closed; what was opened before a fork is closed in the child: open the channel again there"
+    )
 
 
 class File:
     """An open data file: positioned reads and writes, one sync.
+
+    None survives into a forked child. It would keep the parent's locks there, for as long as the child lives. That the
+    child closes its copy frees none of them: it is the parent's too.
 
     Args:
         path: the file.
@@ -74,19 +93,30 @@ class File:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._fd = descriptor
+        _open_files[id(self)] = weakref.ref(self)
 
     def fileno(self) -> int:
-        """Return the file descriptor."""
+        """Return the file descriptor.
+
+        Raises:
+            ChannelClosedError: the file was closed, or this is a forked child.
+        """
+        if self._fd < 0:
+            raise _closed(self.path)
         return self._fd
+
+    def is_closed(self) -> bool:
+        """Tell whether the file was closed, also by a fork in whose child this is."""
+        return self._fd < 0
 
     def size(self) -> int:
         """Return the size in bytes."""
-        with _named("reading the size of", self.path):
+        with _named("reading the size of", self):
             return os.fstat(self._fd).st_size
 
     def identity(self) -> str:
         """Return what `FileSystem.identity` returns of the file's path, unless that leads elsewhere by now."""
-        with _named("looking at", self.path):
+        with _named("looking at", self):
             found = os.fstat(self._fd)
             return f"{found.st_dev:x}-{found.st_ino:x}"
 
@@ -96,7 +126,7 @@ class File:
             return os.fstat(self._fd).st_nlink > 0
         except OSError as e:
             if e.errno != errno.EBADF:
-                raise _failed("looking at", self.path, e) from e
+                raise _failed("looking at", self, e) from e
             return False  # closed
 
     def read(self, offset: int, size: int) -> bytes:
@@ -111,7 +141,7 @@ class File:
                 more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
                 got += more
         except OSError as e:
-            raise _failed("reading", self.path, e) from e
+            raise _failed("reading", self, e) from e
         return buffer if got == size else buffer.slice(0, got)
 
     def write(self, offset: int, buffers: Sequence[Payload]) -> int:
@@ -125,7 +155,7 @@ class File:
                     self._write_rest(end, part, written)
                 end += size
         except OSError as e:
-            raise _failed("writing", self.path, e) from e
+            raise _failed("writing", self, e) from e
         return end - offset
 
     def _write_rest(self, offset: int, buffers: Sequence[Payload], written: int) -> None:
@@ -147,7 +177,7 @@ class File:
 
     def preallocate(self, offset: int, size: int) -> None:
         """Reserve blocks, so that later writes find room and leave the size alone."""
-        with _named("preallocating", self.path):
+        with _named("preallocating", self):
             try:
                 os.posix_fallocate(self._fd, offset, size)
             except OSError as e:
@@ -156,7 +186,7 @@ class File:
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
-        with _named("truncating", self.path):
+        with _named("truncating", self):
             os.ftruncate(self._fd, size)
 
     def start_sync(self, offset: int, size: int) -> None:
@@ -166,24 +196,45 @@ class File:
 
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""
-        with _named("syncing", self.path):
+        with _named("syncing", self):
             os.fdatasync(self._fd)
 
     def map(self, size: int) -> mmap.mmap:
         """Return a shared, writable mapping of the first ``size`` bytes."""
-        with _named("mapping", self.path):
-            return mmap.mmap(self._fd, size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        with _named("mapping", self):
+            return mmap.mmap(self.fileno(), size, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
     def close(self) -> None:
         """Close the file; again is fine."""
         if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+            with _forking:
+                fd, self._fd = self._fd, -1  # and no call before the next line, which an interrupt could end
+                if fd >= 0:
+                    os.close(fd)
+                _open_files.pop(id(self), None)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
             with contextlib.suppress(OSError):
-                os.close(self._fd)
+                self.close()
+
+
+_open_files: dict[int, weakref.ref[File]] = {}
+_forking = threading.RLock()  # no fork comes between the opening or closing of a descriptor and its note here
+
+
+def _leave_files_to_parent() -> None:
+    """In a forked child: close every file."""
+    for reference in list(_open_files.values()):
+        file = reference()
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+    _open_files.clear()
+    _forking.release()
+
+
+os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_leave_files_to_parent)
 
 
 class FileSystem:
@@ -204,7 +255,7 @@ class FileSystem:
         """
         flags = os.O_RDONLY if readonly else os.O_RDWR
         flags |= os.O_CLOEXEC | (os.O_CREAT if create else 0) | (os.O_EXCL if exclusive else 0)
-        with _named("making" if create else "opening", path, may_be_missing=not create):
+        with _named("making" if create else "opening", path, may_be_missing=not create), _forking:
             return File(path, os.open(path, flags, 0o600))
 
     def list(self, directory: Path) -> list[str]:

@@ -9,7 +9,7 @@ import os
 import time
 from pathlib import Path
 
-from spillable_stream.errors import LockUnsupportedError, StorageError
+from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["FileLock", "process_note"]
@@ -88,7 +88,13 @@ class FileLock:
         return self.file.read(0, 4096).decode(errors="replace")
 
     def close(self) -> None:
-        """Close the file, which frees the lock unless a fork still has the description open."""
+        """Free the lock and close the file; again is fine, and in a forked child the parent's is left alone.
+
+        The lock is freed by itself, not with the file: a program that another thread is starting may have a copy of the
+        file until it begins.
+        """
+        with contextlib.suppress(ChannelClosedError, OSError):
+            self.release()
         self.file.close()
 
     def check_exclusive(self, fs: FileSystem) -> None:
