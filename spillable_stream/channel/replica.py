@@ -313,7 +313,11 @@ class Replica:
         return self._closed
 
     def become_last(self) -> bool:
-        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
+        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed.
+
+        If there is another one, this handle does not count as open any more. So of two that close at once, one is last.
+        """
+        self._open_lock.release()
         return self._open_lock.try_acquire()
 
     def close(self, *, forked: bool = False) -> None:

@@ -14,6 +14,7 @@ from spillable_stream.log.head import Head, Published
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.turns import open_turns
 
 __all__ = ["CommitLock"]
 
@@ -35,6 +36,7 @@ class CommitLock:
         self.head = Head(fs, layout.head)
         self.failed: str | None = None
         self._lock = FileLock.open(fs, layout.lock)
+        self._turns = open_turns(fs, layout.lock)
         self._thread_lock = threading.RLock()  # what a thread wants that has it already is seen, and refused
         self._holding: list[bool] | None = None  # of the thread that has it
         self._held: Published | None = None  # what the head says while this process holds the lock
@@ -74,7 +76,7 @@ class CommitLock:
         self._holding = had
         if self._closed:
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-        if not self._lock.acquire(timeout_seconds):
+        if not self._lock.acquire(timeout_seconds, turns=self._turns):
             raise LockTimeoutError(
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
                 f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
@@ -134,6 +136,8 @@ class CommitLock:
                 self._refuse_holder()
             self._closed = True
             self._lock.close()
+            if self._turns is not None:
+                self._turns.close()
             self.head.close()
         finally:
             if not forked:

@@ -3,7 +3,8 @@
 ::
 
     DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
-    DIR/lock, DIR/open.lock     kernel locks: one committer at a time; one host at a time
+    DIR/lock, DIR/open.lock     kernel locks: one committer at a time; one host at a time. In `lock`
+                                is a table of those who wait for it (`spillable_stream.storage.turns`)
     DIR/checkpoint.lock         kernel lock: one process at a time makes a checkpoint
     DIR/head                    the published end of the log (`spillable_stream.log.head`)
     DIR/groups/NAME.lock        kernel lock of a group's owner

@@ -539,18 +539,19 @@ def test_a_child_that_is_forked_while_other_threads_commit_opens_the_channel_its
     def work() -> None:
         while not stop.is_set():
             put(channel, b"parent")
+            stop.wait(0.001)
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(20):
+        for _ in range(10):
             in_child(lambda: put(channel, b"child") and None)
     finally:
         stop.set()
         for thread in threads:
             thread.join()
-    assert peek(channel).count(b"child") == 20
+    assert peek(channel).count(b"child") == 10
 
 
 def test_a_forked_child_of_multiprocessing_opens_the_channel_itself(open_channel: Open) -> None:

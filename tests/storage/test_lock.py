@@ -143,3 +143,27 @@ def test_a_closed_lock_says_so(tmp_path: Path) -> None:
         with pytest.raises(ChannelClosedError, match="lock was closed"):
             use()
     mine.close()
+
+
+def test_linux_drops_a_shared_lock_that_it_does_not_upgrade(tmp_path: Path) -> None:
+    """It converts by dropping first: what `FileLock` therefore refuses to ask for."""
+    first, second = lock(tmp_path), lock(tmp_path)
+    fcntl.flock(first.file.fileno(), fcntl.LOCK_SH)
+    fcntl.flock(second.file.fileno(), fcntl.LOCK_SH)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(first.file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(second.file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)  # though nobody gave the first one back
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_lock_that_is_held_is_not_converted(tmp_path: Path, shared: bool) -> None:
+    mine, other = lock(tmp_path), lock(tmp_path)
+    assert mine.try_acquire(shared=shared)
+    assert mine.try_acquire(shared=shared), "what is held is held"
+    with pytest.raises(ValueError, match=r"lock is held .*: release it first"):
+        mine.try_acquire(shared=not shared)
+    assert not other.try_acquire(), "it is still held"
+    mine.release()
+    assert mine.try_acquire(shared=not shared)
+    mine.release()
+    assert other.try_acquire()
