@@ -40,14 +40,16 @@ class Interrupts:
     Args:
         number: n, counted from 1.
         within: parts of the files' paths.
+        handler: what a signal handler does there; None for Ctrl-C.
 
     Attributes:
         hit: whether there was such a place.
     """
 
-    def __init__(self, number: int, *within: str) -> None:
+    def __init__(self, number: int, *within: str, handler: Callable[[], object] | None = None) -> None:
         self._left = number
         self._within = within
+        self._handler = handler
         self.hit = False
 
     def run(self, do: Callable[[], object]) -> None:
@@ -68,5 +70,7 @@ class Interrupts:
             self._left -= 1
             if self._left == 0:
                 self.hit = True
-                raise KeyboardInterrupt
+                if self._handler is None:
+                    raise KeyboardInterrupt
+                self._handler()
         return self._trace

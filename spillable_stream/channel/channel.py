@@ -21,6 +21,7 @@ from spillable_stream.channel.flush import flush_memory
 from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
+from spillable_stream.channel.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
@@ -92,10 +93,11 @@ class Channel:
             _check_capacities(merged)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
-        self._closed = False
+        self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
         self._mutex = threading.RLock()
+        self._owning = UnderWay(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._open()
         try:
             self._settle(given, arrow_schema)
@@ -242,11 +244,19 @@ class Channel:
         """
         check_group(group)
         engine = self.engine()
-        with self._mutex:
-            found = self._consumers.get(group)
-            if found is None:
-                found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting, resume)
+        if (found := self._consumers.get(group)) is not None:
             return found
+        engine.under_way.refuse_within("a first take")
+
+        def own() -> Consumer:
+            with self._mutex:
+                engine = self.engine()  # another thread may have closed the channel meanwhile
+                found = self._consumers.get(group)
+                if found is None:
+                    found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting, resume)
+                return found
+
+        return self._owning.run("a first take", own)
 
     def drop_group(self, group: str) -> None:
         """Forget a group, so that it holds back no event.
@@ -255,10 +265,16 @@ class Channel:
             GroupOwnedError: a live consumer owns it.
             OptionError: no group can have this name, and none has.
         """
-        with self._mutex:
-            if is_name(group) and (mine := self._consumers.pop(group, None)) is not None:
-                mine.close()
-        drop_group(self.engine(), group)
+        self.engine().under_way.refuse_within("drop_group")
+
+        def drop() -> None:
+            with self._mutex:
+                if is_name(group) and (mine := self._consumers.get(group)) is not None:
+                    mine.close()
+                    del self._consumers[group]
+            drop_group(self.engine(), group)
+
+        self._owning.run("drop_group", drop)
 
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
@@ -318,7 +334,7 @@ class Channel:
         return flush_memory(self.engine())
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Close the handle; its groups are free, open takes are back in the queue.
+        """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
 
         The last handle to be closed, among all processes, moves what is in memory to disk and
         removes the memory tier.
@@ -329,14 +345,22 @@ class Channel:
 
         Raises:
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
+            TransactionStateError: this thread is inside of a call to the channel: a signal handler or a finalizer came
+                in between.
         """
+        if self._pid != os.getpid():
+            self._closed = self._left = True
+            return
+        consumers = list(self._consumers.values())
+        for calls in (self._owning, self._engine.under_way, *(c.under_way for c in consumers)):
+            calls.refuse_within("a close")
+        self._closed = True
+        self._engine.under_way.end("a close")
         with self._mutex:
-            if self._closed:
+            if self._left:
                 return
-            self._closed = True
+            self._left = True
             _handles.discard(self)
-            if self._pid != os.getpid():
-                return
             for consumer in self._consumers.values():
                 consumer.close()
             try:
@@ -353,7 +377,6 @@ class Channel:
             engine.checkpointing.make()
         flush = options["flush_on_close"] if flush is None else flush
         if flush and engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
-            engine.refuse_commits()
             flush_memory(engine)
             while not engine.memory.close():  # a thread's commit was under way
                 flush_memory(engine)
@@ -403,8 +426,9 @@ class Channel:
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""
         self._mutex = threading.RLock()
+        self._owning = UnderWay(f"the channel {self.path}")
         for consumer in self._consumers.values():
-            consumer.close()
+            consumer.leave()
         self._consumers = {}
         self._engine.close(forked=True)
 

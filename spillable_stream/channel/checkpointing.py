@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
@@ -33,6 +33,7 @@ class Checkpointing:
         self._memory = memory
         self._fs = replica.fs
         self._checkpoints = replica.checkpoints
+        self._under_way = replica.under_way
         self._threads = threading.Lock()
         self._lock = FileLock.open(replica.fs, replica.layout.checkpoint_lock)
         self._failed_at = float("-inf")
@@ -41,9 +42,7 @@ class Checkpointing:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
         try:
             if self._is_due():
-                with self._alone(timeout_seconds=0):
-                    if self._is_due():  # nobody made one meanwhile
-                        self._make()
+                self._under_way.run("a checkpoint", lambda: self._make_alone(0, self._is_due))
         except (LockTimeoutError, ChannelClosedError):
             return
         except Exception as e:  # what was committed is committed
@@ -64,10 +63,17 @@ class Checkpointing:
         Raises:
             StorageError: the checkpoint could not be written; nothing was removed.
             LockTimeoutError: another process makes one for too long.
+            TransactionStateError: this thread is inside of another call to the channel.
         """
         self._replica.require_open()
-        with self._alone(self._replica.lock_timeout_seconds):
-            self._make()
+        if self._replica.looker == threading.get_ident():
+            self._under_way.refuse("a checkpoint")
+        self._under_way.run("a checkpoint", lambda: self._make_alone(self._replica.lock_timeout_seconds))
+
+    def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True) -> None:
+        with self._alone(timeout_seconds):
+            if if_still():  # nobody made one meanwhile
+                self._make()
 
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from typing import TypeVar
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
+from spillable_stream.channel.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import in_memory
@@ -19,6 +21,8 @@ from spillable_stream.names import check_group, is_name
 from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["Consumer", "drop_group", "starting_position"]
+
+T = TypeVar("T")
 
 
 class Consumer:
@@ -35,6 +39,7 @@ class Consumer:
     Attributes:
         group: the group's name.
         owner: what the group's lock file says of this owner, and of no other.
+        under_way: the calls that a close waits for, and inside of which none is allowed.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
@@ -52,7 +57,7 @@ class Consumer:
         self.group = check_group(group)
         self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}"
         self._engine = engine
-        self._closed = False
+        self.under_way = UnderWay(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._reader = engine.reader()
@@ -125,6 +130,25 @@ class Consumer:
 
     def claim(self, limit: int) -> list[Range]:
         """Take up to ``limit`` events out of the queue's head and return their IDs."""
+        return self._call("a take", lambda: self._claim(limit))
+
+    def _call(self, call: str, section: Callable[[], T]) -> T:
+        """Call a section of code that `close` waits for.
+
+        Raises:
+            ChannelClosedError: the consumer was closed.
+        """
+
+        def unless_closed() -> T:
+            if self.under_way.ended:
+                raise ChannelClosedError(
+                    f"{self.under_way.of} was dropped or given up; its events are back in the queue"
+                )
+            return section()
+
+        return self.under_way.run(call, unless_closed)
+
+    def _claim(self, limit: int) -> list[Range]:
         claimed: list[Range] = []
         with self._mutex, self._engine.looking() as state:
             for first, last in self._free(state):
@@ -137,18 +161,23 @@ class Consumer:
                 self._held.add(first, last)
         return claimed
 
-    def read(self, ranges: Iterable[Range]) -> Iterator[ReadBatch]:
-        """Yield the claimed events, in order.
+    def read(self, ranges: Iterable[Range]) -> list[ReadBatch]:
+        """Return the claimed events, in order.
 
         Raises:
+            ChannelClosedError: the consumer was closed.
             CorruptionError: an event can't be read.
         """
-        for first, last in ranges:
-            while first <= last:
-                with self._mutex:
-                    for read in self._read(first, last):
-                        yield read
-                        first = read.last_id + 1
+        return self._call("a take", lambda: self._read_all(ranges))
+
+    def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
+        found: list[ReadBatch] = []
+        with self._mutex:
+            for first, last in ranges:
+                while first <= last:
+                    found += self._read(first, last)
+                    first = found[-1].last_id + 1
+        return found
 
     def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
         """Yield events from ``first`` on, at least one; fewer than all where a flush moves them meanwhile."""
@@ -180,7 +209,7 @@ class Consumer:
 
     def prepare(self, ranges: list[Range]) -> int:
         """Write that the ranges are being taken and return the transaction's ID."""
-        return self._engine.commit(Prepare(self.group, ranges)).transaction_id
+        return self._call("a commit", lambda: self._engine.commit(Prepare(self.group, ranges))).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0) -> int:
         """Commit claimed ranges: they never come back. Returns the transaction's ID.
@@ -188,9 +217,8 @@ class Consumer:
         Raises:
             ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
         """
-        if self._closed:
-            raise ChannelClosedError(f"the group {self.group!r} was given up; the events are back in the queue")
-        done = self._engine.commit(Take(self.group, ranges, prepared, self._kept_position))
+        take = Take(self.group, ranges, prepared, self._kept_position)
+        done = self._call("a commit", lambda: self._engine.commit(take))
         with self._mutex:
             for first, last in ranges:
                 self._held.remove(first, last)
@@ -202,11 +230,19 @@ class Consumer:
             for first, last in ranges:
                 self._held.remove(first, last)
         if prepared:
-            self._engine.commit(Abandon([prepared]))
+            self._call("a rollback", lambda: self._engine.commit(Abandon([prepared])))
 
     def close(self) -> None:
-        """Give the group up; what was claimed is back in the queue."""
-        self._closed = True
+        """Give the group up when the calls under way are over; what was claimed is back in the queue.
+
+        Raises:
+            TransactionStateError: this thread is inside of a call.
+        """
+        self.under_way.end("a close")
+        self.leave()
+
+    def leave(self) -> None:
+        """Close the files; in a forked child, where the threads of calls under way do not exist, only that."""
         self._reader.close()
         self._kept_position.close()
         self._lock.close()

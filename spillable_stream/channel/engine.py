@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import replace
+from operator import attrgetter
+from threading import get_ident
 
 from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
 from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, Put, Request
-from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
 from spillable_stream.log.segment import copy_to_disk
@@ -21,6 +23,7 @@ __all__ = ["Engine"]
 
 _SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
+_SIZE_BYTES = attrgetter("size_bytes")
 
 
 class Engine(Replica):
@@ -35,14 +38,9 @@ class Engine(Replica):
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
-        self._refusing = False
         self._space_checked = float("-inf")
         self.memory = MemoryRoom(self)
         self.checkpointing = Checkpointing(self, self.memory)
-
-    def refuse_commits(self) -> None:
-        """Refuse what threads want to commit from now on: the handle is being closed."""
-        self._refusing = True
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.
@@ -64,14 +62,27 @@ class Engine(Replica):
             ChannelFullError: no room within ``keep_alive_seconds``.
             DiskSpaceError: ``minimumRequiredSpace`` is reached.
             StorageError: the disk refused; nothing was committed.
+            ChannelClosedError: the handle was closed, or is being closed.
+            TransactionStateError: this thread is inside of another commit, or looks at the channel.
         """
-        began = time.monotonic()
+        under_way, me = self.under_way, get_ident()
+        if me in under_way.threads or self.looker == me:
+            under_way.refuse("a commit")
+        under_way.threads[me] = "a commit"
+        try:
+            return self._commit(request, keep_alive_seconds)
+        finally:
+            del under_way.threads[me]
+
+    def _commit(self, request: Request, keep_alive_seconds: float) -> Committed:
+        under_way, began = self.under_way, time.monotonic()
         spill_at = began + self.state.options["overflow_timeout"]
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
             request.segments = [self._found(s) for s in request.segments]
         while True:
-            if self._refusing:
+            if under_way.ended:
+                self.require_not_closed()
                 raise ChannelClosedError(f"the channel {self.layout.path} is being closed; open it again")
             seen = self.lock.published()
             try:
@@ -86,7 +97,7 @@ class Engine(Replica):
                 if not request.fits_empty(self.state) or time.monotonic() >= full_at:
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at
-            while time.monotonic() < deadline and self.lock.published() == seen:
+            while time.monotonic() < deadline and self.lock.published() == seen and not under_way.ended:
                 time.sleep(_FULL_POLL_SECONDS)
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
@@ -149,11 +160,11 @@ class Engine(Replica):
         plan = Plan(self.state)
         try:
             tier = self._tier_of_next(waiting, plan, with_memory)
-        except SpillableError as e:
+        except Exception as e:
             waiting.popleft().fail(e)
             return with_memory
         try:
-            start = self.reserve_room(tier, sum([t.request.size_bytes() for t in waiting]))
+            start = self.reserve_room(tier, sum(map(_SIZE_BYTES, waiting)))
         except StorageError as e:
             if tier is Tier.DISK:
                 raise
@@ -163,14 +174,15 @@ class Engine(Replica):
         planned: list[Ticket] = []
         first = waiting[0]
         while waiting:
-            ticket = waiting[0]
+            ticket, kept = waiting[0], plan.kept()
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
                 self._prepare(ticket.request, plan)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
-            except SpillableError as e:
+            except Exception as e:  # also what can't be encoded: it is nobody else's matter
+                plan.take_back(kept)
                 ticket.fail(e)
             waiting.popleft()
         try:
@@ -206,7 +218,11 @@ class Engine(Replica):
             return
         if plan.tier is Tier.DISK:
             self._check_space()
-            request.segments = [self._on_disk(s) for s in request.segments]
+            try:
+                request.segments = [self._on_disk(s) for s in request.segments]
+            except StorageError as e:
+                request.not_staged = e
+                raise
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self.layout.segment_file(segment.name)
             if self.fs.size_bytes(path) < segment.end:

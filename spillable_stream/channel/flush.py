@@ -26,7 +26,12 @@ def flush_memory(engine: Engine) -> int:
 
     Raises:
         StorageError: the disk refused; what was not moved is still in memory.
+        TransactionStateError: this thread is inside of another call to the channel.
     """
+    return engine.under_way.run("a flush", lambda: _flush(engine))
+
+
+def _flush(engine: Engine) -> int:
     moved = 0
     while True:
         with engine.committing(), engine.looking() as state:

@@ -2,6 +2,9 @@
 
 Each puts its request on a queue; whoever gets the lead writes all that wait, and wakes them (after
 MySQL's and PostgreSQL's group commit, and LevelDB's writer queue).
+
+An interrupt (Ctrl-C) or an error may come anywhere. So a ticket stays on the queue until it is done; one that was begun
+with and whose leader was interrupted before it could say how that ended is never begun with again.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 
 from spillable_stream.channel.requests import Committed, Request
 from spillable_stream.errors import CommitOutcomeUnknownError
@@ -19,16 +23,28 @@ __all__ = ["GroupCommit", "Ticket"]
 _GROUP_BYTES = 16 << 20
 _HEALED_SECONDS = 0.1
 _WORTH_WAITING_SECONDS = 0.0002
+_THREAD = attrgetter("thread")
 
 
 class Ticket:
-    """A request that waits for its commit."""
+    """A request that waits for its commit.
 
-    __slots__ = ("_woken", "done", "error", "request", "result", "thread")
+    Args:
+        request: what is to be committed; one whose size can't be told raises here, and concerns nobody else.
+
+    Attributes:
+        begun: whether a leader has begun to commit it.
+        withdrawn: whether its thread was interrupted: nobody may begin with it any more.
+    """
+
+    __slots__ = ("_woken", "begun", "done", "error", "request", "result", "size_bytes", "thread", "withdrawn")
 
     def __init__(self, request: Request) -> None:
         self.request = request
+        self.size_bytes = request.size_bytes()
         self.thread = threading.get_ident()
+        self.begun = False
+        self.withdrawn = False
         self.done = False
         self.result = Committed()
         self.error: BaseException | None = None
@@ -50,7 +66,7 @@ class Ticket:
 
 
 class GroupCommit:
-    """The queue of the requests of one process.
+    """The queue of the requests of one process. No thread submits inside of its own `submit` (`Engine.commit`).
 
     Args:
         commit: commits a group of tickets as one append and marks each done or failed; what it raises
@@ -68,22 +84,23 @@ class GroupCommit:
 
     def waiting(self) -> int:
         """Return how many requests wait for the lead."""
-        return len(self._queue)
+        return sum([not ticket.begun for ticket in tuple(self._queue)])
 
     def submit(self, request: Request) -> Committed:
         """Commit a request, alone or together with others, and return what it got. Raises what the commit raised."""
         ticket = Ticket(request)
-        with self._mutex:
-            self._queue.append(ticket)
-            if self._expecting is not None:
-                self._expecting.wake()
         try:
+            with self._mutex:
+                self._queue.append(ticket)
+                if self._expecting is not None:
+                    self._expecting.wake()
             while not ticket.done:
                 if self._lead.locked():  # who waits for the lead itself would wait for the next group's sync, too
                     ticket.wait(_HEALED_SECONDS)
                 else:
                     self._lead_until_done(ticket)
         except BaseException:  # interrupted: nobody may commit it any more
+            ticket.withdrawn = True  # before any call, which a second interrupt could end
             self._withdraw(ticket)
             raise
         if ticket.error is not None:
@@ -94,7 +111,8 @@ class GroupCommit:
         """Commit groups until a ticket is done, then let another thread have the lead."""
         with self._lead:
             while not ticket.done:  # the groups before it may be large
-                self._expect_company(ticket)
+                if self._in_last_group != {ticket.thread}:
+                    self._expect_company(ticket)
                 self._commit_waiting()
         with self._mutex:
             if self._queue:
@@ -111,20 +129,24 @@ class GroupCommit:
             return
         deadline = time.monotonic() + self._took_seconds / 2
         self._expecting = ticket
-        while not others <= {t.thread for t in tuple(self._queue)} and (left := deadline - time.monotonic()) > 0:
-            ticket.wait(left)
-        self._expecting = None
+        try:
+            while not others <= {t.thread for t in tuple(self._queue)} and (left := deadline - time.monotonic()) > 0:
+                ticket.wait(left)
+        finally:
+            self._expecting = None
 
     def _withdraw(self, ticket: Ticket) -> None:
         """Take a ticket off the queue; if it is being committed, wait until that is over."""
         with self._mutex:
-            if ticket in self._queue:
-                self._queue.remove(ticket)
+            if not ticket.begun:
+                if ticket in self._queue:
+                    self._queue.remove(ticket)
                 return
         with self._lead:
             pass
 
     def _commit_waiting(self) -> None:
+        """Commit the next group; the lead is held."""
         group = self._gather()
         began = time.monotonic()
         try:
@@ -132,25 +154,48 @@ class GroupCommit:
         except Exception as e:
             _fail(group, e)
         except BaseException:
-            _fail(group, CommitOutcomeUnknownError("the thread that committed was interrupted"))
+            _fail(group, _interrupted())
             raise
         finally:
-            self._took_seconds, self._in_last_group = time.monotonic() - began, {t.thread for t in group}
-            with self._mutex:
-                for ticket in group:
-                    ticket.wake()
+            self._took_seconds, self._in_last_group = time.monotonic() - began, set(map(_THREAD, group))
+            self._leave_queue(group)
 
     def _gather(self) -> list[Ticket]:
-        """Return the tickets that the next append serves, in order: at least one, and some 16 MiB at most."""
+        """Return the tickets that the next append serves, in order: at least one, and some 16 MiB at most.
+
+        What is begun already was a leader's that an interrupt ended at the wrong moment: it may be in the log or not.
+        """
         group: list[Ticket] = []
+        lost: list[Ticket] = []
         size_bytes = 0
         with self._mutex:
-            while self._queue:
-                size_bytes += self._queue[0].request.size_bytes()
+            for ticket in self._queue:
+                if ticket.begun:
+                    lost.append(ticket)
+                if ticket.begun or ticket.withdrawn:
+                    continue
+                size_bytes += ticket.size_bytes
                 if group and size_bytes > _GROUP_BYTES:
                     break
-                group.append(self._queue.popleft())
+                group.append(ticket)
+            for ticket in group:
+                ticket.begun = True
+        if lost:
+            _fail(lost, _interrupted())
+            self._leave_queue(lost)
         return group
+
+    def _leave_queue(self, group: list[Ticket]) -> None:
+        """Take tickets that are done off the queue, and wake their threads."""
+        with self._mutex:
+            while self._queue and (self._queue[0].done or self._queue[0].withdrawn):
+                self._queue.popleft()
+            for ticket in group:
+                ticket.wake()
+
+
+def _interrupted() -> CommitOutcomeUnknownError:
+    return CommitOutcomeUnknownError("the thread that committed was interrupted")
 
 
 def _fail(group: list[Ticket], error: BaseException) -> None:

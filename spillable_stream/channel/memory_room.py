@@ -11,7 +11,7 @@ from spillable_stream.channel.requests import Control, PrepareOnDisk
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import NO_TIER
-from spillable_stream.log.layout import Tier, in_memory, memory_file_id
+from spillable_stream.log.layout import Tier, disk_segment, in_memory, memory_file_id
 from spillable_stream.log.segment import copy_to_disk, is_being_written
 
 __all__ = ["MemoryRoom"]
@@ -186,8 +186,10 @@ class MemoryRoom:
             replica.lock.publish(replica.lock.current()._replace(memory=NO_TIER))
             replica.tiers.memory.close()
             replica.catch_up()
+            live = replica.state.blocks.segments()
             for name in self._all_segments():  # of a Spark batch that is still to be committed
-                copy_to_disk(replica.fs, replica.layout, name)
+                if disk_segment(name) not in live:
+                    copy_to_disk(replica.fs, replica.layout, name)
             self._directory.remove()
             return True
 

@@ -261,7 +261,7 @@ class MemoryDirectory:
             lock = FileLock.open(self._fs, self._layout.memory / OWNER_FILE, create=False)
         except (FileNotFoundError, StorageError):
             return False
-        if (not alone or lock.try_acquire()) and lock.try_acquire(shared=True):
+        if lock.try_acquire() and lock.share() if alone else lock.try_acquire(shared=True):
             self._lock = lock
             return True
         lock.close()

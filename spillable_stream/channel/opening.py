@@ -59,6 +59,7 @@ class Opening:
         self._tiers = tiers
         self._checkpoints = checkpoints
         self._directory = directory
+        self._recovered: tuple[ChannelState, Positions] | None = None  # what a recovery has replayed already
 
     # ── loading ─────────────────────────────────────────────────────────────────────────────────
 
@@ -110,10 +111,12 @@ class Opening:
         for attempt in range(_ATTEMPTS):
             published = ends or self._lock.published()
             end = Positions.of(published)
+            recovered, self._recovered = self._recovered, None
             try:
-                state, start = self._memory_base(published) if published.memory.file_id else self._disk_base(end.disk)
-                for file_id, found in self._tiers.records(start, end):
-                    self.apply(state, file_id, found)
+                if recovered is not None and recovered[1] == end:
+                    state = recovered[0]
+                else:
+                    state = self._replay(published, end)
                 self._check_complete(state)
             except (FileNotFoundError, DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and deleted files meanwhile.
@@ -122,6 +125,12 @@ class Opening:
                 continue
             return state, end
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
+
+    def _replay(self, published: Published, end: Positions) -> ChannelState:
+        state, start = self._memory_base(published) if published.memory.file_id else self._disk_base(end.disk)
+        for file_id, found in self._tiers.records(start, end):
+            self.apply(state, file_id, found)
+        return state
 
     def _memory_base(self, published: Published) -> tuple[ChannelState, Positions]:
         """Return the state that the newest file of the memory tier begins with."""
@@ -203,6 +212,7 @@ class Opening:
         if not state.memory.open:
             self._publish(found.end, None, state.last_id, known)
             self._directory.remove()
+            self._recovered = state, Positions(found.end)
         elif not self._recover_memory(state, found.end, known):
             self._lose(state, found.end, known)
         self._lock.head.write_host()

@@ -16,6 +16,7 @@ from spillable_stream.channel.memory_tier import file_size_bytes
 from spillable_stream.channel.requests import Committed, Plan, Request
 from spillable_stream.channel.samples import Samples
 from spillable_stream.channel.state import ChannelState
+from spillable_stream.channel.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.frame import frame_size
@@ -30,7 +31,7 @@ __all__ = ["Replica"]
 
 
 class _Looking:
-    """What `Replica.looking` returns; it may be entered again inside.
+    """What `Replica.looking` returns; it may be entered again inside, where the state still stands still.
 
     Args:
         replica: whose state is held still.
@@ -38,16 +39,25 @@ class _Looking:
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        self._depth = 0  # of the thread that has the mutex
 
     def __enter__(self) -> ChannelState:
-        self._replica._mutex.acquire()
+        replica, had = self._replica, list[bool]()
         try:
-            return self._replica.follow()
+            had.extend(map(replica._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
+            state = replica.state if self._depth and not replica.applying else replica.follow()
+            replica.looker = threading.get_ident()
+            self._depth += 1
         except BaseException:
-            self._replica._mutex.release()
+            if had:
+                replica._mutex.release()
             raise
+        return state
 
     def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._replica.looker = 0
         self._replica._mutex.release()
 
 
@@ -58,9 +68,17 @@ class Replica:
         fs: the file system.
         layout: the channel's files.
         lock_timeout_seconds: how long to wait for other processes.
+
+    Attributes:
+        under_way: the calls that a close waits for, and inside of which none is allowed.
+        looker: the thread that is inside of `looking`; 0 if none is.
+        applying: whether the state is being changed, by the thread that has the mutex.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
+        self.under_way = UnderWay(f"the channel {layout.path}")
+        self.looker = 0
+        self.applying = False
         self.fs = fs
         self.layout = layout = adopted(fs, layout, lock_timeout_seconds)
         self.lock_timeout_seconds = lock_timeout_seconds
@@ -102,7 +120,7 @@ class Replica:
 
     def keep_up(self) -> None:
         """Do what `follow` does, without a look at whether the channel is still there: a commit looks."""
-        if self.lock.published() is not self._applied or self._half_applied:
+        if (self.lock.published() is not self._applied or self._half_applied) and self.looker != threading.get_ident():
             self._catch_up(self.lock.published)
 
     def catch_up(self) -> None:
@@ -113,6 +131,8 @@ class Replica:
     def _catch_up(self, published: Callable[[], Published]) -> None:
         """Apply everything up to the published ends."""
         with self._mutex:
+            if self.applying:
+                self.under_way.refuse("a look")
             head = published()
             if head is self._applied and not self._half_applied:
                 return
@@ -127,17 +147,28 @@ class Replica:
                 with contextlib.suppress(FileNotFoundError, CorruptionError):
                     self._apply_until(end)
             if self._half_applied:
-                self.state, self.positions = self._opening.load()
-                self._half_applied = False
+                self._load()
             self._applied = head if self.positions == end else None
             self._obey_options()
 
     def _apply_until(self, end: Positions) -> None:
         self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
-        for file_id, found in self.tiers.records(self.positions, end):
-            self._opening.apply(self.state, file_id, found)
-        self.positions = end
-        self._half_applied = False
+        self.applying = True
+        try:
+            for file_id, found in self.tiers.records(self.positions, end):
+                self._opening.apply(self.state, file_id, found)
+            self.positions = end
+            self._half_applied = False
+        finally:
+            self.applying = False
+
+    def _load(self) -> None:
+        self.applying = True
+        try:
+            self.state, self.positions = self._opening.load()
+            self._half_applied = False
+        finally:
+            self.applying = False
 
     def looking(self) -> _Looking:
         """Hold the state still, up to date, while it is looked at more than once: ``with … as state``."""
@@ -222,16 +253,18 @@ class Replica:
             if before != start or self._half_applied:
                 return
             offset = start.offset
-            self._half_applied = True
-            for entry in entries:
-                header = entry.header()
-                self.state.apply_record(start.file_id, offset, header, entry.record)
-                offset += frame_size(header.length)
-            self.positions = (
-                Positions(self.positions.disk, end) if tier is Tier.MEMORY else Positions(end, self.positions.memory)
-            )
-            self._applied = self.lock.current()
-            self._half_applied = False
+            self._half_applied = self.applying = True
+            try:
+                for entry in entries:
+                    header = entry.header()
+                    self.state.apply_record(start.file_id, offset, header, entry.record)
+                    offset += frame_size(header.length)
+                disk, memory = self.positions
+                self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
+                self._applied = self.lock.current()
+                self._half_applied = False
+            finally:
+                self.applying = False
 
     def _snapshot(self, tier: Tier) -> Callable[[], dict[str, Any]]:
         return self.memory_image if tier is Tier.MEMORY else self.state.small
@@ -248,7 +281,11 @@ class Replica:
         return self._closed
 
     def become_last(self) -> bool:
-        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed."""
+        """Tell whether no other handle has the channel open, and keep it so; for a handle that is being closed.
+
+        If there is another one, this handle does not count as open any more. So of two that close at once, one is last.
+        """
+        self._held.open_lock.release()
         return self._held.open_lock.try_acquire()
 
     def close(self, *, forked: bool = False) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState, Pending, Use
-from spillable_stream.errors import ChannelFullError, TransactionCapacityError
+from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.layout import Tier, in_memory
@@ -87,6 +87,15 @@ class Plan:
         self.next_transaction = state.next_transaction
         self.overflow = state.overflow
         self._said = False
+
+    def kept(self) -> tuple[Any, ...]:
+        """Return what `take_back` needs to undo what is planned after it."""
+        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
+
+    def take_back(self, kept: tuple[Any, ...]) -> None:
+        """Undo what a request planned that failed half way."""
+        del self.entries[kept[0] :]
+        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
 
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
@@ -170,6 +179,7 @@ class Put(Request):
         sink: query ID and batch ID; a batch that was committed before is not again.
         producer: producer ID, and the first and the last sequence number that the batch takes; likewise, by the last.
         may_spill: whether it has waited long enough for room in memory.
+        not_staged: why a staged file could not be copied from memory to disk, if that failed.
     """
 
     frames: list[Frame]
@@ -177,6 +187,7 @@ class Put(Request):
     sink: tuple[str, int] | None = None
     producer: tuple[str, int, int] | None = None
     may_spill: bool = False
+    not_staged: StorageError | None = None
     _spilled: str = ""
     _use: Use | None = None
     _size_bytes: int = 0
@@ -325,11 +336,11 @@ class Take(Request):
         prepared = plan.open_take(tx)
         if prepared is None:
             tx = plan.new_transaction()
-        plan.settled.add(tx)
         if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
             record = TakeRecord(self.group, list(self.ranges))
             plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
+        plan.settled.add(tx)
         return Committed(tx)
 
     def appended(self, state: ChannelState) -> None:

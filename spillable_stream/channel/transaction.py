@@ -37,6 +37,7 @@ from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
+from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 
@@ -248,11 +249,12 @@ class PutTransaction(Transaction):
         self._require(State.OPEN, call)
         if self._failure is not None:
             raise TransactionStateError(
-                f"{call}() after a put that failed ({self._failure}); roll the transaction back"
+                f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "
+                "roll the transaction back"
             ) from self._failure
 
     def _undivided(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Do what may leave a part of the events behind when it fails, and remember if it does."""
+        """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
             work(*arguments)
         except BaseException as e:
@@ -301,15 +303,17 @@ class PutTransaction(Transaction):
         self._flush_events()
         if self.count == 0:
             return
-        segments = []
+        segments: list[SegmentRef] = []
         if self._segment is not None:
             if self._frames:
                 self._undivided(self._stage)
-            segments.append(self._segment.finish())
+            self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        self.committed = self._engine.commit(
-            Put(self._frames, segments, producer=self.producer), self._options["keep_alive"]
-        )
+        request = Put(self._frames, segments, producer=self.producer)
+        try:
+            self.committed = self._engine.commit(request, self._options["keep_alive"])
+        finally:
+            self._failure = request.not_staged
         if self._segment is not None:
             self._segment.close()
 
@@ -405,7 +409,7 @@ class TakeTransaction(Transaction):
             ranges = consumer.claim(min(limit, capacity))
         self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:
-            given = convert(list(consumer.read(ranges)))
+            given = convert(consumer.read(ranges))
         except BaseException:
             self._engine.counters.event_take_error_count += 1
             consumer.release(ranges)

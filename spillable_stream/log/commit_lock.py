@@ -7,12 +7,20 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
-from spillable_stream.errors import ChannelClosedError, CorruptionError, LockTimeoutError, StorageError
+from spillable_stream.errors import (
+    ChannelClosedError,
+    CorruptionError,
+    LockTimeoutError,
+    StorageError,
+    TransactionStateError,
+)
 from spillable_stream.log.head import Head, Published
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.turns import open_turns
 
 __all__ = ["CommitLock"]
 
@@ -42,8 +50,10 @@ class CommitLock:
         self.failed: str | None = None
         self.require_directories: Callable[[], None] = _nothing
         self._lock = FileLock.open(fs, layout.lock, create=create)
+        self._turns = open_turns(self._lock.file)
         self.head = Head(fs, layout.head)
-        self._thread_lock = threading.Lock()
+        self._thread_lock = threading.RLock()  # what a thread wants that has it already is seen, and refused
+        self._holding: list[bool] | None = None  # of the thread that has it
         self._held: Published | None = None  # what the head says while this process holds the lock
         self._closed = False
 
@@ -54,6 +64,7 @@ class CommitLock:
         Raises:
             LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
             ChannelClosedError: an earlier failure closed the log.
+            TransactionStateError: this thread has it.
         """
         had: list[bool] = []
         try:
@@ -62,7 +73,8 @@ class CommitLock:
         finally:  # also where an interrupt comes between two lines: the generator is closed then
             if had and had[0]:
                 try:
-                    self._give_back()
+                    if self._holding is had:
+                        self._give_back()
                 except BaseException:
                     self._give_back()
                     raise
@@ -74,9 +86,12 @@ class CommitLock:
         had.extend(map(self._thread_lock.acquire, (True,), (max(timeout_seconds, 0),)))
         if not had[0]:
             raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
+        if self._holding is not None:
+            self._refuse_holder()
+        self._holding = had
         if self._closed:
             raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again")
-        if not self._lock.acquire(timeout_seconds):
+        if not self._lock.acquire(timeout_seconds, turns=self._turns):
             raise LockTimeoutError(
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
                 f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
@@ -94,10 +109,17 @@ class CommitLock:
             "open the channel where it is now"
         )
 
+    def _refuse_holder(self) -> NoReturn:
+        raise TransactionStateError(
+            f"this thread holds {self.layout.lock} already: a signal handler, a finalizer (__del__) or a handler of "
+            "warnings or logging came in between; let another thread do that"
+        )
+
     def _give_back(self) -> None:
         self._held = None
         if not self._closed:
             self._lock.release()
+        self._holding = None
 
     def published(self) -> Published:
         """Return what the head publishes.
@@ -132,10 +154,15 @@ class CommitLock:
 
         Args:
             forked: in a forked child, where that thread does not exist.
+
+        Raises:
+            TransactionStateError: this thread holds the lock.
         """
         if not forked:
             self._thread_lock.acquire()
         try:
+            if not forked and self._holding is not None:
+                self._refuse_holder()
             self._closed = True
             self._lock.close()
             self.head.close()

@@ -125,7 +125,7 @@ class Directories:
             self._take_along(owner)
         if first:
             for role in self._others:
-                self._others[role].try_acquire(shared=True)
+                self._others[role].share()
 
     def _read(self, role: str, directory: Path) -> Owner:
         found = read_owner(self._fs, directory)
@@ -172,7 +172,7 @@ class Directories:
 
     def share(self) -> bool:
         """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""
-        return self._home is not None and self._home.try_acquire(shared=True) and self._home.is_in_place()
+        return self._home is not None and self._home.share() and self._home.is_in_place()
 
     # ── while they are held ─────────────────────────────────────────────────────────────────────
 

@@ -312,7 +312,7 @@ class Head:
         """Tell whether this is the file that the channel's path leads to: not moved away, nor removed."""
         try:
             return self._file.is_in_place()
-        except StorageError:
+        except (StorageError, ChannelClosedError):
             return False
 
     def close(self) -> None:

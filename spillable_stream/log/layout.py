@@ -5,7 +5,8 @@
     DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
     DIR/owner.json              whose directory this is, and the lock of everybody who may write
                                 (`spillable_stream.log.owner`); every other directory has one too
-    DIR/lock                    kernel lock: one committer at a time
+    DIR/lock                    kernel lock: one committer at a time; in it is a table of those who wait for
+                                it (`spillable_stream.storage.turns`)
     DIR/open.lock               kernel lock: who is neither closed nor parked shares it
     DIR/checkpoint.lock         kernel lock: one process at a time makes a checkpoint
     DIR/head                    the published end of the log (`spillable_stream.log.head`)
@@ -235,7 +236,7 @@ class Layout:
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
-        """Return the names of all segments of both tiers, adopted or staged."""
+        """Return the names of all segments of both tiers, adopted or staged; not of copies that are not whole."""
         found = [n for d in self.data_dirs for n in fs.list(d) if is_segment(n) and not in_memory(n)]
         return found + [n for n in fs.list(self.memory) if is_segment(n) and in_memory(n)]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
@@ -52,6 +52,7 @@ class SegmentWriter:
         self.count = 0
         self.payload_bytes = 0
         self._begun = 0  # up to where the kernel was told to write to the medium
+        self._failure: BaseException | None = None
         self._fs = fs
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
@@ -67,17 +68,19 @@ class SegmentWriter:
         self.name = name
         self.path = self._layout.segment_file(name)
         while True:
-            self._file = self._fs.open(self.path, create=True)
-            if FileLock(self._file).try_acquire() and self._file.is_linked():
+            self._lock = FileLock.open(self._fs, self.path)
+            self._file = self._lock.file
+            if self._lock.try_acquire() and self._file.is_linked():
                 return
-            self._file.close()
+            self._lock.close()
 
     def write(self, frames: Iterable[Frame]) -> None:
         """Append PUT frames.
 
         Raises:
-            StorageError: the file system refused; discard the segment.
+            StorageError: the file system refused; nothing was appended.
         """
+        self._require_sound()
         buffers: list[Payload] = []
         count = payload_bytes = size_bytes = 0
         for frame in frames:
@@ -104,25 +107,45 @@ class SegmentWriter:
 
     def _move_to_disk(self) -> None:
         """Go on in a file on disk: this one gets too large for memory."""
-        memory, memory_path = self._file, self.path
+        memory, memory_path = self._lock, self.path
         self._memory_bytes = 0
         try:
-            self._create(disk_segment(self.name))
-            self._file.copy_from(memory, self._end)
+            with self._last_chance():
+                self._create(disk_segment(self.name))
+                self._file.copy_from(memory.file, self._end)
         finally:  # if it fails the segment is discarded, which knows the one on disk by then
             memory.close()
             self._fs.remove(memory_path)
 
     def finish(self) -> SegmentRef:
-        """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it."""
+        """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it.
+
+        Raises:
+            StorageError: a sync failed, now or before; the segment can only be discarded.
+        """
+        self._require_sound()
         if not self._memory_bytes:
-            self._file.sync()
-            self._fs.sync_directory(self.path.parent)
+            with self._last_chance():
+                self._file.sync()
+                self._fs.sync_directory(self.path.parent)
         return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
+
+    @contextlib.contextmanager
+    def _last_chance(self) -> Iterator[None]:
+        """Remember what fails and must not be tried again: after a sync that failed, the next says that all is well."""
+        try:
+            yield
+        except BaseException as e:
+            self._failure = e
+            raise
+
+    def _require_sound(self) -> None:
+        if self._failure is not None:
+            raise StorageError(f"{self.path} can only be discarded: {self._failure}") from self._failure
 
     def close(self) -> None:
         """Close the file, which frees its lock, and keep it."""
-        self._file.close()
+        self._lock.close()
 
     def discard(self) -> None:
         """Close and remove the file."""
@@ -160,6 +183,10 @@ def remove_abandoned_segments(
             continue
         if over:
             removed.add(path.parent)
+    for directory in layout.data_dirs:
+        for name in fs.list(directory):
+            if name.startswith("segment.") and name.endswith(".tmp"):  # a copy is made under the same lock
+                fs.remove(directory / name)
     for directory in removed:
         fs.sync_directory(directory)
 
@@ -169,6 +196,9 @@ def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
 
     Returns:
         Its name on disk, and its size in bytes.
+
+    Raises:
+        StorageError: the file system refused; nothing has that name.
     """
     copy = disk_segment(name)
     return copy, fs.copy_durably(layout.segment_file(name), layout.segment_file(copy))

@@ -12,13 +12,15 @@ import functools
 import os
 import shutil
 import stat
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
 
 __all__ = ["File", "FileSystem", "Identity"]
@@ -50,7 +52,7 @@ class _named:
 
     __slots__ = ("_may_be_missing", "_path", "_what")
 
-    def __init__(self, what: str, path: str | Path, *, may_be_missing: bool = False) -> None:
+    def __init__(self, what: str, path: str | Path | File, *, may_be_missing: bool = False) -> None:
         self._what, self._path, self._may_be_missing = what, path, may_be_missing
 
     def __enter__(self) -> None:
@@ -59,9 +61,17 @@ class _named:
     def __exit__(self, _: object, e: BaseException | None, __: object) -> None:
         if isinstance(e, OSError) and not (self._may_be_missing and isinstance(e, FileNotFoundError)):
             raise _failed(self._what, self._path, e) from e
+        if (
+            isinstance(e, ValueError) and isinstance(self._path, File) and self._path.is_closed()
+        ):  # "-1 is no descriptor"
+            raise _closed(self._path.path) from e
 
 
-def _failed(what: str, path: str | Path, e: OSError) -> StorageError:
+def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
+    if isinstance(path, File):
+        if path.is_closed():
+            return _closed(path.path)
+        path = path.path
     return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
 
 
@@ -77,8 +87,17 @@ class Identity(NamedTuple):
     inode: int
 
 
+def _closed(path: str | Path) -> ChannelClosedError:
+    return ChannelClosedError(
+        f"{path} was closed; what was opened before a fork is closed in the child: open the channel again there"
+    )
+
+
 class File:
     """An open data file: positioned reads and writes, one sync.
+
+    None survives into a forked child. It would keep the parent's locks there, for as long as the child lives. That the
+    child closes its copy frees none of them: it is the parent's too.
 
     Args:
         path: the file.
@@ -90,19 +109,30 @@ class File:
         self._fd = descriptor
         self._name = os.fspath(path)
         self._identity: Identity | None = None  # once it was asked for
+        _open_files[id(self)] = weakref.ref(self)
 
     def fileno(self) -> int:
-        """Return the file descriptor."""
+        """Return the file descriptor.
+
+        Raises:
+            ChannelClosedError: the file was closed, or this is a forked child.
+        """
+        if self._fd < 0:
+            raise _closed(self.path)
         return self._fd
+
+    def is_closed(self) -> bool:
+        """Tell whether the file was closed, also by a fork in whose child this is."""
+        return self._fd < 0
 
     def size(self) -> int:
         """Return the size in bytes."""
-        with _named("reading the size of", self.path):
+        with _named("reading the size of", self):
             return os.fstat(self._fd).st_size
 
     def identity(self) -> Identity:
         """Return what `FileSystem.identity` returns of the file's path, unless that leads elsewhere by now."""
-        with _named("looking at", self.path):
+        with _named("looking at", self):
             found = os.fstat(self._fd)
             return Identity(found.st_dev, found.st_ino)
 
@@ -118,7 +148,7 @@ class File:
         except FileNotFoundError:
             return False
         except OSError as e:
-            raise _failed("looking at", self.path, e) from e
+            raise _failed("looking at", self, e) from e
         return found.st_ino == self._identity.inode and found.st_dev == self._identity.device
 
     def is_linked(self) -> bool:
@@ -127,7 +157,7 @@ class File:
             return os.fstat(self._fd).st_nlink > 0
         except OSError as e:
             if e.errno != errno.EBADF:
-                raise _failed("looking at", self.path, e) from e
+                raise _failed("looking at", self, e) from e
             return False  # closed
 
     def read(self, offset: int, size: int) -> bytes:
@@ -142,7 +172,7 @@ class File:
                 more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
                 got += more
         except OSError as e:
-            raise _failed("reading", self.path, e) from e
+            raise _failed("reading", self, e) from e
         return buffer if got == size else buffer.slice(0, got)
 
     def write(self, offset: int, buffers: Sequence[Payload]) -> int:
@@ -156,7 +186,7 @@ class File:
                     self._write_rest(end, part, written)
                 end += size
         except OSError as e:
-            raise _failed("writing", self.path, e) from e
+            raise _failed("writing", self, e) from e
         return end - offset
 
     def _write_rest(self, offset: int, buffers: Sequence[Payload], written: int) -> None:
@@ -178,7 +208,7 @@ class File:
 
     def preallocate(self, offset: int, size: int) -> None:
         """Reserve blocks, so that later writes find room and leave the size alone."""
-        with _named("preallocating", self.path):
+        with _named("preallocating", self):
             try:
                 os.posix_fallocate(self._fd, offset, size)
             except OSError as e:
@@ -187,7 +217,7 @@ class File:
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file to ``size`` bytes."""
-        with _named("truncating", self.path):
+        with _named("truncating", self):
             os.ftruncate(self._fd, size)
 
     def start_sync(self, offset: int, size: int) -> None:
@@ -197,7 +227,7 @@ class File:
 
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""
-        with _named("syncing", self.path):
+        with _named("syncing", self):
             os.fdatasync(self._fd)
 
     def load(self, size: int) -> bytes:
@@ -208,7 +238,7 @@ class File:
         try:
             return os.pread(self._fd, size, 0)
         except OSError as e:
-            raise _failed("reading", self.path, e) from e
+            raise _failed("reading", self, e) from e
 
     def store(self, offset: int, data: bytes) -> None:
         """Write a few bytes for other processes to `load`; no crash is promised to leave them."""
@@ -216,7 +246,7 @@ class File:
             if os.pwrite(self._fd, data, offset) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as e:
-            raise _failed("writing", self.path, e) from e
+            raise _failed("writing", self, e) from e
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
         """Return the stretches from ``start`` on outside of which the file holds nothing but zeros.
@@ -234,7 +264,7 @@ class File:
                 return found
             if e.errno == errno.EINVAL:  # the file system cannot tell
                 return [*found, (start, self.size())]
-            raise _failed("reading", self.path, e) from e
+            raise _failed("reading", self, e) from e
 
     def drop_read_ahead(self, start: int) -> None:
         """Let the kernel forget what it only read from ``start`` on, so that `data_ranges` knows preallocated space."""
@@ -244,13 +274,34 @@ class File:
     def close(self) -> None:
         """Close the file; again is fine."""
         if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            os.close(fd)
+            with _forking:
+                fd, self._fd = self._fd, -1  # and no call before the next line, which an interrupt could end
+                if fd >= 0:
+                    os.close(fd)
+                _open_files.pop(id(self), None)
 
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
             with contextlib.suppress(OSError):
-                os.close(self._fd)
+                self.close()
+
+
+_open_files: dict[int, weakref.ref[File]] = {}
+_forking = threading.RLock()  # no fork comes between the opening or closing of a descriptor and its note here
+
+
+def _leave_files_to_parent() -> None:
+    """In a forked child: close every file."""
+    for reference in list(_open_files.values()):
+        file = reference()
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+    _open_files.clear()
+    _forking.release()
+
+
+os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_leave_files_to_parent)
 
 
 def _other_owner(directory: Path) -> tuple[int, int] | None:
@@ -302,7 +353,7 @@ class FileSystem:
             StorageError: anything else.
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
-        with _named("making" if create else "opening", path, may_be_missing=not create):
+        with _named("making" if create else "opening", path, may_be_missing=not create), _forking:
             if not create:
                 return File(path, os.open(path, flags))
             if (owner := _other_owner(path.parent)) is not None:
@@ -390,20 +441,31 @@ class FileSystem:
         self.sync_directory(path.parent)
 
     def copy_durably(self, source: Path, target: Path) -> int:
-        """Copy a file, sync the copy and its directory, and return its size in bytes."""
+        """Copy a file, sync the copy and its directory, and return its size in bytes; one caller at a time.
+
+        The copy gets its name once it is synced. So what has the name is whole and durable, and what a failure or a
+        kill leaves does not have it.
+        """
+        temporary = target.with_name(f"{target.name}.tmp")
+        self.remove(temporary)
         original = self.open(source, readonly=True)
         try:
-            copy = self.open(target, create=True)
+            end = original.size()
+            copy = self.open(temporary, create=True, exclusive=True)
             try:
-                end = original.size()
                 copy.copy_from(original, end)
-                copy.truncate(end)
                 copy.sync()
             finally:
                 copy.close()
+            self.rename(temporary, target)
+            self.sync_directory(target.parent)
+        except BaseException:
+            for path in (temporary, target):  # a name that may not be durable must not stay either
+                with contextlib.suppress(StorageError):
+                    self.remove(path)
+            raise
         finally:
             original.close()
-        self.sync_directory(target.parent)
         return end
 
     def read_file(self, path: Path) -> bytes:

@@ -90,6 +90,23 @@ def test_a_request_that_is_refused_leaves_its_group_alone(open_channel: Open) ->
     assert len(peek(channel)) == 70
 
 
+def test_a_request_that_can_not_be_encoded_leaves_its_group_alone(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=0)
+
+    def work(i: int) -> None:
+        with channel.put_transaction() as tx:
+            tx.put_many(Event(b"%d" % i) for _ in range(10))
+            if i == 3:
+                tx.producer = ("\ud800", 1, 1)
+
+    raised = while_the_lock_is_held(channel, 8, work)
+    assert [type(e).__name__ for e in raised if e] == ["UnicodeEncodeError"]
+    assert sorted(peek(channel)) == sorted(b"%d" % i for i in range(8) if i != 3 for _ in range(10))
+    channel.close()
+    (channel.path / "head").unlink()
+    assert len(peek(open_channel())) == 70
+
+
 def test_a_failed_sync_fails_every_commit_of_its_group(open_channel: Open) -> None:
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs)

@@ -10,6 +10,8 @@ import pytest
 from spillable_stream.channel import group_commit
 from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.requests import Committed, Request
+from spillable_stream.errors import CommitOutcomeUnknownError
+from tests.interrupts import Interrupts
 
 
 @dataclass
@@ -102,6 +104,7 @@ def test_an_interrupt_while_another_thread_commits_waits_until_that_is_over() ->
         time.sleep(0.001)
 
     ticket = Ticket(Sized(2))  # gathered by the leader, and its thread interrupted
+    ticket.begun = True
     waited = threading.Thread(target=lambda: commits._withdraw(ticket))
     waited.start()
     waited.join(0.05)
@@ -208,3 +211,94 @@ def test_a_thread_that_was_interrupted_as_it_was_to_lead_keeps_nobody_waiting(mo
     first.join(30)
     second.join(30)
     assert log.groups == [[0], [1]]
+
+
+# ── errors and interrupts anywhere ──────────────────────────────────────────────────────────────
+
+
+def test_a_request_whose_size_can_not_be_told_fails_alone() -> None:
+    class Unsized(Sized):
+        def size_bytes(self) -> int:
+            raise UnicodeEncodeError("utf-8", "\ud800", 0, 1, "surrogates not allowed")
+
+    log = Log()
+    commits = GroupCommit(log.commit)
+    with commits._lead:
+        first = started(lambda: commits.submit(Sized(1)))
+        until(lambda: commits.waiting() == 1)
+        with pytest.raises(UnicodeEncodeError):
+            commits.submit(Unsized(2))
+        third = started(lambda: commits.submit(Sized(3)))
+        until(lambda: commits.waiting() == 2)
+    for thread in (first, third):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert sorted(i for group in log.groups for i in group) == [1, 3]
+
+
+def outcome_of(commits: GroupCommit, request: Sized, outcomes: dict[int, object]) -> threading.Thread:
+    """Submit a request in a thread and note what came of it."""
+
+    def submit() -> None:
+        try:
+            outcomes[request.number] = commits.submit(request).transaction_id
+        except BaseException as e:
+            outcomes[request.number] = e
+
+    return started(submit)
+
+
+def test_an_interrupt_anywhere_in_a_commit_loses_no_request_and_commits_none_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not that of the thread that leads, nor those of others: each is committed once, or its thread is told."""
+    monkeypatch.setattr(group_commit, "_HEALED_SECONDS", 0.005)
+    place, hit = 0, True
+    while hit:
+        place += 1
+        log = Log()
+        commits = GroupCommit(log.commit)
+        outcomes: dict[int, object] = {}
+        commits._lead.acquire()
+        others = [outcome_of(commits, Sized(i), outcomes) for i in (2, 3)]
+        until(lambda commits=commits: commits.waiting() == 2)  # type: ignore[misc]
+
+        def lead(commits: GroupCommit = commits, outcomes: dict[int, object] = outcomes) -> None:
+            commits._lead.release()
+            outcomes[1] = commits.submit(Sized(1)).transaction_id
+
+        interrupts = Interrupts(place, "channel/group_commit.py")
+        interrupts.run(lead)
+        hit = interrupts.hit
+        done = [i for group in log.groups for i in group]
+        for thread in others:
+            thread.join(30)
+            assert not thread.is_alive(), f"interrupted at place {place}: a thread waits for ever"
+        commits.submit(Sized(4))
+        committed = [i for group in log.groups for i in group]
+        assert len(committed) == len(set(committed)), f"interrupted at place {place}"
+        assert (1 in committed) == (1 in done), f"interrupted at place {place}: committed behind the caller's back"
+        for i in (2, 3):
+            assert outcomes[i] == i or isinstance(outcomes[i], CommitOutcomeUnknownError), f"interrupted at {place}"
+            assert i in committed or outcomes[i] != i
+        assert not commits._queue and not commits._lead.locked() and not commits._mutex.locked()
+    assert place > 40
+
+
+def test_an_error_anywhere_in_a_commit_fails_what_was_begun_and_nobody_waits_for_ever() -> None:
+    class Interrupted(BaseException):
+        pass
+
+    log = Log()
+    commits = GroupCommit(log.commit)
+    outcomes: dict[int, object] = {}
+    log.failure = Interrupted()
+    with commits._lead:
+        others = [outcome_of(commits, Sized(i), outcomes) for i in (1, 2, 3)]
+        until(lambda: commits.waiting() == 3)
+    for thread in others:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert {type(e) for e in outcomes.values()} <= {Interrupted, CommitOutcomeUnknownError}
+    log.failure = None
+    assert commits.submit(Sized(4)).transaction_id == 4

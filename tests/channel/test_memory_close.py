@@ -37,10 +37,10 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
     def overtaken(engine: Engine) -> int:
         moved = real(engine)
         flushed[0] += 1
-        if flushed[0] == 1:  # as a commit that passed the check before the close began
-            engine._refusing = False
+        if flushed[0] == 1:  # as a commit would that is under way in spite of all
+            engine.under_way.ended = False
             put(channel, b"2")
-            engine._refusing = True
+            engine.under_way.ended = True
             with pytest.raises(ChannelClosedError):
                 put(channel, b"3")
             outcome.append("refused")

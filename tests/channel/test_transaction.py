@@ -328,6 +328,85 @@ def test_a_segment_whose_commit_failed_is_removed_by_a_checkpoint(open_channel: 
     assert peek(channel) == [b"whole", bytes(2000)]
 
 
+# ── staged files whose sync failed ──────────────────────────────────────────────────────────────
+
+
+def assert_only_a_rollback_is_left(tx: Any, why: str) -> None:
+    """The kernel marks what it could not write as clean: another sync of it says that all is well."""
+    for call in (tx.commit, lambda: tx.put(Event(b"x"))):
+        with pytest.raises(TransactionStateError, match=rf"{why}.*roll the transaction back"):
+            call()
+    tx.rollback()
+
+
+@pytest.mark.parametrize("call", ["sync", "sync_directory"])
+def test_a_staged_transaction_whose_sync_failed_can_only_be_rolled_back(open_channel: Open, call: str) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, max_inline_bytes=0)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"x"))
+        with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+            tx.commit()
+        assert_only_a_rollback_is_left(tx, call)
+    assert channel.stats().segments == 0
+    assert peek(channel) == []
+
+
+def staged_in_memory(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a transaction that was staged in memory, where there is no room for it by now."""
+    from spillable_stream.channel import transaction as module
+
+    monkeypatch.setattr(module, "_INLINE_MEMORY_BYTES", 0)
+    put(channel, b"so that there is a memory tier")
+    tx = channel.put_transaction().__enter__()
+    for i in range(8):
+        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": b"%d" % i}], EVENT_SCHEMA))
+    put(channel, *numbered(0, 5))
+    return tx
+
+
+@pytest.mark.parametrize("call", ["sync", "write", "rename", "sync_directory"])
+def test_a_transaction_that_could_not_be_copied_from_memory_to_disk_can_only_be_rolled_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
+    tx = staged_in_memory(channel, monkeypatch)
+    file = "data" if call == "sync_directory" else "segment"
+    with fs.failing(nth(call, 1, file)), pytest.raises(StorageError):
+        tx.commit()
+    assert not [n for n in (channel.path / "data").iterdir() if n.name.startswith("segment")]
+    assert_only_a_rollback_is_left(tx, call)
+    assert len(peek(channel)) == 6
+
+
+def test_a_staged_file_that_could_not_be_copied_is_copied_and_synced_again(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark commits the same staged files again: what a failed copy left does not pass for one."""
+    from spillable_stream.channel.requests import Put
+
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
+    tx = staged_in_memory(channel, monkeypatch)
+    reference = tx._segment.finish()
+    with fs.failing(nth("sync", 1, "segment")), pytest.raises(StorageError):
+        channel.engine().commit(Put([], [reference]))
+    fs.calls.clear()
+    channel.engine().commit(Put([], [reference]))
+    assert fs.count("sync", "segment") == 1
+    assert len(peek(channel)) == 14
+
+
+def test_a_copy_that_was_killed_is_removed_by_a_checkpoint(open_channel: Open, tmp_path: Path) -> None:
+    channel = open_channel(data_dirs=[str(tmp_path / d) for d in "abc"])
+    for d in "abc":
+        (tmp_path / d / "segment.local.0.0123.tmp").write_bytes(b"half of it")
+    assert channel.stats().segments == 0
+    channel.checkpoint()
+    assert not list(tmp_path.glob("*/*.tmp"))
+
+
 # ── batches and typed channels ──────────────────────────────────────────────────────────────────
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
@@ -433,7 +512,7 @@ def test_after_a_put_that_failed_while_it_was_written_only_a_rollback_is_left(op
     with fs.failing(nth("write", 1, "segment")), pytest.raises(StorageError):
         tx.put_batch(batch)
     for call in (lambda: tx.put_batch(batch), lambda: tx.put(Event(b"x")), tx.commit):
-        with pytest.raises(TransactionStateError, match=r"after a put that failed .* roll the transaction back"):
+        with pytest.raises(TransactionStateError, match=r"after a put that failed.* roll the transaction back"):
             call()
     tx.rollback()
     put(channel, b"x")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from spillable_stream import Channel, LockTimeoutError
+from spillable_stream import Channel, TransactionStateError
 from tests.events import put
 from tests.interrupts import Interrupts
 
@@ -48,6 +48,10 @@ def test_a_thread_that_holds_the_lock_does_not_get_it_again(open_channel: Open) 
     """A signal handler or a finalizer that commits in the middle of a commit would break it."""
     lock = open_channel().engine().lock
     with lock.locked(1):
-        with pytest.raises(LockTimeoutError, match="another thread of this process"), lock.locked(0.01):
+        with pytest.raises(TransactionStateError, match=r"this thread holds .* already"), lock.locked(1):
             pass
+        with pytest.raises(TransactionStateError, match=r"this thread holds .* already"):
+            lock.close()
         assert lock._held is not None
+    with lock.locked(1):
+        pass

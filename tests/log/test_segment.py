@@ -58,11 +58,33 @@ def test_a_finished_segment_and_its_name_are_synced(fs: FaultyFileSystem, layout
     fs.calls.clear()
     writer.finish()
     assert [c.name for c in fs.calls] == ["sync", "sync_directory"]
-    for call in ("sync", "sync_directory"):
-        with fs.failing(nth(call, 1)), pytest.raises(StorageError):
-            writer.finish()
+    writer.discard()
+
+
+@pytest.mark.parametrize("call", ["sync", "sync_directory"])
+def test_a_segment_whose_sync_failed_can_only_be_discarded(fs: FaultyFileSystem, layout: Layout, call: str) -> None:
+    writer = SegmentWriter(fs, layout)
+    writer.write(encode_batch(numbers(0, 1)))
+    with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+        writer.finish()
+    for use in (writer.finish, lambda: writer.write(encode_batch(numbers(1, 1)))):
+        with pytest.raises(StorageError, match=rf"discard.*{call}"):
+            use()
     writer.discard()
     assert not writer.path.exists()
+
+
+def test_a_segment_that_could_not_be_moved_to_disk_can_only_be_discarded(fs: FaultyFileSystem, layout: Layout) -> None:
+    layout.memory.mkdir()
+    writer = SegmentWriter(fs, layout, memory_bytes=1_000)
+    writer.write(encode_batch(numbers(0, 10)))
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+        writer.write(encode_batch(numbers(10, 1_000)))
+    for use in (writer.finish, lambda: writer.write(encode_batch(numbers(10, 1)))):
+        with pytest.raises(StorageError, match="discard"):
+            use()
+    writer.discard()
+    assert layout.segments(fs) == []
 
 
 def left(

@@ -111,7 +111,7 @@ def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_
     (target,) = producer._targets
     assert isinstance(target, ChannelTarget)
     (lock,) = target._claims.values()
-    copy = os.dup(lock._file.fileno())  # as a fork does
+    copy = os.dup(lock.file.fileno())  # as a fork does
     producer.close()
     Producer(path, producer_id="me").close()
     os.close(copy)

@@ -2,14 +2,18 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from spillable_stream.errors import StorageError
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.storage.filesystem import File, FileSystem
 from tests.fakes import FaultyFileSystem, nth
 
 FS = FileSystem()
@@ -159,3 +163,114 @@ def test_nothing_is_read_of_a_file_that_is_empty_or_asked_for_nothing(tmp_path: 
     file.write(0, [b"abc"])
     assert (file.read(1, 0), file.read(1, 8), file.read(9, 8)) == (b"", b"bc", b"")
     file.close()
+
+
+@pytest.mark.parametrize("call", ["create", "read", "write", "sync", "rename", "sync_directory"])
+def test_a_copy_that_failed_anywhere_leaves_nothing_that_could_pass_for_one(tmp_path: Path, call: str) -> None:
+    fs = FaultyFileSystem()
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(b"x" * 10_000)
+    with fs.failing(nth(call, 1)), pytest.raises(StorageError):
+        fs.copy_durably(source, target)
+    assert os.listdir(tmp_path) == ["source"]
+    assert fs.copy_durably(source, target) == 10_000
+    assert target.read_bytes() == source.read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["source", "target"]
+
+
+def test_a_copy_has_its_name_when_it_is_synced_and_not_before(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    (tmp_path / "source").write_bytes(b"x" * 10)
+    (tmp_path / "target.tmp").write_bytes(b"of a copy that was killed, and longer")
+    fs.copy_durably(tmp_path / "source", tmp_path / "target")
+    assert [(c.name, c.file) for c in fs.calls if c.name not in ("open", "read", "remove")] == [
+        ("create", "target.tmp"), ("write", "target.tmp"), ("sync", "target.tmp"), ("rename", "target"),
+        ("sync_directory", tmp_path.name),
+    ]  # fmt: skip
+    assert (tmp_path / "target").read_bytes() == b"x" * 10
+
+
+# ── forks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_child(work: Callable[[], None]) -> None:
+    """Run ``work`` in a forked child and raise what it says is wrong."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.alarm(20)
+            work()
+            os.write(writer, b"ok")
+        except BaseException as e:
+            os.write(writer, repr(e).encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    assert said == b"ok", said.decode()
+
+
+def test_no_file_survives_into_a_forked_child(tmp_path: Path) -> None:
+    file = FS.open(tmp_path / "f", create=True)
+    fd = file.fileno()
+    uses: list[Callable[[], object]] = [
+        lambda: file.write(0, [b"x"]), lambda: file.read(0, 1), file.size, file.sync, file.identity, file.fileno,
+        lambda: file.truncate(0), lambda: file.preallocate(0, 1), lambda: file.load(1),
+        lambda: file.store(0, b"x"), file.is_in_place, lambda: file.data_ranges(0),
+    ]  # fmt: skip
+
+    def child() -> None:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)
+        for use in uses:
+            with pytest.raises(ChannelClosedError, match=r"f was closed; .*: open the channel again"):
+                use()
+        assert not file.is_linked()
+        file.close()
+
+    in_child(child)
+    file.write(0, [b"the parent's"])
+    assert file.read(0, 20) == b"the parent's"
+    file.close()
+    for use in uses:
+        with pytest.raises(ChannelClosedError, match="f was closed"):
+            use()
+
+
+def test_a_fork_waits_for_the_opening_of_a_file_in_another_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the child would have a descriptor that nobody knows of, and its lock."""
+    opened, go_on, real = threading.Event(), threading.Event(), os.open
+
+    def slow_open(*arguments: Any) -> int:
+        fd = real(*arguments)
+        opened.set()
+        assert go_on.wait(20)
+        return fd
+
+    monkeypatch.setattr(os, "open", slow_open)
+    files: list[File] = []
+    opening = threading.Thread(target=lambda: files.append(FS.open(tmp_path / "f", create=True)))
+    opening.start()
+    assert opened.wait(20)
+    threading.Timer(0.1, go_on.set).start()
+    in_child(lambda: fail_if_open(tmp_path / "f"))
+    assert go_on.is_set()
+    opening.join()
+    files[0].close()
+
+
+def fail_if_open(path: Path) -> None:
+    """Raise if this process has a descriptor of a file."""
+    found = [fd for fd in os.listdir("/proc/self/fd") if link_of(fd) == str(path)]
+    assert not found
+
+
+def link_of(fd: str) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{fd}")
+    except OSError:
+        return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import LockUnsupportedError
+from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, process_note
 from tests.fakes import FaultyFileSystem
@@ -101,3 +101,69 @@ def test_the_real_file_system_keeps_a_second_holder_out(tmp_path: Path) -> None:
     first = lock(tmp_path)
     assert first.try_acquire()
     first.check_exclusive(FS)
+
+
+def test_a_lock_that_is_closed_is_free_though_a_copy_of_its_file_is_open_yet(tmp_path: Path) -> None:
+    """As between the fork and the exec of a program that another thread starts."""
+    first, second = lock(tmp_path), lock(tmp_path)
+    assert first.try_acquire()
+    copy = os.dup(first.file.fileno())
+    first.close()
+    assert second.try_acquire()
+    os.close(copy)
+
+
+def test_a_forked_child_has_no_lock_of_its_parent(tmp_path: Path) -> None:
+    """Nor keeps it: the parent's end frees it though the child lives."""
+    held = (
+        "import os, sys, time, pathlib; from spillable_stream.storage.lock import *\n"
+        "from spillable_stream.storage.filesystem import *\n"
+        f"lock = FileLock.open(FileSystem(), pathlib.Path({str(tmp_path / 'lock')!r})); lock.try_acquire()\n"
+        "pid = os.fork()\n"
+        "if pid: print(pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", held], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    mine = lock(tmp_path)
+    assert not mine.try_acquire()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    try:
+        assert mine.acquire(5)
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+def test_a_closed_lock_says_so(tmp_path: Path) -> None:
+    mine = lock(tmp_path)
+    mine.close()
+    for use in (mine.try_acquire, mine.release, lambda: mine.acquire(1)):
+        with pytest.raises(ChannelClosedError, match="lock was closed"):
+            use()
+    mine.close()
+
+
+def test_linux_drops_a_shared_lock_that_it_does_not_upgrade(tmp_path: Path) -> None:
+    """It converts by dropping first: what `FileLock` therefore refuses to ask for."""
+    first, second = lock(tmp_path), lock(tmp_path)
+    fcntl.flock(first.file.fileno(), fcntl.LOCK_SH)
+    fcntl.flock(second.file.fileno(), fcntl.LOCK_SH)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(first.file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(second.file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)  # though nobody gave the first one back
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_lock_that_is_held_is_not_converted(tmp_path: Path, shared: bool) -> None:
+    mine, other = lock(tmp_path), lock(tmp_path)
+    assert mine.try_acquire(shared=shared)
+    assert mine.try_acquire(shared=shared), "what is held is held"
+    with pytest.raises(ValueError, match=r"lock is held .*: release it first"):
+        mine.try_acquire(shared=not shared)
+    assert not other.try_acquire(), "it is still held"
+    mine.release()
+    assert mine.try_acquire(shared=not shared)
+    mine.release()
+    assert other.try_acquire()

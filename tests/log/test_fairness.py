@@ -1,0 +1,65 @@
+"""Who gets the channel's lock when several processes want it all the time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+
+COMMITTER = """
+import sys, time
+from typing import Any
+from spillable_stream import Channel, Event
+from spillable_stream.storage.filesystem import File, FileSystem
+
+class SlowFile(File):
+    def sync(self):
+        time.sleep(float(sys.argv[2]))
+        super().sync()
+
+class SlowFileSystem(FileSystem):
+    def open(self, path, **how):
+        file = super().open(path, **how)
+        fd, file._fd = file._fd, -1
+        return SlowFile(path, fd)
+
+channel = Channel(sys.argv[1], fs=SlowFileSystem())
+print("ready", flush=True)
+sys.stdin.readline()
+count, end = 0, time.monotonic() + float(sys.argv[3])
+while time.monotonic() < end:
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"x"))
+    count += 1
+print(count, flush=True)
+channel.close(checkpoint=False, flush=False)
+"""
+
+
+def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) -> list[int]:
+    """Return how many commits each of some processes does that commit all the time."""
+    arguments = [sys.executable, "-c", COMMITTER, str(path), str(sync_seconds), str(seconds)]
+    started = [
+        subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(processes)
+    ]
+    for process in started:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    counts = [int(process.communicate(timeout=60)[0]) for process in started]
+    assert [process.returncode for process in started] == [0] * processes
+    return counts
+
+
+@pytest.mark.parametrize("sync_seconds", [0.25, 0.02])
+def test_each_of_some_processes_has_its_share_of_the_lock(path: Path, sync_seconds: float) -> None:
+    """At least half of what it would have if all had the same."""
+    Channel(path, lock_timeout=10, minimum_required_space=0).close()
+    counts = commits_of(path, 3, sync_seconds, 5.0)
+    assert min(counts) >= sum(counts) / 3 / 2, counts
