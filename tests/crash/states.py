@@ -138,7 +138,7 @@ class CrashStates:
                 lines.append(operation.line)
             else:
                 disk.do(operation)
-                if operation.name == "map":
+                if operation.name == "store":
                     continue
             outcome = Outcome.of([lines])
             for image in images(disk, rng, self.samples):
@@ -221,7 +221,7 @@ def _left_behind(path: Path) -> Iterator[str]:
     for name in names:
         if ".tmp" in name or "segment." in name:
             yield f"{name} was left behind"
-    if len([n for n in names if n.startswith("checkpoint/")]) > 2:
+    if len([n for n in names if n.startswith("checkpoint/checkpoint-")]) > 2:
         yield f"checkpoints were left behind: {names}"
     if (path / "memory").is_symlink():
         yield "the link to the memory tier was left behind"
