@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import signal
 import socket
@@ -17,13 +18,15 @@ import pytest
 
 from tests.crash.children import Child
 
-__all__ = ["NEEDS_NAMESPACES", "Host"]
+__all__ = ["NEEDS_NAMESPACES", "Host", "why_no_namespaces"]
 
 _OWN_DIRECTORY, _NEW_MOUNTS, _NEW_NAME = 0x00000200, 0x00020000, 0x04000000  # CLONE_FS, CLONE_NEWNS, CLONE_NEWUTS
 _KINDS = ("mnt", "uts")
 
 
-def _why_not() -> str:
+@functools.cache
+def why_no_namespaces() -> str:
+    """Return what this machine lacks to make containers, in a sentence; "" for nothing."""
     if os.geteuid() != 0:
         return "needs root, to make namespaces"
     tried = subprocess.run(
@@ -32,7 +35,7 @@ def _why_not() -> str:
     return "" if tried.returncode == 0 else "needs mount and UTS namespaces"
 
 
-NEEDS_NAMESPACES = pytest.mark.skipif(bool(_why_not()), reason=_why_not() or "-")
+NEEDS_NAMESPACES = pytest.mark.skipif(bool(why_no_namespaces()), reason=why_no_namespaces() or "-")
 
 
 def _call(name: str, *arguments: int) -> None:

@@ -285,9 +285,22 @@ def _command(*arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("create", [True, False])
+def test_a_channel_without_its_identity_is_refused_and_keeps_its_files(tmp_path: Path, create: bool) -> None:
+    path = tmp_path / "channel"
+    fill(path, **_OPTIONS)
+    (path / "channel.json").unlink()
+    before = everything(path)
+    with pytest.raises(NotAChannelError, match="spillable repair") as raised:
+        Channel(path, create=create)
+    assert "the data of a channel" in str(raised.value)
+    before.setdefault(str(path / "open.lock"), b"")
+    assert everything(path) == before
+
+
 @pytest.mark.parametrize("memory", [0, 1000])
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_channel_without_its_identity_is_refused_keeps_its_files_and_can_be_repaired(
+def test_a_channel_without_its_identity_can_be_repaired_and_everything_is_there(
     tmp_path: Path, memory: int, killed: bool
 ) -> None:
     path = tmp_path / "channel"
@@ -301,13 +314,11 @@ def test_a_channel_without_its_identity_is_refused_keeps_its_files_and_can_be_re
     else:
         channel.close()
     (path / "channel.json").unlink()
-    link = path / "memory"
-    watched = [path, *([memory_of(path)] if link.is_symlink() else [])]
+    watched = [path, *([memory_of(path)] if (path / "memory").is_symlink() else [])]
     before = [files_that_count(directory) for directory in watched]
     for create in (True, False):
-        with pytest.raises(NotAChannelError, match="spillable repair") as raised:
+        with pytest.raises(NotAChannelError):
             Channel(path, create=create)
-        assert "the data of a channel" in str(raised.value)
         for directory, files in zip(watched, before, strict=True):
             assert changes(files, files_that_count(directory)) == []
     code, output = _command("repair", str(path))
@@ -316,6 +327,16 @@ def test_a_channel_without_its_identity_is_refused_keeps_its_files_and_can_be_re
         assert channel.uuid == uuid
         assert channel.stats().lost == channel.stats().doubtful == ()
         assert [int(body) for body in take(channel)] == [*range(3, 41)]
+
+
+def test_a_killed_channel_with_a_memory_tier_and_no_identity_says_that_it_can_be_repaired(tmp_path: Path) -> None:
+    path = tmp_path / "channel"
+    channel = Channel(path, **_OPTIONS, memory_capacity=1000, byte_capacity=1 << 20)
+    put(channel, b"in memory")
+    kill(channel)
+    (path / "channel.json").unlink()
+    with pytest.raises(NotAChannelError, match="spillable repair"):
+        Channel(path)
 
 
 def test_verify_says_of_a_channel_without_its_identity_that_it_can_be_repaired(tmp_path: Path) -> None:

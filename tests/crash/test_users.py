@@ -32,7 +32,11 @@ def common() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(common: Path) -> Path:
-    """A directory of somebody's, with a file and a directory in it."""
+    return make_victim(common)
+
+
+def make_victim(common: Path) -> Path:
+    """Make a directory of somebody's, with files and a directory in it."""
     directory = common / "victim"
     (directory / "deeper").mkdir(parents=True)
     for name in ("precious", "memory-000001-000001", "deeper/precious"):

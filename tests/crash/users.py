@@ -14,9 +14,15 @@ import pytest
 from tests.crash.children import Child
 from tests.damage import remove_memory_under
 
-__all__ = ["NEEDS_USERS", "NOBODY", "SOMEBODY", "common_directory", "run_as"]
+__all__ = ["NEEDS_USERS", "NOBODY", "SOMEBODY", "common_directory", "run_as", "why_no_users"]
 
-NEEDS_USERS = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become other users")
+
+def why_no_users() -> str:
+    """Return what this machine lacks to become other users, in a sentence; "" for nothing."""
+    return "needs root, to become other users" if os.geteuid() != 0 else ""
+
+
+NEEDS_USERS = pytest.mark.skipif(bool(why_no_users()), reason=why_no_users() or "-")
 SOMEBODY, NOBODY = 65533, 65534
 
 
