@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
-from spillable_stream.errors import ChannelClosedError, LockTimeoutError
+from spillable_stream.errors import LockTimeoutError
 from spillable_stream.log.layout import disk_segment
 from spillable_stream.log.segment import remove_abandoned_segments
 from spillable_stream.storage.lock import FileLock
@@ -43,9 +43,11 @@ class Checkpointing:
         try:
             if self._is_due():
                 self._under_way.run("a checkpoint", lambda: self._make_alone(0, self._is_due))
-        except (LockTimeoutError, ChannelClosedError):
+        except LockTimeoutError:
             return
         except Exception as e:  # what was committed is committed
+            if self._replica.closed:
+                return
             self._failed_at = time.monotonic()
             self._replica.counters.checkpoint_write_error_count += 1
             _log.warning("no checkpoint was made; the next open takes longer: %s", e)
@@ -93,10 +95,12 @@ class Checkpointing:
 
     def _make(self) -> None:
         replica = self._replica
+        replica.directories.require_in_place()
         with replica.looking() as state:
             image, position = state.image(), replica.positions.disk
         self._checkpoints.write(position, image)
         with replica.committing():
+            replica.directories.require_in_place()
             self._memory.renew()
             replica.lock.note_checkpoint()
             self._clean()

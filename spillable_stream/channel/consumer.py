@@ -62,6 +62,7 @@ class Consumer:
         self._mutex = threading.RLock()
         self._reader = engine.reader()
         self._kept_position = GroupPosition(engine.fs, engine.layout, group)
+        engine.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire(owner_timeout_seconds):
             owner = self._lock.read_holder()
@@ -78,7 +79,13 @@ class Consumer:
             raise
 
     def _take_over(self, starting: str, resume: bool) -> None:
-        """Create the group, or roll back what a former owner left in flight."""
+        """Create the group, or roll back what a former owner left in flight.
+
+        Whoever commits takes of the group passes through the channel's lock, and looks there whether it is still the
+        owner. So one that was the owner, or helps one, is done when this one has had the lock, or will find it here.
+        """
+        with self._engine.committing():
+            self._require_owner()
         with self._engine.looking() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
             position = starting_position(starting, state)
@@ -87,9 +94,18 @@ class Consumer:
             self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
         elif orphans and not resume:
             self._engine.commit(Abandon(orphans))
-        elif orphans:
-            with self._engine.committing():  # who finishes takes for the former owner is done with it, or sees this one
-                pass
+
+    def _require_owner(self) -> None:
+        """Prove that nobody else can own the group; the channel's lock is held.
+
+        Raises:
+            GroupOwnedError: the lock file was removed, and somebody may have made another one.
+        """
+        if not self._lock.is_in_place():
+            raise GroupOwnedError(
+                f"{self._lock.path}, which said that this handle owns the group {self.group!r}, was moved, removed or "
+                "replaced; the events are back in the queue: close the handle, and open the channel again"
+            )
 
     def _state(self, state: ChannelState) -> GroupState:
         found = state.groups.get(self.group)
@@ -209,7 +225,8 @@ class Consumer:
 
     def prepare(self, ranges: list[Range]) -> int:
         """Write that the ranges are being taken and return the transaction's ID."""
-        return self._call("a commit", lambda: self._engine.commit(Prepare(self.group, ranges))).transaction_id
+        prepare = Prepare(self.group, ranges, self._require_owner)
+        return self._call("a commit", lambda: self._engine.commit(prepare)).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0) -> int:
         """Commit claimed ranges: they never come back. Returns the transaction's ID.
@@ -217,7 +234,7 @@ class Consumer:
         Raises:
             ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
         """
-        take = Take(self.group, ranges, prepared, self._kept_position)
+        take = Take(self.group, ranges, prepared, self._kept_position, self._require_owner)
         done = self._call("a commit", lambda: self._engine.commit(take))
         with self._mutex:
             for first, last in ranges:

@@ -113,10 +113,8 @@ class Opening:
             end = Positions.of(published)
             recovered, self._recovered = self._recovered, None
             try:
-                if recovered is not None and recovered[1] == end:
-                    state = recovered[0]
-                else:
-                    state = self._replay(published, end)
+                known = recovered is not None and recovered[1] == end
+                state = recovered[0] if recovered and known else self._replay(published, end)
                 self._check_complete(state)
             except (FileNotFoundError, DataLossError, CorruptionError):
                 # Another process may have made a checkpoint and deleted files meanwhile.

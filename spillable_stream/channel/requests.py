@@ -287,10 +287,17 @@ class Put(Request):
 
 @dataclass(slots=True)
 class Prepare(Request):
-    """Write that a group takes a range, without committing it: a micro-batch has begun."""
+    """Write that a group takes a range, without committing it: a micro-batch has begun.
+
+    Args:
+        group: the group.
+        ranges: what it takes.
+        require_owner: as of `Take`.
+    """
 
     group: str
     ranges: list[Range]
+    require_owner: Callable[[], None] | None = None
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * len(self.ranges)
@@ -299,6 +306,8 @@ class Prepare(Request):
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
+        if self.require_owner is not None:
+            self.require_owner()
         tx = plan.new_transaction()
         record = TakeRecord(self.group, list(self.ranges))
         plan.add(record.frame(count_of(self.ranges)), tx, record=record)
@@ -314,12 +323,14 @@ class Take(Request):
         ranges: what it took.
         prepared: the transaction's ID if `Prepare` wrote it, else 0.
         position: the file that keeps the group's position; None if who asks for the take sees to it.
+        require_owner: raises if whoever takes is not the group's owner any more.
     """
 
     group: str
     ranges: list[Range]
     prepared: int = 0
     position: GroupPosition | None = None
+    require_owner: Callable[[], None] | None = None
 
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
@@ -331,6 +342,8 @@ class Take(Request):
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
+        if self.require_owner is not None:
+            self.require_owner()
         count = count_of(self.ranges)
         tx = self.prepared
         prepared = plan.open_take(tx)

@@ -284,6 +284,7 @@ class PutTransaction(Transaction):
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
             memory_bytes = self._engine.memory.put_bytes()
+            self._engine.directories.require_in_place()
             self._segment = SegmentWriter(self._engine.fs, self._engine.layout, memory_bytes=memory_bytes)
         self._segment.write(self._frames)
         self._frames, self._frames_bytes = [], 0

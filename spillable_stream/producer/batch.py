@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
+from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import SendFailedError
 from spillable_stream.producer.result import Attempt, Result
 
@@ -45,7 +46,7 @@ class ProducerBatch:
 
     Args:
         destination: where it goes.
-        sequence: its number in that destination.
+        sequence: which one it is of those that go there.
         created: when, in the clock's monotonic seconds.
         max_reserved_attempts: how many attempts it remembers.
 
@@ -55,7 +56,9 @@ class ProducerBatch:
         record_batch: the events, if they were sent as an Arrow batch.
         callbacks: what is called with a send's result: callback, index of the first event and count.
         size_bytes: what it holds of the producer's buffer.
-        own_sequence: whether the application chose the number.
+        own_sequence: whether the application chose the sequence, which is the number then.
+        numbers: the first and the last number that it takes; None before its first attempt and after a refusal.
+        in_doubt: whether an attempt ended so that the batch may be stored.
         sealed: whether it grows no more: a thread has begun with it, or it is given up.
         count: how many events it has, once it is sealed.
         dead: what it is sent as once it failed; None before.
@@ -76,6 +79,8 @@ class ProducerBatch:
         "dead",
         "destination",
         "headers",
+        "in_doubt",
+        "numbers",
         "own_sequence",
         "record_batch",
         "result",
@@ -95,6 +100,8 @@ class ProducerBatch:
         self.callbacks: list[tuple[Callback, int, int]] = []
         self.size_bytes = 0
         self.own_sequence = False
+        self.numbers: Range | None = None
+        self.in_doubt = False
         self.sealed = False
         self.count = 0
         self.dead: DeadLetter | None = None

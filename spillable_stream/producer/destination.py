@@ -1,7 +1,14 @@
-"""A destination: one target, and the numbers of the batches that go there."""
+"""A destination: one target, and the numbers of the batches that go there.
+
+A batch that the producer numbers has a sequence, which tells in which order batches were made, and the number under
+which it is committed. These are the same until a target refuses it. Then the number is free, and the next attempt has a
+new one: the channel remembers few gaps, and a batch that waits for room would else be one, until the channel has
+forgotten whether it was stored.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 from spillable_stream.channel.ranges import Range
@@ -14,7 +21,7 @@ __all__ = ["Destination"]
 
 
 class Destination:
-    """Where batches of one key go. Everything happens under the accumulator's mutex.
+    """Where batches of one key go. Everything but numbers happens under the accumulator's mutex.
 
     Batches that the producer numbers are committed in any order. Those whose numbers the application
     chooses are committed one after the other, and none after one that failed: so the last number that
@@ -39,13 +46,17 @@ class Destination:
         self.max_events = target.max_events
         self.in_order = False
         self._last = self._stored = last
+        self._all_through = last  # every number up to this one is stored, or nobody's
+        self._numbered = last  # the highest number that a batch had
+        self._live: set[int] = set()  # the numbers under which a batch may be stored, now or later
+        self._numbers = threading.Lock()
         self._numbered_by: str | None = None
         self._failed: int | None = None
         self.ready: deque[ProducerBatch] = deque()
         self._current: ProducerBatch | None = None
 
     def next_sequence(self) -> int:
-        """Return the number of a new batch."""
+        """Return the sequence of a new batch."""
         self._number_by("the producer")
         self._last += 1
         return self._last
@@ -77,13 +88,30 @@ class Destination:
         self.in_order = whom == "the application"
 
     def numbers_of(self, batch: ProducerBatch) -> Range:
-        """Return the first and the last number that a batch takes, once it may start.
+        """Return the first and the last number that a batch takes, once it may start; in an I/O thread.
 
-        One that the application numbered takes all since the last that was stored: what would have had a number between
-        them has failed for good, or never was.
+        Its own is the last. It takes those before it that no batch will have any more: what had them was refused, or
+        has failed for good. One that the application numbered takes all since the last that was stored.
         """
-        first = min(self._stored + 1, batch.sequence) if batch.own_sequence else batch.sequence
-        return first, batch.sequence
+        if batch.own_sequence:
+            return min(self._stored + 1, batch.sequence), batch.sequence
+        if batch.numbers is None:
+            with self._numbers:
+                first = max(self._live, default=self._all_through) + 1
+                self._numbered = max(self._numbered + 1, batch.sequence)
+                self._live.add(self._numbered)
+                batch.numbers = first, self._numbered
+        return batch.numbers
+
+    def free(self, batch: ProducerBatch, *, stored: bool = False) -> None:
+        """Note that a batch is stored under its number, or never will be; in an I/O thread."""
+        if batch.numbers is not None:
+            first, last = batch.numbers
+            with self._numbers:
+                self._live.discard(last)
+                if stored and first <= self._all_through + 1:
+                    self._all_through = max(self._all_through, last)
+            batch.numbers = None
 
     def take(self) -> ProducerBatch | None:
         """Return the next batch that can be committed now, sealed, or None."""
@@ -92,6 +120,7 @@ class Destination:
             if not batch.sealed:
                 batch.seal()
                 self._current = batch if batch.own_sequence else None
+                self.numbers_of(batch)  # now, in the order of the queue
                 return batch
         return None
 

@@ -19,7 +19,10 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
 
-__all__ = ["Ends", "SendTask", "may_pass"]
+__all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
+
+REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
+"""What says for sure that nothing was stored: a batch that was only refused gets another number for its next try."""
 
 _MAY_PASS = (
     ChannelBusyError,
@@ -82,8 +85,12 @@ class SendTask:
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
             batch.note(Attempt(False, began, type(e).__name__, str(e)))
             self._tried(e)
+            batch.in_doubt = batch.in_doubt or not isinstance(e, REFUSALS)
+            if not batch.in_doubt:
+                batch.destination.free(batch)
             self._go_on(batch, e)
         else:
+            batch.destination.free(batch, stored=batch.dead is None)
             batch.note(Attempt(True, began))
             self._tried(None)
             self._ends.stored(batch, Result(True, *ids, batch.attempts, batch.attempt_count))
@@ -100,6 +107,7 @@ class SendTask:
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
             return
+        batch.destination.free(batch)  # nobody sends it there any more
         if self._ends.dead_letter(batch):
             return
         self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))

@@ -23,7 +23,8 @@ class Target(Protocol):
 
     A call that raises an error of the system (`OSError`, and so `ConnectionError` and `TimeoutError`), or one
     of this package's that may pass (`spillable_stream.producer.send_task`), is repeated with the same number; any
-    other error ends the batch.
+    other error ends the batch. A `ChannelBusyError`, `ChannelFullError`, `DiskSpaceError` or `LockTimeoutError` says
+    that nothing was stored: a batch whose every attempt so far ended with one of these is repeated with another number.
 
     Attributes:
         name: for messages.
@@ -55,8 +56,8 @@ class Target(Protocol):
         Args:
             batch: the events.
             producer_id: the producer.
-            numbers: the first and the last number that the batch takes; the last one is its own. The first is another
-                one only where the application numbers its batches: no batch between the two will come any more.
+            numbers: the first and the last number that the batch takes; the last one is its own. No batch with another
+                one of them will come any more: what had it was refused, or given up, or never was.
 
         Returns:
             The write-order IDs of the first and the last event; ``(0, -1)`` if they are not known.

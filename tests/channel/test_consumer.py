@@ -294,3 +294,20 @@ def test_a_group_of_an_older_log_takes_no_part_in_the_report_of_a_lost_memory_ti
     with pytest.warns(MemoryLossWarning):
         channel = open_channel()
     assert channel.stats().groups["../../x"].lost[0][0] == 1
+
+
+def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channel: Open, path: Path) -> None:
+    """A cleaner of old files removes it; the next consumer makes another one, and is the owner."""
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 4))
+    tx = channel.take_transaction("g")
+    tx.begin()
+    assert len(tx.take_many(2)) == 2
+    (path / "groups" / "g.lock").unlink()
+    assert take(other, 4, "g") == numbered(0, 4)
+    with pytest.raises(GroupOwnedError, match="was moved, removed or replaced; the events are back in the queue"):
+        tx.commit()
+    tx.rollback()
+    with pytest.raises(GroupOwnedError, match="was moved, removed or replaced"):
+        channel.consumer("g").prepare([(1, 2)])
+    assert other.stats().groups["g"].lag == 0

@@ -85,7 +85,7 @@ def test_a_batch_is_tried_again_when_it_is_due_and_not_before(
     assert len(target.attempts) == 2
     clock.advance(0.001)
     result = future.result(PATIENCE_SECONDS)
-    assert (result.attempt_count, len(target.attempts), len({s for s, _ in target.attempts})) == (3, 3, 1)
+    assert (result.attempt_count, [s for s, _ in target.attempts]) == (3, [1, 2, 3])  # a refusal frees the number
     assert [a.time for a in result.reserved_attempts] == [clock.time() - 3, clock.time() - 2, clock.time()]
     assert [a.error_message for a in result.reserved_attempts] == ["it is full", "it is full", ""]
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, Producer, Target
+from spillable_stream import Channel, Event, Producer, Target
 from spillable_stream.channel import producers as producers_module
 from spillable_stream.errors import (
+    ChannelBusyError,
     ChannelClosedError,
+    ChannelFullError,
+    DiskSpaceError,
+    LockTimeoutError,
     NotAChannelError,
     OptionError,
     ProducerBusyError,
@@ -23,7 +30,8 @@ from spillable_stream.errors import (
 from spillable_stream.producer.target import ChannelTarget
 from tests.events import numbered, peek, take
 from tests.fakes import FaultyFileSystem
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 QUICK = {"base_retry_backoff_ms": 1, "linger_ms": 0, "context_headers": False}
 
@@ -165,3 +173,85 @@ def test_a_producers_id_that_is_no_files_name_claims_nothing_and_leaves_no_file(
         with pytest.raises(OptionError, match="producer_id must be letters"):
             ChannelTarget(channel).claim(producer_id)
         assert sorted(path.parent.rglob("*")) == before
+
+
+class Refusing(ChannelTarget):
+    """A channel that refuses every second event once, as one does that is full at the moment."""
+
+    def __init__(self, channel: Channel, error: type[Exception]) -> None:
+        super().__init__(channel)
+        self.refused: set[bytes] = set()
+        self.error = error
+
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
+        body = batch.column("body")[0].as_py()
+        if int(body) % 2 and body not in self.refused:
+            self.refused.add(body)
+            raise self.error("it is full")
+        return super().commit(batch, producer_id, numbers)
+
+
+@pytest.mark.parametrize("error", [ChannelFullError, DiskSpaceError, LockTimeoutError, ChannelBusyError])
+@pytest.mark.parametrize("io_thread_count", [1, 4])
+def test_batches_that_were_refused_are_stored_however_many_came_between(
+    path: Path, clock: FakeClock, error: type[Exception], io_thread_count: int
+) -> None:
+    """A refusal frees the number: else the channel forgets the oldest after 64 gaps."""
+    with Channel(path) as channel:
+        target = Refusing(channel, error)
+        with Producer(
+            target, clock=clock, rng=random.Random(1), batch_count_threshold=1, io_thread_count=io_thread_count
+        ) as producer:
+            futures = [producer.send(b"%d" % i) for i in range(200)]
+            for future in futures[::2]:
+                future.result(PATIENCE_SECONDS)
+            while producer.stats().retrying_batches < 100:
+                time.sleep(0.001)
+            clock.advance(1)
+            for future in futures:
+                assert future.result(PATIENCE_SECONDS).successful
+            producer_id = producer.producer_id
+        events = take_events(channel)
+        assert sorted(int(e.body) for e in events) == list(range(200)), "each once"
+        ordered = sorted(events, key=lambda e: int(e.headers["producer_sequence"]))
+        assert [int(e.body) for e in ordered] == list(range(200)), "in the order in which they were sent"
+        state = channel.engine().follow().producers._states[producer_id]
+        assert list(state.committed) == [(1, state.last)], "and no gap is left"
+
+
+def take_events(channel: Channel) -> list[Event]:
+    with channel.take_transaction() as tx:
+        return tx.take_many(10_000)
+
+
+def test_a_batch_of_unknown_outcome_keeps_its_number_though_it_is_refused_then(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    """What it may have stored must be known by it."""
+    target.fail(ConnectionError("the answer was lost"), ChannelFullError("it is full"))
+    producer = produce(linger_ms=0)
+    future = producer.send(b"x")
+    for count in (1, 2):
+        target.wait_for_attempts(count)
+        while not producer.stats().retrying_batches:
+            time.sleep(0.001)
+        clock.advance(1)
+    assert future.result(PATIENCE_SECONDS).successful
+    assert target.taken == [(1, 1)] * 3
+
+
+def test_a_batch_takes_the_numbers_that_nobody_will_have_any_more(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    target.fail(ChannelFullError("it is full"), None, ValueError("bad"), None)
+    producer = produce(linger_ms=0, batch_count_threshold=1)
+    futures = []
+    for body in (b"full", b"a", b"bad", b"b"):
+        futures.append(producer.send(body))
+        target.wait_for_attempts(len(futures))
+    futures[3].result(PATIENCE_SECONDS)
+    while not producer.stats().retrying_batches:
+        time.sleep(0.001)
+    clock.advance(1)
+    assert futures[0].result(PATIENCE_SECONDS).successful
+    assert target.taken == [(1, 1), (1, 2), (3, 3), (3, 4), (5, 5)]
