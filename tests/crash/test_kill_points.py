@@ -166,8 +166,8 @@ def _wrong_contents(directory: Path, configuration: str) -> list[str]:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """Return the channel's files but for its locks, which say who held them last and since when."""
-    files = (p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".lock")
+    """Return the files but for locks, which say who held them last, and the head, which any open writes."""
+    files = (p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".lock" and p.name != "head")
     return {str(p.relative_to(path)): p.read_bytes() for p in files}
 
 
