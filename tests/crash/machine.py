@@ -107,6 +107,7 @@ class Machine:
 
     def _mount(self) -> None:
         _mount(str(self._image), self.disk, self._type, self._options)
+        self._device = f"/dev/loop{os.minor(os.stat(self.disk).st_dev)}"
         if self._thin:  # a loop device takes a write for done of which a part found room: let each be of one page
             device = os.stat(self.disk).st_dev
             Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue/max_sectors_kb").write_text("4")
@@ -139,20 +140,21 @@ class Machine:
     def remount(self) -> None:
         """Mount the disk again, on another device, while the machine runs on; nobody may have a file of it open."""
         _unmount(self.disk)
-        with self._other_device():
+        with self._taking(self._device):
             self._mount()
 
     @contextmanager
-    def _other_device(self) -> Iterator[None]:
-        """Take the loop device that was free a moment ago, so that the next mount gets another one."""
+    def _taking(self, device: str) -> Iterator[None]:
+        """Take a loop device that was given back a moment ago, so that the next mount gets another one."""
         taken = self._ram / "taken"
         taken.write_bytes(bytes(1 << 20))
-        command = ["losetup", "--find", "--show", str(taken)]
-        device = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        command = ["losetup", device, str(taken)]
+        had = subprocess.run(command, capture_output=True, timeout=60).returncode == 0  # else somebody else has it
         try:
             yield
         finally:
-            _run("losetup", "--detach", device)
+            if had:
+                _run("losetup", "--detach", device)
 
     @contextmanager
     def snapshot(self, *, frozen: bool = False) -> Iterator[Path]:

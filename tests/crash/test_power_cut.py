@@ -303,8 +303,10 @@ class _Laboratory:
             return [f"the open lost {lost} events; verify had said {said}"]
         if new and configuration == "disk":
             return [f"without a memory tier, {new} are reported lost"]
-        if new and not self._reboot:
-            return [f"the memory tier was there, and {new} are reported lost"]
+        if not self._reboot:  # the memory tier is there; one whose making was cut short held nothing yet
+            first_ids = set(Outcome.read(self._ledgers.glob("*.ledger")).acknowledged.values())
+            gone = [r for r in new if r in found.lost or any(r[0] <= i <= r[1] for i in first_ids)]
+            return [f"the memory tier was there, and {gone} are reported lost"] if gone else []
         on_disk = self._ledgers / "disk"
         lines = on_disk.read_text().splitlines() if on_disk.exists() else []
         blocks = [tuple(map(int, block.split("-"))) for block in lines[-1].split()] if lines else []
