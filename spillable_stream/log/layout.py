@@ -20,6 +20,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import uuid
@@ -31,7 +32,7 @@ from typing import Any
 
 import google_crc32c
 
-from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -234,9 +235,11 @@ class Layout:
 
     def make_small_directories(self, fs: FileSystem) -> None:
         """Make the directories that a copy of a channel may lack: they hold nothing that can't be missed."""
-        for directory in (self.path / "groups", self.checkpoint_dir, self.backup_checkpoint_dir):
-            if directory is not None:
-                fs.make_directory(directory)
+        for directory in (self.path / "groups", self.checkpoint_dir):
+            fs.make_directory(directory)
+        if self.backup_checkpoint_dir is not None:
+            with contextlib.suppress(StorageError):  # `Checkpoints` says so
+                fs.make_directory(self.backup_checkpoint_dir)
 
     def write(self, fs: FileSystem) -> None:
         """Write the identity file; from then on the directory is a channel."""

@@ -207,6 +207,15 @@ class FileSystem:
         with _named("making" if create else "opening", path, may_be_missing=not create):
             return File(path, os.open(path, flags, 0o600))
 
+    def list_files(self, directory: Path) -> list[str]:
+        """Return the names in a directory that are of files, or of links wherever they lead; none if it is missing."""
+        with _named("listing", directory):
+            try:
+                with os.scandir(directory) as entries:
+                    return sorted(e.name for e in entries if e.is_symlink() or e.is_file())
+            except FileNotFoundError:
+                return []
+
     def list(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none if it is missing."""
         with _named("listing", directory):
