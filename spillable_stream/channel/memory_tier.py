@@ -13,7 +13,8 @@ from typing import Any
 
 from spillable_stream.errors import MemoryTierWarning, StorageError
 from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Layout, is_spare
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.names import is_spare
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["MemoryDirectory", "file_size_bytes", "machine_free_bytes"]
@@ -102,8 +103,20 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how much memory the tier's files take, but for those that wait to be used again."""
-        names = (name for name in self._fs.list(self._layout.memory) if not is_spare(name))
-        return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
+        return sum(
+            self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
+        )
+
+    def _own_files(self, directory: Path) -> list[Path]:
+        """Return the files of the channel in a memory tier's directory."""
+        names = self._fs.list_files(directory)
+        return [directory / name for name in names if self._layout.is_own(self._layout.memory, name)]
+
+    def _remove_files(self, directory: Path) -> None:
+        """Remove the channel's files in a memory tier's directory, and that too if it holds nothing else."""
+        for path in self._own_files(directory):
+            self._fs.remove(path)
+        self._fs.remove_directory(directory)
 
     def make(self, options: Mapping[str, Any]) -> None:
         """Make the directory and the link to it; what a former tier left there is removed.
@@ -113,7 +126,7 @@ class MemoryDirectory:
         """
         target = self._parent(options) / self._name()
         self.remove()  # of an earlier tier, wherever it was
-        self._fs.remove_directory(target)
+        self._remove_files(target)
         self._fs.link(self._layout.memory, target)  # first: whoever finds the link removes both
         self._fs.make_private_directory(target)
 
@@ -140,8 +153,8 @@ class MemoryDirectory:
         """Remove the directory, if it is this channel's, and the link."""
         target = self._fs.link_target(self._layout.memory)
         if target is None:  # or what a copy made of it that followed the link
-            self._fs.remove_directory(self._layout.memory)
+            self._remove_files(self._layout.memory)
             return
         if self.is_own():
-            self._fs.remove_directory(target)
+            self._remove_files(target)
         self._fs.remove(self._layout.memory)

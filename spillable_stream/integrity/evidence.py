@@ -30,6 +30,7 @@ from spillable_stream.log.head import (
     parse_head,
 )
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
+from spillable_stream.log.names import group_of
 from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.wal import Position
 from spillable_stream.log.walk import walk
@@ -156,7 +157,7 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
     memory = [_read_log_file(fs, layout, i) for i in layout.log_files(fs, Tier.MEMORY)] if own else []
     newest = generation_of(memory[-1].file_id) if memory else 0
     memory = [f for f in memory if generation_of(f.file_id) == newest]
-    owned = [name.removesuffix(".lock") for name in fs.list(layout.path / "groups") if name.endswith(".lock")]
+    owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
     evidence = Evidence(layout, head, known, checkpoints, bad, disk, memory, owned, half)
     evidence.exact = head is not None or (found is not None and found[0] == DISOWNED)
     _trust_disk(fs, evidence, findings)

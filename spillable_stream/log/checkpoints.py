@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +32,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.record import NONSENSE, FileHeader, pack, unpack
 from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.names import checkpoint_name, parse_checkpoint
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -40,20 +40,8 @@ __all__ = ["Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"checkpoint-([0-9]{6,10})-([0-9]{12,19})(\.tmp)?\Z")
 _TEMPORARY = ".tmp"
 _KEPT = 2
-
-
-def _position(name: str) -> Position | None:
-    """Return the position that a checkpoint's name says, or None if it is no checkpoint's."""
-    found = _NAME.match(name)
-    position = Position(int(found[1]), int(found[2])) if found else None
-    return position if position and name.removesuffix(_TEMPORARY) == _name(position) else None
-
-
-def _name(position: Position) -> str:
-    return f"checkpoint-{position.file_id:06d}-{position.offset:012d}"
 
 
 class Checkpoints:
@@ -116,10 +104,11 @@ class Checkpoints:
         """
         frame = Frame.of(FrameType.CHECKPOINT, pack({"position": position, "state": image}))
         data = b"".join(bytes(b) for b in encode(frame, self._seed, time_us=time.time_ns() // 1000))
-        self._write_in(self._main, _name(position), data)
+        name = checkpoint_name(*position)
+        self._write_in(self._main, name, data)
         if self._backup is not None:
             with self._best_effort():
-                self._write_in(self._backup, _name(position), data)
+                self._write_in(self._backup, name, data)
 
     def _write_in(self, directory: Path, name: str, data: bytes) -> None:
         if self._is_foreign(directory / name):
@@ -130,7 +119,7 @@ class Checkpoints:
         for _, path in self._in(directory)[_KEPT:]:
             self._fs.remove(path)
         for left in self._fs.list_files(directory):
-            if left.endswith(_TEMPORARY) and _position(left) is not None:
+            if left.endswith(_TEMPORARY) and parse_checkpoint(left.removesuffix(_TEMPORARY)):
                 self._fs.remove(directory / left)
 
     def remove(self, paths: Iterable[Path]) -> None:
@@ -157,11 +146,8 @@ class Checkpoints:
         return sorted((c for c in self._named(directory) if not self._is_foreign(c[1])), reverse=True)
 
     def _named(self, directory: Path) -> list[tuple[Position, Path]]:
-        return [
-            (position, directory / name)
-            for name in self._fs.list_files(directory)
-            if not name.endswith(_TEMPORARY) and (position := _position(name)) is not None
-        ]
+        found = ((parse_checkpoint(name), directory / name) for name in self._fs.list_files(directory))
+        return [(Position(*position), path) for position, path in found if position]
 
     def foreign(self) -> list[Path]:
         """Return the files that are whole checkpoints of other channels, or, perhaps, have a damaged header."""

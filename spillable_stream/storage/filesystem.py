@@ -12,6 +12,7 @@ import functools
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -353,16 +354,23 @@ class FileSystem:
             return f"{found.st_dev:x}-{found.st_ino:x}"
 
     def make_private_directory(self, path: Path) -> None:
-        """Make a directory, mode 0700, that must not be there yet; it needs no sync."""
+        """Make a directory, mode 0700; it needs no sync. One that is there must be this user's and as private."""
         with _named("making the directory", path):
-            os.mkdir(path, 0o700)
+            try:
+                os.mkdir(path, 0o700)
+            except FileExistsError:
+                found = os.lstat(path)
+                if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+                    raise
 
     def remove_directory(self, path: Path) -> None:
-        """Remove a directory and the files in it; a missing one is fine."""
-        for name in self.list(path):
-            self.remove(path / name)
-        with _named("removing", path), contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+        """Remove an empty directory; one that holds something stays, and a missing one is fine."""
+        with _named("removing", path):
+            try:
+                os.rmdir(path)
+            except OSError as e:
+                if e.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
     def free_bytes(self, path: Path) -> int:
         """Return the free space, in bytes, of the file system that holds ``path``."""
