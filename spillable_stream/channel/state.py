@@ -54,6 +54,10 @@ class GroupState:
             self.lost.add(a, b)
         self.take(first, last)
 
+    def taken_count(self) -> int:
+        """Return how many events the group has taken, those before its beginning included."""
+        return self.position + self.ahead.size()
+
     def taken(self) -> list[Any]:
         """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
         return [self.position, list(self.ahead)]
