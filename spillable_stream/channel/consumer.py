@@ -23,6 +23,8 @@ __all__ = ["Consumer", "drop_group", "starting_position"]
 class Consumer:
     """The one owner of a group; any number of its take transactions may be open at once.
 
+    It holds one file descriptor as long as it owns the group, that of the group's lock.
+
     Args:
         engine: the channel.
         group: the group's name; it is created if it is new.
@@ -53,8 +55,7 @@ class Consumer:
         self._closed = False
         self._held = RangeSet()
         self._mutex = threading.RLock()
-        self._reader = engine.reader()
-        self._kept_position = GroupPosition(engine.fs, engine.layout, group)
+        self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire(owner_timeout_seconds):
             owner = self._lock.read_holder()
@@ -153,11 +154,12 @@ class Consumer:
         began = first
         with self._engine.looking() as state:
             extents = state.blocks.extents(first, last)
+        reader = self._engine.readers.get(self.group, self._engine.reader)
         for extent in extents:
             if extent.first_id != first:
                 break
             try:
-                for read in self._reader.read(extent):
+                for read in reader.read(extent):
                     yield read
                     first = read.last_id + 1
             except DataLossError:
@@ -205,7 +207,7 @@ class Consumer:
     def close(self) -> None:
         """Give the group up; what was claimed is back in the queue."""
         self._closed = True
-        self._reader.close()
+        self._engine.readers.forget(self.group)
         self._kept_position.close()
         self._lock.close()
 
