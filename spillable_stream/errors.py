@@ -35,6 +35,7 @@
 
     UserWarning
     ├── TornTailWarning                   bytes that no commit counted were cut at open
+    ├── BackupCheckpointWarning           backupCheckpointDir can't be used: checkpoints have no copy
     ├── MemoryTierWarning                 there is no memory tier though one was asked for
     └── MemoryLossWarning                 a memory tier is gone, and events with it
 
@@ -46,6 +47,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "BackupCheckpointWarning",
     "ChannelBusyError",
     "ChannelClosedError",
     "ChannelError",
@@ -240,6 +242,10 @@ class CheckpointMismatchError(SpillableError):
 
 class TornTailWarning(UserWarning):
     """Bytes after the last whole transaction were cut at open; none was acknowledged."""
+
+
+class BackupCheckpointWarning(UserWarning):
+    """``backupCheckpointDir`` can't be read or written: nothing depends on it, but checkpoints have no copy there."""
 
 
 class MemoryTierWarning(UserWarning):

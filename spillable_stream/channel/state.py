@@ -54,6 +54,10 @@ class GroupState:
             self.lost.add(a, b)
         self.take(first, last)
 
+    def taken_count(self) -> int:
+        """Return how many events the group has taken, those before its beginning included."""
+        return self.position + self.ahead.size()
+
     def taken(self) -> list[Any]:
         """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
         return [self.position, list(self.ahead)]
@@ -137,6 +141,7 @@ class ChannelState:
         overflow: whether puts go to disk, when memory has no room, without waiting for it.
         spilled: how many put transactions went to disk for want of memory.
         unsaid_sinks: of `sinks`, what only the memory tier's log says.
+        unsaid_groups: the groups of which only the memory tier's log says everything that they have taken.
         lost: events that went with a memory tier before every group had taken them.
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
@@ -157,6 +162,7 @@ class ChannelState:
         self.overflow = False
         self.spilled = 0
         self.unsaid_sinks: dict[str, int] = {}
+        self.unsaid_groups: dict[str, None] = {}
         self.lost = RangeSet()
         self.doubtful = RangeSet()
 
@@ -187,10 +193,13 @@ class ChannelState:
         if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
-        return {
+        image: dict[str, Any] = {
             "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.unsaid_sinks)],
             "lost": [list(self.lost), list(self.doubtful)],
         }
+        if self.memory.open:
+            image["unsaidGroups"] = list(self.unsaid_groups)
+        return image
 
     def image(self) -> dict[str, Any]:
         """Return the whole state as plain values, for a checkpoint."""
@@ -219,6 +228,8 @@ class ChannelState:
             state.memory = MemoryTier(*tier)
             for tx in in_memory:
                 state.pending[tx].in_memory = True
+            if state.memory.open:  # an image that does not say which is of an earlier version
+                state.unsaid_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
             state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
         return state
 
@@ -373,6 +384,7 @@ class ChannelState:
             self._see(record.seen)
             self._raise_floor()
             self.unsaid_sinks.clear()
+            self.unsaid_groups.clear()
             self.producers.unsaid.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
@@ -388,6 +400,8 @@ class ChannelState:
                 for first, last in take.ranges:
                     group.take(first, last)
                     group.lost.remove(0, first - 1)
+                if in_memory(file_id):
+                    self.unsaid_groups[take.group] = None
         if record.sink:
             query, batch = record.sink
             self.sinks.pop(query, None)
@@ -451,6 +465,16 @@ class ChannelState:
         for block in together:
             self.blocks.disk.insert(block)
 
+    def unsaid(self) -> dict[str, Any]:
+        """Return what the disk tier's log has yet to say of what the memory tier's log says."""
+        groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
+        seen: dict[str, Any] = {"next": self.next_id, "groups": groups}
+        if self.unsaid_sinks:
+            seen["sinks"] = dict(self.unsaid_sinks)
+        if self.producers.unsaid:
+            seen["producers"] = self.producers.seen()
+        return seen
+
     def _see(self, seen: dict[str, Any]) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
@@ -485,6 +509,7 @@ class ChannelState:
             self._lose(value)
         elif value.get("drop"):
             self.groups.pop(value["group"], None)
+            self.unsaid_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
             # Events may have left between the choice of the position and its commit.
             group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
@@ -516,6 +541,7 @@ class ChannelState:
         """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
         for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
             del self.pending[tx]
+        self.unsaid_groups.clear()
         self.blocks.memory.clear()
         self.overflow = False
 

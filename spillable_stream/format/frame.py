@@ -167,22 +167,23 @@ def encode(
     return buffers
 
 
-def parse_header(buffer: Payload, offset: int, seed: int) -> FrameHeader | None:
+def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
     """Return the header at ``offset`` of ``buffer``, or None where there is no valid one.
 
     Args:
         buffer: at least ``offset + 48`` bytes, else None is returned.
         offset: where the header starts.
-        seed: the file's seed (`file_seed`).
+        seed: the file's seed (`file_seed`); None for a file of whichever channel, whose header nothing proves.
     """
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
     magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
     if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
         return None
-    crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
-    if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
-        return None
+    if seed is not None:
+        crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
+        if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
+            return None
     return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
 
 
