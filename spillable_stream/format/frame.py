@@ -26,6 +26,8 @@ from typing import NamedTuple, TypeAlias
 import google_crc32c
 import pyarrow as pa
 
+from spillable_stream.errors import StateTooLargeError
+
 __all__ = [
     "HEADER_SIZE_BYTES",
     "MAGIC",
@@ -109,7 +111,16 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0) -> Frame:
-        """Return a frame with its payload's checksum computed."""
+        """Return a frame with its payload's checksum computed.
+
+        Raises:
+            StateTooLargeError: no reader would take a payload of that size.
+        """
+        if len(payload) > MAX_PAYLOAD_BYTES:
+            raise StateTooLargeError(
+                f"a {type.name} of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes: the "
+                "channel's state is too large; drop groups that nobody needs, and end transactions that are open"
+            )
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
 
