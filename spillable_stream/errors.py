@@ -16,6 +16,7 @@
     │   ├── GroupOwnedError               another live consumer owns the group
     │   └── OtherHostError                events are in the memory of another host
     ├── StorageError                      the file system refused or failed a call
+    │   ├── StateTooLargeError            the channel's state does not fit a frame of 1 GiB
     │   └── CommitOutcomeUnknownError     a sync failed and nothing could settle whether it counted
     ├── CorruptionError                   bytes on disk are not what was written
     │   └── DataLossError                 events that should be there are gone
@@ -75,6 +76,7 @@ __all__ = [
     "SchemaError",
     "SendFailedError",
     "SpillableError",
+    "StateTooLargeError",
     "StorageError",
     "TornTailWarning",
     "TransactionCapacityError",
@@ -141,6 +143,10 @@ class OtherHostError(ChannelError):
 
 class StorageError(SpillableError):
     """The file system refused or failed a call; the message names the path."""
+
+
+class StateTooLargeError(StorageError):
+    """What the channel's groups, queries and producers have done is more than one frame of a file can say."""
 
 
 class CommitOutcomeUnknownError(StorageError):

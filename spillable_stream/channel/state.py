@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.blocks import Block, BlockIndex, Blocks
@@ -165,6 +166,7 @@ class ChannelState:
         self.unsaid_groups: dict[str, None] = {}
         self.lost = RangeSet()
         self.doubtful = RangeSet()
+        self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
@@ -311,16 +313,22 @@ class ChannelState:
 
     def _not_needed(self) -> RangeSet:
         """Return the IDs above the floor that no group needs any more."""
-        groups = list(self.groups.values())
-        if not groups:
+        if not self.groups:
             return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
-        if any(not g.ahead and g.position < self.floor for g in groups):
-            return RangeSet()
+        holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
+        for g in chain([holder], self.groups.values()):
+            if g is not None and not g.ahead and g.position < self.floor:
+                return RangeSet()
         needed = RangeSet()
-        for g in groups:
+        for g in self.groups.values():
             for first, last in g.ahead.gaps(max(g.position + 1, self.floor), self.last_id):
                 needed.add(first, last)
         return RangeSet(needed.gaps(self.floor, self.last_id))
+
+    def _holds(self, name: str) -> bool:
+        """Tell whether a group has taken nothing above the floor's beginning, so that it can't be raised."""
+        group = self.groups.get(name)
+        return group is not None and group.position < self.floor
 
     def _above_floor(self, ranges: Iterable[Range]) -> Iterator[Range]:
         return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
@@ -549,7 +557,12 @@ class ChannelState:
         """Let go of the events that every group has taken."""
         floor = self.floor
         if self.groups:
-            floor = min(g.position for g in self.groups.values()) + 1
+            while self._holders and not self._holds(self._holders[-1]):
+                self._holders.pop()
+            if self._holders:  # to look at all groups takes long where there are thousands
+                return
+            floor = min([g.position for g in self.groups.values()]) + 1
+            self._holders = [name for name, g in self.groups.items() if g.position < floor]
         elif self.lost or self.doubtful:
             floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
         if floor > self.floor:

@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.errors import EventTooLargeError
+from spillable_stream.errors import StateTooLargeError
 
 __all__ = [
     "HEADER_SIZE_BYTES",
@@ -122,11 +122,12 @@ class Frame(NamedTuple):
         """Return a frame with its payload's checksum computed.
 
         Raises:
-            EventTooLargeError: nobody would read a frame of this size.
+            StateTooLargeError: no reader would take a payload of that size.
         """
         if len(payload) > MAX_PAYLOAD_BYTES:
-            raise EventTooLargeError(
-                f"a {type.name} record of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes"
+            raise StateTooLargeError(
+                f"a {type.name} of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes: the "
+                "channel's state is too large; drop groups that nobody needs, and end transactions that are open"
             )
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 

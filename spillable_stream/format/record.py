@@ -2,7 +2,7 @@
 
 ==============  =========================================================================
 FILE_HEADER     ``{format, channel, file, previous: [file, end] | nil, state}``
-SEGMENT_HEADER  ``{format, channel, segment}``
+SEGMENT_HEADER  ``{format, channel, segment, boot, up}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],

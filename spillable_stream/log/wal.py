@@ -19,6 +19,7 @@ from spillable_stream.errors import (
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
+    StateTooLargeError,
     StorageError,
 )
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 _PREALLOCATE_BYTES = 32 << 20
 _ZEROS = 1 << 20
 _SLOW_SYNC_SECONDS = 1.0
+_ROLL_AGAIN_SECONDS = 60.0
 
 
 class Position(NamedTuple):
@@ -93,6 +95,7 @@ class WriteAheadLog:
         self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
         self._proven = 0  # the file that was proven to be this channel's since it was opened
+        self._roll_again_at = float("-inf")
         self._seeded = (0, 0)  # a file, and its seed
         self._reading: tuple[int, File] | None = None
 
@@ -268,8 +271,12 @@ class WriteAheadLog:
             most = self.max_file_size_bytes
             if self.tier is Tier.MEMORY:  # where the image of a long backlog is large, many appends share it
                 most = max(most, 4 * begin)
-            if head.end + size_bytes > most and head.end > begin:
-                head = self._roll(head, snapshot)
+            if head.end + size_bytes > most and head.end > begin and time.monotonic() >= self._roll_again_at:
+                try:
+                    head = self._roll(head, snapshot)
+                except StateTooLargeError as e:  # what makes it smaller must still find a place
+                    self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
+                    _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
         return Position(head.file_id, head.end)
 
     def _first_frame_end(self, file_id: int) -> int:
@@ -410,10 +417,10 @@ class WriteAheadLog:
         """Begin a new file and publish it."""
         self.lock.require_directories()
         file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files())])
-        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
-        self.publish(head._replace(state=state))
         previous = (head.file_id, head.end) if head.file_id else None
         frame = FileHeader(self.layout.channel, file_id, previous, snapshot()).frame()
+        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
+        self.publish(head._replace(state=state))
         path = self.layout.log_file(file_id)
         file = self._make(path)
         try:

@@ -157,6 +157,10 @@ class TwoLogs(RuleBasedStateMachine):
                 state.apply(1, offset, header, record)
                 assert told(state) == self.truths.get(number, told(state))
 
+    @invariant()
+    def the_floor_is_where_the_slowest_group_is(self) -> None:
+        assert self.state.floor == min(g.position for g in self.state.groups.values()) + 1
+
 
 def told(state: ChannelState) -> tuple[dict[str, list[Any]], int, int]:
     """Return what a state says that must survive the memory tier."""

@@ -45,10 +45,16 @@ def test_other_names_are_no_checkpoints(name: str) -> None:
 
 def test_segments_have_an_owner_a_batch_and_a_uuid() -> None:
     assert names.segment_tier(f"segment.local.0.{HEX}") == "disk"
-    assert names.segment_tier(f"memory-segment.0f0e-query é.12.{HEX}") == "memory"
+    assert names.segment_tier(f"memory-segment.0f0e-query.12.{HEX}") == "memory"
     for name in ("segment.bak", f"segment.local.x.{HEX}", f"segment.a.b.0.{HEX}", f"segment..0.{HEX}"):
         assert names.segment_tier(name) == ""
-    for name in (f"segment.q.0.{HEX[1:]}", f"segment.q.0.{HEX.upper()}", f"segment.q.0.{HEX}.bak", f"a.q.0.{HEX}"):
+    for name in (
+        f"segment.q.0.{HEX}0",
+        f"segment.é.0.{HEX}",
+        f"segment.q.-1.{HEX}",
+        f"segment.q.0.{HEX}.bak",
+        f"a.q.0.{HEX}",
+    ):
         assert names.segment_tier(name) == ""
 
 
