@@ -360,7 +360,7 @@ class WriteAheadLog:
             return
         started = time.monotonic()
         try:
-            file.sync()
+            self._sync_or_distrust(file, head)
         except StorageError as e:
             self._settle_failed_sync(head, snapshot, e)
             raise StorageError(f"{e}; the transaction is not committed, and the log went on in a new file") from e
@@ -368,11 +368,28 @@ class WriteAheadLog:
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
 
+    def _sync_or_distrust(self, file: File, head: TierEnd) -> None:
+        """Sync, or note in the head that nobody may append to the file again, also where an interrupt (Ctrl-C) comes.
+
+        The next sync would say that all is well.
+        """
+        try:
+            try:
+                file.sync()
+            except BaseException:
+                self._distrust(head)
+                raise
+        except BaseException:
+            self._distrust(head)  # again: an interrupt may have come before it was noted
+            raise
+
+    def _distrust(self, head: TierEnd) -> None:
+        if self.current().state != HeadState.SYNC_FAILED:
+            self.publish(head._replace(state=HeadState.SYNC_FAILED))
+
     def _settle_failed_sync(self, head: TierEnd, snapshot: Snapshot, cause: StorageError) -> None:
         try:
-            distrusted = head._replace(state=HeadState.SYNC_FAILED)
-            self.publish(distrusted)
-            self._roll(distrusted, snapshot)
+            self._roll(head._replace(state=HeadState.SYNC_FAILED), snapshot)
         except StorageError as e:
             self.lock.failed = f"{cause}; then {e}"
             raise CommitOutcomeUnknownError(
@@ -384,8 +401,8 @@ class WriteAheadLog:
         try:
             self._discard_behind(file, head.end)
         except StorageError as e:
-            _log.warning("what a failed append left is cut by the next commit: %s", e)
             self.publish(head._replace(state=HeadState.APPENDING))
+            _log.warning("what a failed append left is cut by the next commit: %s", e)
             return
         self._sync_cut(file, head)
 
@@ -402,10 +419,9 @@ class WriteAheadLog:
         self._allocated = head.end
         try:
             if self.tier is Tier.DISK:
-                file.sync()
+                self._sync_or_distrust(file, head)
         except StorageError as e:
             _log.warning("the log goes on in a new file: %s", e)
-            self.publish(head._replace(state=HeadState.SYNC_FAILED))
         else:
             self.publish(head._replace(state=HeadState.CLEAN))
 
