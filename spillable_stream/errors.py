@@ -16,6 +16,7 @@
     │   ├── GroupOwnedError               another live consumer owns the group
     │   └── OtherHostError                events are in the memory of another host
     ├── StorageError                      the file system refused or failed a call
+    │   ├── StateTooLargeError            the channel's state does not fit a frame of 1 GiB
     │   └── CommitOutcomeUnknownError     a sync failed and nothing could settle whether it counted
     ├── CorruptionError                   bytes on disk are not what was written
     │   └── DataLossError                 events that should be there are gone
@@ -35,6 +36,7 @@
 
     UserWarning
     ├── TornTailWarning                   bytes that no commit counted were cut at open
+    ├── BackupCheckpointWarning           backupCheckpointDir can't be used: checkpoints have no copy
     ├── MemoryTierWarning                 there is no memory tier though one was asked for
     └── MemoryLossWarning                 a memory tier is gone, and events with it
 
@@ -46,6 +48,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "BackupCheckpointWarning",
     "ChannelBusyError",
     "ChannelClosedError",
     "ChannelError",
@@ -73,6 +76,7 @@ __all__ = [
     "SchemaError",
     "SendFailedError",
     "SpillableError",
+    "StateTooLargeError",
     "StorageError",
     "TornTailWarning",
     "TransactionCapacityError",
@@ -139,6 +143,10 @@ class OtherHostError(ChannelError):
 
 class StorageError(SpillableError):
     """The file system refused or failed a call; the message names the path."""
+
+
+class StateTooLargeError(StorageError):
+    """What the channel's groups, queries and producers have done is more than one frame of a file can say."""
 
 
 class CommitOutcomeUnknownError(StorageError):
@@ -240,6 +248,10 @@ class CheckpointMismatchError(SpillableError):
 
 class TornTailWarning(UserWarning):
     """Bytes after the last whole transaction were cut at open; none was acknowledged."""
+
+
+class BackupCheckpointWarning(UserWarning):
+    """``backupCheckpointDir`` can't be read or written: nothing depends on it, but checkpoints have no copy there."""
 
 
 class MemoryTierWarning(UserWarning):

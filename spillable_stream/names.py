@@ -19,7 +19,6 @@ __all__ = [
     "check_owner",
     "check_producer",
     "is_name",
-    "is_segment",
     "parse_application",
     "parse_name",
 ]
@@ -31,7 +30,6 @@ _NAME_LETTERS = 128
 _NAME_BYTES = 240  # a file's name has at most 255, and the longest ending is ".position"
 _APPLICATION_BYTES = 1024  # every data file begins with all of them
 _OWNER = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
-_SEGMENT = re.compile(r"(?:memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[A-Za-z0-9]{1,32}\Z")
 
 
 def is_name(value: Any) -> bool:
@@ -99,8 +97,3 @@ def parse_application(value: Any) -> str:
     if not 0 < len(text.encode()) <= _APPLICATION_BYTES:  # what is no valid Unicode raises here
         raise ValueError
     return text
-
-
-def is_segment(name: Any) -> bool:
-    """Tell whether a staged segment may have this name."""
-    return isinstance(name, str) and _SEGMENT.match(name) is not None

@@ -117,3 +117,45 @@ def nth(name: str, number: int, file: str = "") -> Callable[[Call], bool]:
         return False
 
     return chosen
+
+
+class DeadDirectory(FileSystem):
+    """The real file system, but for one directory, whose disk fails.
+
+    Args:
+        directory: the directory.
+        readable: whether it fails only what writes, as a file system that is read-only or full does.
+    """
+
+    def __init__(self, directory: Path, *, readable: bool = False) -> None:
+        self.directory = directory
+        self.readable = readable
+        self.dead = True
+
+    def _check(self, path: Path, *, writes: bool = True) -> None:
+        if self.dead and path.is_relative_to(self.directory) and (writes or not self.readable):
+            raise StorageError(f"using {path} failed: made to fail by a test")
+
+    def open(self, path: Path, **how: Any) -> File:
+        self._check(path, writes=not how.get("readonly"))
+        return super().open(path, **how)
+
+    def list_files(self, directory: Path) -> list[str]:
+        self._check(directory, writes=False)
+        return super().list_files(directory)
+
+    def make_directory(self, path: Path) -> None:
+        self._check(path)
+        super().make_directory(path)
+
+    def sync_directory(self, path: Path) -> None:
+        self._check(path)
+        super().sync_directory(path)
+
+    def rename(self, source: Path, target: Path) -> None:
+        self._check(target)
+        super().rename(source, target)
+
+    def remove(self, path: Path) -> None:
+        self._check(path)
+        super().remove(path)

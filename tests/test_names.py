@@ -9,8 +9,10 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, OptionError
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.names import segment_tier
+from spillable_stream.log.owning import make_directories
 from spillable_stream.log.segment import SegmentWriter
-from spillable_stream.names import check_group, check_owner, check_producer, is_segment, parse_application, parse_name
+from spillable_stream.names import check_group, check_owner, check_producer, parse_application, parse_name
 from spillable_stream.storage.filesystem import FileSystem
 
 GOOD = ["g", "my-group_1.x", "群" * 80, "g" * 128, "a..b"]
@@ -42,7 +44,7 @@ def test_what_can_be_no_files_name_is_refused(name: Any) -> None:
 @pytest.mark.parametrize("name", [*BAD, "a.b", "ä"], ids=ascii)
 def test_what_can_own_no_segment_is_refused_before_a_file_is_made(tmp_path: Path, name: Any) -> None:
     layout = Layout.plan(tmp_path / "channel", {})
-    layout.make_directories(FileSystem())
+    make_directories(FileSystem(), layout)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OptionError, match="a query's ID must be"):
         check_owner(name)
@@ -61,14 +63,14 @@ def test_no_path_is_made_of_a_name_that_is_not_allowed(tmp_path: Path, name: Any
 
 @pytest.mark.parametrize("name", BAD_SEGMENTS, ids=ascii)
 def test_a_segment_that_a_forged_log_names_has_no_path(tmp_path: Path, name: Any) -> None:
-    assert not is_segment(name)
+    assert not segment_tier(name)
     with pytest.raises(CorruptionError, match="which is no segment's name"):
         Layout.plan(tmp_path, {}).segment_file(name)
 
 
 def test_files_that_are_called_like_segments_and_are_none_are_left_alone(tmp_path: Path) -> None:
     layout = Layout.plan(tmp_path, {})
-    layout.make_directories(FileSystem())
+    make_directories(FileSystem(), layout)
     for name in ("segment.q.1.abc", "segment.x", "segment.q.one.abc", "memory-segment.q.1.abc"):
         (layout.data_dirs[0] / name).touch()
     assert layout.segments(FileSystem()) == ["segment.q.1.abc"]

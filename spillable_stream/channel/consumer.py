@@ -28,6 +28,8 @@ T = TypeVar("T")
 class Consumer:
     """The one owner of a group; any number of its take transactions may be open at once.
 
+    It holds one file descriptor as long as it owns the group, that of the group's lock.
+
     Args:
         engine: the channel.
         group: the group's name; it is created if it is new.
@@ -60,8 +62,7 @@ class Consumer:
         self.under_way = UnderWay(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
         self._mutex = threading.RLock()
-        self._reader = engine.reader()
-        self._kept_position = GroupPosition(engine.fs, engine.layout, group)
+        self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
         engine.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire(owner_timeout_seconds):
@@ -200,11 +201,12 @@ class Consumer:
         began = first
         with self._engine.looking() as state:
             extents = state.blocks.extents(first, last)
+        reader = self._engine.readers.get(self.group, self._engine.reader)
         for extent in extents:
             if extent.first_id != first:
                 break
             try:
-                for read in self._reader.read(extent):
+                for read in reader.read(extent):
                     yield read
                     first = read.last_id + 1
             except DataLossError:
@@ -260,7 +262,7 @@ class Consumer:
 
     def leave(self) -> None:
         """Close the files; in a forked child, where the threads of calls under way do not exist, only that."""
-        self._reader.close()
+        self._engine.readers.forget(self.group)
         self._kept_position.close()
         self._lock.close()
 

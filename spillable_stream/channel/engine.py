@@ -16,14 +16,17 @@ from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, 
 from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
+from spillable_stream.log.reader import EventReader
 from spillable_stream.log.segment import copy_to_disk
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.recent import Recent
 
 __all__ = ["Engine"]
 
 _SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
 _SIZE_BYTES = attrgetter("size_bytes")
+_OPEN_OF_GROUPS = 32
 
 
 class Engine(Replica):
@@ -33,12 +36,18 @@ class Engine(Replica):
         fs: the file system.
         layout: the channel's files.
         lock_timeout_seconds: how long to wait for other processes.
+
+    Attributes:
+        readers: those of the groups that were taken from last, by group. There may be thousands of groups.
+        position_files: those that keep the positions of these groups.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
         self._space_checked = float("-inf")
+        self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
+        self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
         self.memory = MemoryRoom(self)
         self.checkpointing = Checkpointing(self, self.memory)
 
@@ -50,6 +59,8 @@ class Engine(Replica):
         """
         super().close(forked=forked)
         self.checkpointing.close()
+        self.readers.clear()
+        self.position_files.clear()
 
     def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
         """Commit a request, in the tier that it belongs to, and return what it got.

@@ -186,12 +186,14 @@ class GroupCommit:
         return group
 
     def _leave_queue(self, group: list[Ticket]) -> None:
-        """Take tickets that are done off the queue, and wake their threads."""
+        """Take tickets that are done off the queue, and wake the threads of the others."""
+        me = threading.get_ident()
         with self._mutex:
             while self._queue and (self._queue[0].done or self._queue[0].withdrawn):
                 self._queue.popleft()
             for ticket in group:
-                ticket.wake()
+                if ticket.thread != me:
+                    ticket.wake()
 
 
 def _interrupted() -> CommitOutcomeUnknownError:

@@ -29,6 +29,7 @@ from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
 from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.recent import Recent
 
 __all__ = ["GroupPosition", "parse_group_position", "read_group_position"]
 
@@ -42,14 +43,15 @@ class GroupPosition:
         fs: the file system.
         layout: the channel's files.
         group: the group's name.
+        files: the files of a handle's groups that were written last: of how many groups it takes, few are kept open.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, group: str) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, group: str, files: Recent[File] | None = None) -> None:
         self._fs = fs
         self._group = group
         self._path = layout.group_position(group)
         self._seed = _seed(layout, group)
-        self._file: File | None = None
+        self._files: Recent[File] = Recent(1) if files is None else files
 
     def keep(self, state: ChannelState) -> None:
         """Note what the group has taken, if there is a memory tier to lose; the channel's lock is held.
@@ -63,10 +65,12 @@ class GroupPosition:
 
     def write(self, group: GroupState) -> None:
         """Write what the group has taken."""
-        if self._file is None:
-            self._file = self._fs.open(self._path, create=True)
+        file = self._files.get(self._group, self._open)
         value = pack(group.taken())
-        self._file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
+        file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
+
+    def _open(self) -> File:
+        return self._fs.open(self._path, create=True)
 
     def forget(self) -> None:
         """Remove the file: the group begins anew, or is no more."""
@@ -75,10 +79,8 @@ class GroupPosition:
         self._fs.sync_directory(self._path.parent)
 
     def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        """Let go of the file, which closes it."""
+        self._files.forget(self._group)
 
 
 def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:

@@ -21,7 +21,8 @@ from typing import Any
 from spillable_stream.errors import ForeignDirectoryError, MemoryTierWarning, StorageError
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.head import Published, boot_id
-from spillable_stream.log.layout import Layout, is_spare
+from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.names import is_spare
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere
 from spillable_stream.storage.filesystem import FileSystem
@@ -161,8 +162,21 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how much memory the tier's files take, but for those that wait to be used again."""
-        names = (name for name in self._fs.list(self._layout.memory) if not is_spare(name))
-        return sum(self._fs.size_bytes(self._layout.memory / name) for name in names)
+        return sum(
+            self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
+        )
+
+    def _own_files(self, directory: Path) -> list[Path]:
+        """Return the files of the channel in a memory tier's directory."""
+        names = self._fs.list_files(directory)
+        return [directory / name for name in names if self._layout.is_own(self._layout.memory, name)]
+
+    def _remove_files(self, directory: Path) -> None:
+        """Remove the channel's files in a memory tier's directory, and that too if it holds nothing else."""
+        own = self._own_files(directory)
+        for path in sorted(own, key=lambda p: p.name == OWNER_FILE):  # last what proves the directory
+            self._fs.remove(path)
+        self._fs.remove_directory(directory)
 
     # ── making and finding it ───────────────────────────────────────────────────────────────────
 
@@ -276,7 +290,7 @@ class MemoryDirectory:
         owner = self._owner()
         if owner is None or owner.token != token or self._is_copied(owner):
             return False
-        return self._fs.is_in_memory(self._layout.memory) and self._fs.list(self._layout.memory) == [OWNER_FILE]
+        return self._fs.is_in_memory(self._layout.memory) and not self._layout.log_files(self._fs, Tier.MEMORY)
 
     def is_elsewhere(self) -> bool:
         """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""
@@ -295,18 +309,13 @@ class MemoryDirectory:
         """Remove the directory, if it is this channel's, and the link."""
         self.close()
         if self._fs.link_target(self._layout.memory) is None:
-            self._remove_copied()
+            self._remove_files(self._layout.memory)  # of what a copy made of it that followed the link
             self._remove_uncompleted()
             return
         if self.is_own():
-            self._fs.remove_directory(self._fs.real_path(self._layout.memory))
+            self._remove_files(self._fs.real_path(self._layout.memory))
         self._fs.remove(self._layout.memory)
         self._fs.remove(self._layout.memory_place)
-
-    def _remove_copied(self) -> None:
-        """Remove what a copy that followed the link made of the directory: a real one, inside of the channel's."""
-        if self._fs.exists(self._layout.memory):
-            self._fs.remove_directory(self._layout.memory)
 
     def _remove_uncompleted(self) -> None:
         """Remove a directory that was made and not linked yet."""
@@ -318,7 +327,7 @@ class MemoryDirectory:
             with contextlib.suppress(ForeignDirectoryError):
                 owner = read_owner(self._fs, target)
                 if owner is None or (owner.channel == self._layout.channel and not self._is_copied(owner)):
-                    self._fs.remove_directory(target)
+                    self._remove_files(target)
         self._fs.remove(self._layout.memory_place)
 
     def close(self) -> None:

@@ -114,14 +114,9 @@ class Plan:
         """Append the COMMIT of a transaction."""
         seen: dict[str, Any] | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
-            groups = {name: g.taken() for name, g in self.state.groups.items()}
-            seen = {"next": self.state.next_id, "groups": groups}
-            if not self._said:  # the first COMMIT of an append says it for all: what is left of one begins with it
-                if self.state.unsaid_sinks:
-                    seen["sinks"] = dict(self.state.unsaid_sinks)
-                if self.state.producers.unsaid:
-                    seen["producers"] = self.state.producers.seen()
-                self._said = True
+            # The first COMMIT of an append says it for all: what is left of one begins with it.
+            seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()
+            self._said = True
         record = CommitRecord(kind, self.start, seen=seen, **more)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections import deque
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ __all__ = ["Rates", "Sample", "Samples"]
 
 _EVERY_SECONDS = 1.0
 _KEPT = 3600
+_RATES_SECONDS = 60.0
+_KEPT_TAKEN = 120  # some groups' worth of memory each: for the rates of the last minute only
 
 
 class Sample(NamedTuple):
@@ -23,7 +26,6 @@ class Sample(NamedTuple):
         disk_events: what the disk tier held.
         overflow: whether overflow was active.
         last_id: the last write-order ID.
-        taken: how many events each group had taken.
     """
 
     time: float
@@ -31,7 +33,14 @@ class Sample(NamedTuple):
     disk_events: int
     overflow: bool
     last_id: int
-    taken: dict[str, int]
+
+
+class _Taken(NamedTuple):
+    """How many events each group had taken at one moment."""
+
+    time: float
+    groups: tuple[str, ...]
+    counts: array[int]
 
 
 class Rates(NamedTuple):
@@ -49,10 +58,14 @@ class Rates(NamedTuple):
 
 
 class Samples:
-    """The samples of the last hour in which anything happened."""
+    """The samples of the last hour in which anything happened.
+
+    What groups had taken is kept for a minute, as an array: there may be many groups.
+    """
 
     def __init__(self) -> None:
         self._kept: deque[Sample] = deque(maxlen=_KEPT)
+        self._taken: deque[_Taken] = deque(maxlen=_KEPT_TAKEN)
         self._due = float("-inf")
 
     def note(self, state: ChannelState, *, now: bool = False) -> None:
@@ -66,24 +79,41 @@ class Samples:
         if clock < self._due and not now:
             return
         self._due = clock + _EVERY_SECONDS
-        taken = {name: g.position + g.ahead.size() for name, g in state.groups.items()}
+        at = time.time()
         memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events
-        self._kept.append(Sample(time.time(), memory, disk, state.overflow, state.last_id, taken))
+        self._kept.append(Sample(at, memory, disk, state.overflow, state.last_id))
+        while self._taken and at - self._taken[0].time > _RATES_SECONDS:
+            self._taken.popleft()
+        groups = tuple(state.groups)
+        if self._taken and self._taken[-1].groups == groups:
+            groups = self._taken[-1].groups
+        self._taken.append(_Taken(at, groups, array("q", (g.taken_count() for g in state.groups.values()))))
 
     def all(self) -> list[Sample]:
         """Return the samples, oldest first."""
         return list(self._kept)
 
-    def rates(self, state: ChannelState, over_seconds: float = 60.0) -> Rates:
+    def rates(self, state: ChannelState) -> Rates:
         """Return how fast events came and went."""
         now = time.time()
-        recent = [s for s in self._kept if now - s.time <= over_seconds]
-        if not recent:
+        recent = next((s for s in self._kept if now - s.time <= _RATES_SECONDS), None)
+        if recent is None:
             return Rates(0.0, 0.0, 0.0)
-        elapsed = max(now - recent[0].time, 1e-3)
-        taken = [0]
-        for name, group in state.groups.items():
-            base = next((s.taken[name] for s in recent if name in s.taken), None)
-            if base is not None:  # a group that came later began where it did
-                taken.append(group.position + group.ahead.size() - base)
-        return Rates((state.last_id - recent[0].last_id) / elapsed, max(taken) / elapsed, elapsed)
+        elapsed = max(now - recent.time, 1e-3)
+        return Rates((state.last_id - recent.last_id) / elapsed, self._take_rate(state, now), elapsed)
+
+    def _take_rate(self, state: ChannelState, now: float) -> float:
+        """Return how many events a second the fastest group took."""
+        since: float | None = None
+        before: tuple[str, ...] = ()
+        base: dict[str, int] = {}
+        for at, groups, counts in self._taken:
+            if now - at <= _RATES_SECONDS:
+                since = at if since is None else since
+                if groups is not before:  # a group that came later began where it did
+                    base = {**dict(zip(groups, counts, strict=True)), **base}
+                before = groups
+        if since is None:
+            return 0.0
+        taken = (group.taken_count() - base[name] for name, group in state.groups.items() if name in base)
+        return max(0, *taken, 0) / max(now - since, 1e-3)

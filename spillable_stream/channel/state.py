@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple
 
 from spillable_stream.channel.blocks import Block, BlockIndex, Blocks
@@ -53,6 +54,10 @@ class GroupState:
         for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
             self.lost.add(a, b)
         self.take(first, last)
+
+    def taken_count(self) -> int:
+        """Return how many events the group has taken, those before its beginning included."""
+        return self.position + self.ahead.size()
 
     def taken(self) -> list[Any]:
         """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
@@ -137,6 +142,7 @@ class ChannelState:
         overflow: whether puts go to disk, when memory has no room, without waiting for it.
         spilled: how many put transactions went to disk for want of memory.
         unsaid_sinks: of `sinks`, what only the memory tier's log says.
+        unsaid_groups: the groups of which only the memory tier's log says everything that they have taken.
         lost: events that went with a memory tier before every group had taken them.
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
@@ -157,8 +163,10 @@ class ChannelState:
         self.overflow = False
         self.spilled = 0
         self.unsaid_sinks: dict[str, int] = {}
+        self.unsaid_groups: dict[str, None] = {}
         self.lost = RangeSet()
         self.doubtful = RangeSet()
+        self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
@@ -187,10 +195,13 @@ class ChannelState:
         if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
-        return {
+        image: dict[str, Any] = {
             "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.unsaid_sinks)],
             "lost": [list(self.lost), list(self.doubtful)],
         }
+        if self.memory.open:
+            image["unsaidGroups"] = list(self.unsaid_groups)
+        return image
 
     def image(self) -> dict[str, Any]:
         """Return the whole state as plain values, for a checkpoint."""
@@ -219,6 +230,8 @@ class ChannelState:
             state.memory = MemoryTier(*tier)
             for tx in in_memory:
                 state.pending[tx].in_memory = True
+            if state.memory.open:  # an image that does not say which is of an earlier version
+                state.unsaid_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
             state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
         return state
 
@@ -300,16 +313,22 @@ class ChannelState:
 
     def _not_needed(self) -> RangeSet:
         """Return the IDs above the floor that no group needs any more."""
-        groups = list(self.groups.values())
-        if not groups:
+        if not self.groups:
             return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
-        if any(not g.ahead and g.position < self.floor for g in groups):
-            return RangeSet()
+        holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
+        for g in chain([holder], self.groups.values()):
+            if g is not None and not g.ahead and g.position < self.floor:
+                return RangeSet()
         needed = RangeSet()
-        for g in groups:
+        for g in self.groups.values():
             for first, last in g.ahead.gaps(max(g.position + 1, self.floor), self.last_id):
                 needed.add(first, last)
         return RangeSet(needed.gaps(self.floor, self.last_id))
+
+    def _holds(self, name: str) -> bool:
+        """Tell whether a group has taken nothing above the floor's beginning, so that it can't be raised."""
+        group = self.groups.get(name)
+        return group is not None and group.position < self.floor
 
     def _above_floor(self, ranges: Iterable[Range]) -> Iterator[Range]:
         return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
@@ -373,6 +392,7 @@ class ChannelState:
             self._see(record.seen)
             self._raise_floor()
             self.unsaid_sinks.clear()
+            self.unsaid_groups.clear()
             self.producers.unsaid.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
@@ -388,6 +408,8 @@ class ChannelState:
                 for first, last in take.ranges:
                     group.take(first, last)
                     group.lost.remove(0, first - 1)
+                if in_memory(file_id):
+                    self.unsaid_groups[take.group] = None
         if record.sink:
             query, batch = record.sink
             self.sinks.pop(query, None)
@@ -451,6 +473,16 @@ class ChannelState:
         for block in together:
             self.blocks.disk.insert(block)
 
+    def unsaid(self) -> dict[str, Any]:
+        """Return what the disk tier's log has yet to say of what the memory tier's log says."""
+        groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
+        seen: dict[str, Any] = {"next": self.next_id, "groups": groups}
+        if self.unsaid_sinks:
+            seen["sinks"] = dict(self.unsaid_sinks)
+        if self.producers.unsaid:
+            seen["producers"] = self.producers.seen()
+        return seen
+
     def _see(self, seen: dict[str, Any]) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
@@ -485,6 +517,7 @@ class ChannelState:
             self._lose(value)
         elif value.get("drop"):
             self.groups.pop(value["group"], None)
+            self.unsaid_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
             # Events may have left between the choice of the position and its commit.
             group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
@@ -516,6 +549,7 @@ class ChannelState:
         """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
         for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
             del self.pending[tx]
+        self.unsaid_groups.clear()
         self.blocks.memory.clear()
         self.overflow = False
 
@@ -523,7 +557,12 @@ class ChannelState:
         """Let go of the events that every group has taken."""
         floor = self.floor
         if self.groups:
-            floor = min(g.position for g in self.groups.values()) + 1
+            while self._holders and not self._holds(self._holders[-1]):
+                self._holders.pop()
+            if self._holders:  # to look at all groups takes long where there are thousands
+                return
+            floor = min([g.position for g in self.groups.values()]) + 1
+            self._holders = [name for name, g in self.groups.items() if g.position < floor]
         elif self.lost or self.doubtful:
             floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
         if floor > self.floor:

@@ -26,7 +26,7 @@ from typing import NamedTuple, TypeAlias
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.errors import EventTooLargeError
+from spillable_stream.errors import StateTooLargeError
 
 __all__ = [
     "HEADER_SIZE_BYTES",
@@ -122,11 +122,12 @@ class Frame(NamedTuple):
         """Return a frame with its payload's checksum computed.
 
         Raises:
-            EventTooLargeError: nobody would read a frame of this size.
+            StateTooLargeError: no reader would take a payload of that size.
         """
         if len(payload) > MAX_PAYLOAD_BYTES:
-            raise EventTooLargeError(
-                f"a {type.name} record of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes"
+            raise StateTooLargeError(
+                f"a {type.name} of {len(payload):,} bytes does not fit a frame of {MAX_PAYLOAD_BYTES:,} bytes: the "
+                "channel's state is too large; drop groups that nobody needs, and end transactions that are open"
             )
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
@@ -167,22 +168,23 @@ def encode(
     return buffers
 
 
-def parse_header(buffer: Payload, offset: int, seed: int) -> FrameHeader | None:
+def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
     """Return the header at ``offset`` of ``buffer``, or None where there is no valid one.
 
     Args:
         buffer: at least ``offset + 48`` bytes, else None is returned.
         offset: where the header starts.
-        seed: the file's seed (`file_seed`).
+        seed: the file's seed (`file_seed`); None for a file of whichever channel, whose header nothing proves.
     """
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
     magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
     if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
         return None
-    crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
-    if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
-        return None
+    if seed is not None:
+        crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
+        if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
+            return None
     return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
 
 

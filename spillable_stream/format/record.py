@@ -2,7 +2,7 @@
 
 ==============  =========================================================================
 FILE_HEADER     ``{format, channel, file, previous: [file, end] | nil, state}``
-SEGMENT_HEADER  ``{format, channel, segment}``
+SEGMENT_HEADER  ``{format, channel, segment, boot, up}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],
@@ -171,8 +171,8 @@ class CommitRecord:
         sink: query ID and batch ID that a sink's batch is remembered by.
         producer: ID, and the first and last of the sequence numbers that a producer's batch is remembered by.
         spilled: why a put went to disk though there is a memory tier: "full", "large" or "".
-        seen: on disk, while there is a memory tier: what it says of IDs and groups, so that its loss
-            never brings back what was taken.
+        seen: on disk, while there is a memory tier: what it says of IDs and groups that the COMMITs before
+            did not, so that its loss never brings back what was taken.
     """
 
     kind: str

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream.channel.memory_tier import MemoryDirectory
+from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
@@ -28,6 +29,7 @@ from spillable_stream.log.head import (
     parse_head,
 )
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
+from spillable_stream.log.names import group_of
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.wal import Position
@@ -156,7 +158,7 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
     memory = [_read_log_file(fs, layout, i) for i in layout.log_files(fs, Tier.MEMORY)] if own else []
     newest = generation_of(memory[-1].file_id) if memory else 0
     memory = [f for f in memory if generation_of(f.file_id) == newest]
-    owned = [name.removesuffix(".lock") for name in fs.list(layout.path / "groups") if name.endswith(".lock")]
+    owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
     evidence = Evidence(layout, head, known, checkpoints, bad, disk, memory, owned, half)
     evidence.exact = head is not None
     _trust_disk(fs, evidence, findings)
@@ -192,11 +194,16 @@ def _read_or_empty(fs: FileSystem, path: Path) -> bytes:
 
 
 def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[list[ValidCheckpoint], list[Path]]:
-    reader = Checkpoints(fs, layout)
+    reader = Checkpoints(fs, layout, lambda e: _note_backup(layout, e, findings))
     valid, bad = [], []
+    for path in reader.foreign():
+        findings.note(path, "the checkpoint is of another channel, or its header is damaged; it is left alone")
     for position, path in reader.all():
         try:
             value = reader.read(path)
+            if reader.is_left_over(position, path):
+                findings.note(path, "the checkpoint is of a log that was deleted or repaired since; it is passed over")
+                continue
             image = value["state"]
             if tuple(value["position"]) != position:
                 raise ValueError("a checkpoint of another position")
@@ -205,9 +212,20 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
         except MALFORMED:
             bad.append(path)
             findings.warn(path, "the checkpoint is damaged; it costs nothing but time: the log says the same", 0)
+        except StorageError as e:
+            if path.parent != layout.backup_checkpoint_dir:
+                raise
+            _note_backup(layout, e, findings)
         else:
             valid.append(ValidCheckpoint(position, path, image))
     return sorted(valid, key=lambda c: c.position), bad
+
+
+def _note_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
+    path = layout.backup_checkpoint_dir or layout.checkpoint_dir
+    findings.note(
+        path, f"backupCheckpointDir can't be used, and checkpoints have no copies; nothing needs them: {cause}"
+    )
 
 
 def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
@@ -280,7 +298,7 @@ def _drop_unfinished(fs: FileSystem, evidence: Evidence, findings: Findings) -> 
     files = evidence.disk
     if len(files) < 2 or files[-1].header is not None or files[-2].header is None:
         return
-    proven = Checkpoints(fs, evidence.layout).newest_file_id()
+    proven = Checkpoints(fs, evidence.layout, lambda _: None).newest_file_id()
     if files[-1].file_id <= max(proven, evidence.known.disk.file_id if evidence.known else 0):
         return
     with opened(fs, files[-1].path) as file:

@@ -10,16 +10,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from spillable_stream.errors import StorageError
 from spillable_stream.integrity.evidence import opened
 from spillable_stream.integrity.findings import Report
 from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Quarantine", "memory_files"]
+
+_log = logging.getLogger(__name__)
 
 _PIECE_BYTES = 4 << 20
 
@@ -56,15 +61,27 @@ class Quarantine:
         concerned = {f.path for f in report.findings if f.severity != "note"}
         for path in sorted({*concerned, *changed}):
             if self._fs.is_file(path):
-                target = self.path / "files" / self._place(path)
-                self._fs.make_directory(target.parent)
-                self._fs.copy_durably(path, target)
+                with self._unless_backup(path):
+                    target = self.path / "files" / self._place(path)
+                    self._fs.make_directory(target.parent)
+                    self._fs.copy_durably(path, target)
         for finding in report.findings:
             if finding.severity != "note" and finding.offset is not None and self._fs.is_file(finding.path):
-                self._cut_out(finding.path, finding.offset, finding.size)
+                with self._unless_backup(finding.path):
+                    self._cut_out(finding.path, finding.offset, finding.size)
         self._fs.write_atomically(
             self.path / "report.json", json.dumps(report.as_dict(), indent=1, sort_keys=True).encode() + b"\n"
         )
+
+    @contextmanager
+    def _unless_backup(self, path: Path) -> Iterator[None]:
+        """Let a copy fail of what is in ``backupCheckpointDir``: nothing may depend on that directory."""
+        try:
+            yield
+        except (FileNotFoundError, StorageError) as e:
+            if path.parent != self._layout.backup_checkpoint_dir:
+                raise
+            _log.warning("no copy was made of %s: %s", path, e)
 
     def _place(self, path: Path) -> Path:
         """Return where the copy of a file goes: by the role of its directory, wherever that is."""

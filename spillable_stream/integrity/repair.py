@@ -122,12 +122,17 @@ def _changed(fs: FileSystem, found: Survey) -> list[Path]:
         owned = (found.layout.path, *found.layout.directories().values())
         changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
     if found.log_damaged:
-        changed += [found.layout.head, *(path for _, path in Checkpoints(fs, found.layout).all())]
+        changed += [found.layout.head, *(path for _, path in _checkpoints(fs, found.layout).all())]
         if MemoryDirectory(fs, found.layout).is_own():
             changed += memory_files(fs, found.layout)
         live = found.state.blocks.segments()
         changed += [found.layout.segment_file(n) for n in found.layout.segments(fs) if n not in live]
     return changed
+
+
+def _checkpoints(fs: FileSystem, layout: Layout) -> Checkpoints:
+    """Return the channel's checkpoints; a backup directory that fails is in the survey's findings."""
+    return Checkpoints(fs, layout, lambda _: None)
 
 
 class _Repair:
@@ -137,6 +142,7 @@ class _Repair:
         self._fs = fs
         self._found = found
         self._layout = found.layout
+        self._checkpoints = _checkpoints(fs, found.layout)
 
     def run(self) -> None:
         """Do what the survey found to be necessary."""
@@ -146,13 +152,14 @@ class _Repair:
         if found.log_damaged:
             self._disown_head()
             self._begin_anew()
-            self._remove([path for _, path in Checkpoints(fs, self._layout).all()])
+            self._checkpoints.remove([path for _, path in self._checkpoints.all()])
             self._remove([self._layout.head])
             MemoryDirectory(fs, self._layout).remove()
             fs.sync_directory(self._layout.path)
         elif found.evidence.half_head:
             self._disown_head()
-        self._remove([*found.evidence.bad_checkpoints, *found.bad_positions])
+        self._checkpoints.remove(found.evidence.bad_checkpoints)
+        self._remove(found.bad_positions)
         if found.identity_damaged:
             replace(self._layout, owned=True).write(fs)
 
@@ -196,7 +203,7 @@ class _Repair:
         found = self._found.evidence
         known = found.known.disk.file_id if found.known else 0
         files = self._layout.log_files(self._fs)
-        return max([known, Checkpoints(self._fs, self._layout).newest_file_id(), *files]) + 1
+        return max([known, self._checkpoints.newest_file_id(), *files]) + 1
 
     def _move_segments(self, file_id: int) -> list[Block]:
         """Copy the segments of the memory tier to disk, and return their blocks there."""

@@ -96,6 +96,8 @@ class Replay:
         self._tainted = False  # whether the state may be wrong
         self._begun = exact or state.next_id > 1  # whether the first event's ID is known
         self._again_through = 0  # up to which ID takes may be hidden
+        self._takes_hidden = False  # whether they may be, though all else is known
+        self._with_memory = False
         self._hidden_transactions = 0
         self._schemas: list[pa.Schema] = []
         self._orders: dict[int, Order] = {}
@@ -109,6 +111,7 @@ class Replay:
     def run(self, disk: Position, memory: Position | None = None) -> ChannelState:
         """Replay everything from two places on and return the state, with every transaction settled."""
         logs = [self._disk_log(disk)]
+        self._with_memory = memory is not None
         if memory is not None:
             logs.append(self._memory_log(memory))
         for step in merge(*logs, key=lambda s: s.time_us):
@@ -256,6 +259,8 @@ class Replay:
         self._taint(unknown_bytes=0 if header.type == FrameType.COMMIT else damage.size)
         if header.type == FrameType.COMMIT:
             self._before = header
+            if self.state.memory.open and not self._with_memory:  # it said what was taken in memory, once
+                self._takes_hidden, self._again_through = True, 0
             self._commit_without_payload(file, damage.offset, header)
 
     def _commit_without_payload(self, file: LogFile, offset: int, header: FrameHeader) -> None:
@@ -321,7 +326,7 @@ class Replay:
         if len(new.blocks.memory):
             new.next_id = max(new.next_id, old.next_id)
         self.state = new
-        self._tainted = self.uncertain = False
+        self._tainted = self.uncertain = self._takes_hidden = False
         self._begun = True
         self._again_through = self._hidden_transactions = 0
         self._close_hole(new.next_id)
@@ -351,8 +356,8 @@ class Replay:
 
     def _fill_hole(self, header: FrameHeader) -> None:
         """Learn from the frame after damage which events and transactions were in it."""
-        if self._again_through == 0 and self.uncertain and header.type == FrameType.COMMIT and header.write_order_id:
-            self._again_through = header.write_order_id - 1
+        if self._again_through == 0 and header.type == FrameType.COMMIT and header.write_order_id:
+            self._again_through = header.write_order_id - 1 if self.uncertain or self._takes_hidden else 0
         if self._hole is None:
             return
         finding, _ = self._hole
@@ -389,7 +394,7 @@ class Replay:
         known = self._evidence.known
         if known is not None:
             self._close_hole(known.last_id + 1)
-        if self.uncertain and not self._again_through:
+        if not self._again_through:
             self._again_through = 1 << 62
         image = self.state.image()
         image["groups"].pop(_HOLD, None)
@@ -402,7 +407,7 @@ class Replay:
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:
         """Return for each group the events that it may have taken, though no record that is left says so."""
-        if not self.uncertain:
+        if not self.uncertain and not self._takes_hidden:
             return {}
         through = min(self._again_through, self.state.last_id)
         found = {

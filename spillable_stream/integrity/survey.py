@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,15 +18,16 @@ from spillable_stream.integrity.identity import check_owners, find_identity
 from spillable_stream.integrity.replay import Replay
 from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.names import group_of
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
-from spillable_stream.names import is_name
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Survey", "survey"]
 
 _UNKNOWN_IDS = 1 << 32  # more than any channel used since its last sign of life
+_SHOWN_STRAYS = 10
 _POSITION_READS = 3  # its owner may be writing it
 
 
@@ -129,6 +131,7 @@ class _Surveyor:
         found.read_bytes += audit.read_bytes
         self._check_positions()
         self._note_segments()
+        self._note_strays()
         return found
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────
@@ -313,9 +316,9 @@ class _Surveyor:
     def _check_positions(self) -> None:
         """Check the files that keep the groups' positions for the report of a loss."""
         state = self._found.state
-        for name in self._fs.list(self._layout.path / "groups"):
-            group, dot, kind = name.rpartition(".")
-            if not dot or kind != "position" or not is_name(group) or self._position_is_good(group):
+        for name in self._fs.list_files(self._layout.path / "groups"):
+            group = group_of(name, "position")
+            if group is None or self._position_is_good(group):
                 continue
             path = self._layout.group_position(group)
             if state.memory.open and group in state.groups:
@@ -340,3 +343,20 @@ class _Surveyor:
         for name in sorted(set(self._layout.segments(self._fs)) - self._found.state.blocks.segments()):
             text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
             self._findings.note(self._layout.segment_file(name), text)
+
+    def _note_strays(self) -> None:
+        """Note what is in the channel's directories and is no file of it."""
+        layout = self._layout
+        directories = {*layout.data_dirs, layout.checkpoint_dir, layout.memory, layout.path / "groups"}
+        for directory in sorted(directories):
+            files = set(self._fs.list_files(directory))
+            names = [n for n in self._fs.list(directory) if n not in files or not layout.is_own(directory, n)]
+            if names:
+                shown = ", ".join(ascii(os.fsencode(n))[1:] for n in names[:_SHOWN_STRAYS])
+                more = f", and {len(names) - _SHOWN_STRAYS} more" if len(names) > _SHOWN_STRAYS else ""
+                are = (
+                    "name in it is not the channel's and is"
+                    if len(names) == 1
+                    else "names in it are not the channel's and are"
+                )
+                self._findings.note(directory, f"{len(names)} {are} left alone: {shown}{more}")

@@ -2,30 +2,39 @@
 
 A checkpoint makes replay short and is never needed for correctness. It is one CHECKPOINT frame,
 named by its position: ``checkpoint-FILE-OFFSET``. The newest two are kept, and copies of them in
-``backupCheckpointDir`` if there is one.
+``backupCheckpointDir`` if there is one. That may be missing, full or broken at any time: what fails
+there is said once, and stops nothing.
+
+Only what has such a name is looked at. A whole checkpoint of another channel is as good as not there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import re
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.errors import BackupCheckpointWarning, CorruptionError, ForeignDirectoryError, StorageError
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     Frame,
+    FrameHeader,
     FrameType,
     encode,
     file_seed,
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import NONSENSE, pack, unpack
-from spillable_stream.log.layout import Layout
+from spillable_stream.format.record import NONSENSE, FileHeader, pack, unpack
+from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.names import checkpoint_name, parse_checkpoint
+from spillable_stream.log.owner import read_owner
+from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -33,7 +42,7 @@ __all__ = ["Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"checkpoint-(\d+)-(\d+)\Z")
+_TEMPORARY = ".tmp"
 _KEPT = 2
 
 
@@ -43,50 +52,154 @@ class Checkpoints:
     Args:
         fs: the file system.
         layout: where they are.
+        backup_failed: what to do about a backup directory that fails, the first time; by default warn.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+    def __init__(
+        self, fs: FileSystem, layout: Layout, backup_failed: Callable[[StorageError], None] | None = None
+    ) -> None:
         self._fs = fs
+        self._layout = layout
         self._seed = file_seed(layout.channel, "checkpoint")
-        backup = layout.backup_checkpoint_dir
-        self._directories = [layout.checkpoint_dir] + ([backup] if backup else [])
+        self._main = layout.checkpoint_dir
+        self._backup = layout.backup_checkpoint_dir
+        self._backup_failed = backup_failed or self._warn_of_backup
+        self._said = False
+
+    # ── the backup directory, which nothing may depend on ───────────────────────────────────
+
+    @contextlib.contextmanager
+    def _best_effort(self) -> Iterator[None]:
+        """Go on without the backup directory if what is done there fails."""
+        try:
+            yield
+        except StorageError as e:
+            if self._said:
+                _log.info("no use of backupCheckpointDir: %s", e)
+                return
+            self._said = True
+            self._backup_failed(e)
+
+    def _warn_of_backup(self, cause: StorageError) -> None:
+        message = (
+            f"{cause}: the channel {self._layout.path} goes on without copies of its checkpoints in "
+            f"backupCheckpointDir, {self._backup}; make the directory, mount it, or make room there"
+        )
+        warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
+
+    def _in_backup(self) -> list[tuple[Position, Path]]:
+        found: list[tuple[Position, Path]] = []
+        if self._backup is not None:
+            with self._best_effort():
+                self._require_own_backup(self._backup)
+                found = self._in(self._backup)
+        return found
+
+    def _require_own_backup(self, backup: Path) -> None:
+        """Prove that the backup directory is there and this channel's, before anything is done in it."""
+        if not self._fs.exists(backup):
+            raise StorageError(f"{backup} is missing")
+        if not self._layout.owned:
+            return
+        try:
+            fault = ownership_fault(self._fs, self._layout, BACKUP, backup, read_owner(self._fs, backup), None)
+        except ForeignDirectoryError as e:
+            fault = str(e)
+        if fault is not None:
+            raise StorageError(f"{backup} is not proven to be this channel's: {fault}; run 'spillable repair' if it is")
+
+    # ── writing ─────────────────────────────────────────────────────────────────────────────
 
     def write(self, position: Position, image: dict[str, Any]) -> None:
         """Make a checkpoint durable in every directory, then remove all but the newest two.
 
         Raises:
-            StorageError: the main directory could not be written; a failing backup is logged.
+            StorageError: the main directory could not be written; a failing backup is warned of.
         """
         frame = Frame.of(FrameType.CHECKPOINT, pack({"position": position, "state": image}))
         data = b"".join(bytes(b) for b in encode(frame, self._seed, time_us=time.time_ns() // 1000))
-        name = f"checkpoint-{position.file_id:06d}-{position.offset:012d}"
-        for i, directory in enumerate(self._directories):
-            try:
-                self._fs.write_atomically(directory / name, data)
-            except StorageError as e:
-                if i == 0:
-                    raise
-                _log.warning("no backup checkpoint was made: %s", e)
-            for _, path in self._in(directory)[_KEPT:]:
-                self._fs.remove(path)
-            self._remove_temporaries(directory)
+        name = checkpoint_name(*position)
+        self._write_in(self._main, name, data)
+        if self._backup is not None:
+            with self._best_effort():
+                self._require_own_backup(self._backup)
+                self._write_in(self._backup, name, data)
 
-    def _remove_temporaries(self, directory: Path) -> None:
-        for name in self._fs.list(directory):
-            if name.endswith(".tmp"):
-                self._fs.remove(directory / name)
+    def _write_in(self, directory: Path, name: str, data: bytes) -> None:
+        if self._is_foreign(directory / name):
+            raise StorageError(
+                f"{directory / name} is a checkpoint of another channel; give every channel a directory of its own"
+            )
+        self._fs.write_atomically(directory / name, data)
+        for _, path in self._in(directory)[_KEPT:]:
+            self._fs.remove(path)
+        for left in self._fs.list_files(directory):
+            if left.endswith(_TEMPORARY) and parse_checkpoint(left.removesuffix(_TEMPORARY)):
+                self._fs.remove(directory / left)
+
+    def remove(self, paths: Iterable[Path]) -> None:
+        """Remove checkpoints durably, those in the backup directory as far as it can be written.
+
+        Raises:
+            StorageError: one could not be removed from the main directory.
+        """
+        paths = list(paths)
+        self._remove([path for path in paths if path.parent != self._backup])
+        with self._best_effort():
+            self._remove([path for path in paths if path.parent == self._backup])
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            self._fs.remove(path)
+        for directory in {path.parent for path in paths}:
+            self._fs.sync_directory(directory)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────
 
     def _in(self, directory: Path) -> list[tuple[Position, Path]]:
-        found = [(m, directory / name) for name in self._fs.list(directory) if (m := _NAME.match(name))]
-        return sorted(((Position(int(m[1]), int(m[2])), path) for m, path in found), reverse=True)
+        """Return position and file of this channel's checkpoints in a directory, newest first."""
+        return sorted((c for c in self._named(directory) if not self._is_foreign(c[1])), reverse=True)
+
+    def _named(self, directory: Path) -> list[tuple[Position, Path]]:
+        found = ((parse_checkpoint(name), directory / name) for name in self._fs.list_files(directory))
+        return [(Position(*position), path) for position, path in found if position]
+
+    def foreign(self) -> list[Path]:
+        """Return the files that are whole checkpoints of other channels, or, perhaps, have a damaged header."""
+        found = self._named(self._main)
+        if self._backup is not None:
+            with self._best_effort():
+                found += self._named(self._backup)
+        return [path for _, path in found if self._is_foreign(path)]
+
+    def _is_foreign(self, path: Path) -> bool:
+        """Tell whether a file is a whole checkpoint, and of another channel."""
+        try:
+            file = self._fs.open(path, readonly=True)
+        except (FileNotFoundError, StorageError):
+            return False
+        try:
+            data = file.read(0, HEADER_SIZE_BYTES)
+            header = parse_header(data, 0, None)
+            if header is None or parse_header(data, 0, self._seed):
+                return False
+            if header != FrameHeader(FrameType.CHECKPOINT, header.length, 0, 0, 0, 0, *header[-2:]):
+                return False  # nobody wrote that
+            return header.length <= file.size() and payload_matches(header, file.read(HEADER_SIZE_BYTES, header.length))
+        except StorageError:
+            return False
+        finally:
+            file.close()
 
     def load(self) -> Iterator[tuple[Position, dict[str, Any]]]:
-        """Yield position and image of every valid checkpoint, newest first; bad ones are logged."""
+        """Yield position and image of every checkpoint that is of use, newest first; others are logged."""
         for position, path in self.all():
             try:
                 value = self.read(path)
                 if value["position"] != position:  # its state is that of another place
                     raise CorruptionError("the checkpoint is of another position than its name says", str(path), 0)
+                if self.is_left_over(position, path):
+                    raise CorruptionError("the checkpoint is of a log that was deleted or repaired since", str(path))
             except (CorruptionError, StorageError, FileNotFoundError) as e:
                 _log.warning("passing over a checkpoint: %s", e)
                 continue
@@ -94,7 +207,34 @@ class Checkpoints:
 
     def all(self) -> list[tuple[Position, Path]]:
         """Return position and file of every checkpoint, newest first, whatever is in the files."""
-        return sorted((c for d in self._directories for c in self._in(d)), key=lambda c: c[0], reverse=True)
+        return sorted(self._in(self._main) + self._in_backup(), key=lambda c: c[0], reverse=True)
+
+    def is_left_over(self, position: Position, path: Path) -> bool:
+        """Tell whether a checkpoint is an old one that was out of reach when it was to be removed.
+
+        That happens in a backup directory only: the log does not go on from where such a one was made.
+        """
+        if path.parent != self._backup:
+            return False
+        files = self._layout.log_files(self._fs)
+        if not files or position.file_id > files[-1]:
+            return False  # files are missing, and this one proves it
+        if position.file_id not in files:
+            return True
+        following = [i for i in files if i >= position.file_id]
+        return any(not self._follows(later, earlier) for earlier, later in pairwise(following))
+
+    def _follows(self, file_id: int, previous: int) -> bool:
+        """Tell whether a data file may go on where another one ends: unless its header says that it does not."""
+        path = self._layout.log_file(file_id)
+        seed = file_seed(self._layout.channel, log_name(file_id))
+        with contextlib.closing(self._fs.open(path, readonly=True)) as file:
+            header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)
+            payload = file.read(HEADER_SIZE_BYTES, min(header.length, file.size())) if header else b""
+        if header is None or header.type != FrameType.FILE_HEADER or not payload_matches(header, payload):
+            return True
+        found = FileHeader.parse(payload).previous
+        return found is not None and found[0] == previous
 
     def read(self, path: Path) -> dict[str, Any]:
         """Return what a checkpoint file holds: ``position`` and ``state``.
@@ -115,9 +255,9 @@ class Checkpoints:
 
     def newest_file_id(self) -> int:
         """Return the number of the newest data file that a checkpoint was made of, or 0."""
-        return max((position.file_id for d in self._directories for position, _ in self._in(d)), default=0)
+        return max((position.file_id for position, _ in self.all()), default=0)
 
     def oldest_kept(self) -> Position | None:
         """Return the position of the oldest checkpoint that is kept: the log is needed from there on."""
-        positions = [position for position, _ in self._in(self._directories[0])]
+        positions = [position for position, _ in self._in(self._main)]
         return min(positions) if len(positions) >= _KEPT else None

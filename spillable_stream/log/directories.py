@@ -22,11 +22,10 @@ from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     ForeignDirectoryError,
-    StorageError,
 )
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault
+from spillable_stream.log.ownership import HOME, is_outside, ownership_fault
 from spillable_stream.log.owning import make_missing
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -196,17 +195,6 @@ class Directories:
         if self._home is None:
             return self._layout.path
         return next((lock.path.parent for lock in (self._home, *self._others.values()) if not lock.is_in_place()), None)
-
-    def backup_is_own(self) -> bool:
-        """Tell whether the backup directory is there and this channel's."""
-        backup = self._layout.backup_checkpoint_dir
-        if backup is None:
-            return False
-        try:
-            found = read_owner(self._fs, backup)
-        except (ForeignDirectoryError, StorageError):
-            return False
-        return found is not None and (found.channel, found.role) == (self._layout.channel, BACKUP)
 
     def close(self) -> None:
         """Let go of all directories."""

@@ -26,7 +26,6 @@
 from __future__ import annotations
 
 import json
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +37,8 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
-from spillable_stream.names import check_group, check_producer, is_segment
+from spillable_stream.log import names
+from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -48,17 +48,13 @@ __all__ = [
     "disk_segment",
     "generation_of",
     "in_memory",
-    "is_spare",
     "log_name",
     "memory_file_id",
     "memory_segment",
     "seed_name",
 ]
 
-_LOG_NAME = re.compile(r"log-(\d{6,})\Z")
-_MEMORY_NAME = re.compile(r"memory-(\d{6,})-(\d{6,})\Z")
 _MEMORY_SEGMENT = "memory-"
-_SPARE = "spare-"
 _IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
 
@@ -72,17 +68,14 @@ class Tier(Enum):
 
 # The files of the memory tier have numbers of their own, which say the generation: a tier that was
 # lost or removed is followed by one of the next generation, so that no number is used twice.
-_GENERATION_BITS = 32
-
-
 def memory_file_id(generation: int, number: int) -> int:
     """Return the number of a memory tier's file: never one of a data file."""
-    return generation << _GENERATION_BITS | number
+    return generation << names.GENERATION_BITS | number
 
 
 def generation_of(file_id: int) -> int:
     """Return the generation of the memory tier that a file belongs to, 0 for a data file."""
-    return file_id >> _GENERATION_BITS
+    return file_id >> names.GENERATION_BITS
 
 
 def in_memory(file: int | str) -> bool:
@@ -105,16 +98,11 @@ def seed_name(file: int | str) -> str:
     return log_name(file) if isinstance(file, int) else disk_segment(file)
 
 
-def is_spare(name: str) -> bool:
-    """Tell whether a file of the memory tier's directory waits to be used again."""
-    return name.startswith(_SPARE)
-
-
 def log_name(file_id: int) -> str:
     """Return the name of the log file with this number."""
     if generation := generation_of(file_id):
-        return f"memory-{generation:06d}-{file_id & (1 << _GENERATION_BITS) - 1:06d}"
-    return f"log-{file_id:06d}"
+        return names.memory_file_name(generation, file_id & (1 << names.GENERATION_BITS) - 1)
+    return names.data_file_name(file_id)
 
 
 @dataclass(frozen=True)
@@ -188,11 +176,11 @@ class Layout:
 
     def spare_memory(self, fs: FileSystem) -> list[Path]:
         """Return the files of the memory tier that are not needed any more and will be the next ones."""
-        return [self.memory / name for name in fs.list(self.memory) if is_spare(name)]
+        return [self.memory / name for name in fs.list_files(self.memory) if names.is_spare(name)]
 
     def spare_file(self, file_id: int) -> Path:
         """The path that a file of the memory tier has while it waits to be used again."""
-        return self.memory / f"{_SPARE}{log_name(file_id)}"
+        return self.memory / names.spare_name(log_name(file_id))
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
@@ -218,10 +206,15 @@ class Layout:
     def log_files(self, fs: FileSystem, tier: Tier = Tier.DISK) -> list[int]:
         """Return the numbers of all log files of a tier, ascending."""
         if tier is Tier.MEMORY:
-            found = (_MEMORY_NAME.match(name) for name in fs.list(self.memory))
-            return sorted(memory_file_id(int(m[1]), int(m[2])) for m in found if m)
-        found = (_LOG_NAME.match(name) for directory in self.data_dirs for name in fs.list(directory))
-        return sorted(int(m[1]) for m in found if m)
+            found = (names.parse_memory_file(name) for name in fs.list_files(self.memory))
+            return sorted(memory_file_id(*numbers) for numbers in found if numbers)
+        numbers = [n for d in set(self.data_dirs) for name in fs.list_files(d) if (n := self._data_file(d, name))]
+        return sorted(numbers)
+
+    def _data_file(self, directory: Path, name: str) -> int | None:
+        """Return the number of a data file, or None if the name is not one's, or not one's of this directory."""
+        number = names.parse_data_file(name)
+        return number if number and self.log_file(number).parent == directory else None
 
     def segment_file(self, name: str) -> Path:
         """The path of a segment; its directory follows from its name.
@@ -229,16 +222,35 @@ class Layout:
         Raises:
             CorruptionError: no segment has such a name: what names it is no log of this channel's.
         """
-        if not is_segment(name):
+        if not names.segment_tier(name):
             raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
         if in_memory(name):
             return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name
 
     def segments(self, fs: FileSystem) -> list[str]:
-        """Return the names of all segments of both tiers, adopted or staged; not of copies that are not whole."""
-        found = [n for d in self.data_dirs for n in fs.list(d) if is_segment(n) and not in_memory(n)]
-        return found + [n for n in fs.list(self.memory) if is_segment(n) and in_memory(n)]
+        """Return the names of all segments of both tiers, adopted or staged."""
+        found = [n for d in set(self.data_dirs) for n in fs.list_files(d) if self._is_segment(d, n)]
+        return found + [n for n in fs.list_files(self.memory) if self._is_segment(self.memory, n)]
+
+    def _is_segment(self, directory: Path, name: str) -> bool:
+        return names.segment_tier(name) != "" and self.segment_file(name).parent == directory
+
+    def is_own(self, directory: Path, name: str) -> bool:
+        """Tell whether a name in one of the channel's directories is a name of the channel's files."""
+        if name.removesuffix(".tmp") == names.OWNER_FILE:
+            return directory != self.path / "groups"
+        if directory in self.data_dirs:
+            return (
+                self._is_segment(directory, name) or self._data_file(directory, name.removesuffix(".tmp")) is not None
+            )
+        if directory == self.memory:
+            return (
+                self._is_segment(directory, name) or names.is_spare(name) or names.parse_memory_file(name) is not None
+            )
+        if directory == self.path / "groups":
+            return any(names.group_of(name, kind) for kind in ("lock", "position", "query"))
+        return names.parse_checkpoint(name.removesuffix(".tmp")) is not None
 
     @classmethod
     def exists(cls, fs: FileSystem, path: Path) -> bool:

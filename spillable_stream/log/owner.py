@@ -29,11 +29,10 @@ import google_crc32c
 
 from spillable_stream.errors import ForeignDirectoryError
 from spillable_stream.format.record import NONSENSE
+from spillable_stream.log.names import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["OWNER_FILE", "Owner", "read_owner", "write_owner"]
-
-OWNER_FILE = "owner.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,17 @@ def own_again(fs: FileSystem, layout: Layout) -> None:
         if fs.exists(directory):
             write_owner(fs, directory, replace(owner, role=role, layout=None))
     write_owner(fs, layout.path, owner)
+    _own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
+
+
+def _own_backup(fs: FileSystem, layout: Layout, owner: Owner) -> None:
+    """Give a channel its backup directory, if that can be: nothing depends on it."""
+    if layout.backup_checkpoint_dir is not None:
+        try:
+            fs.make_directory(layout.backup_checkpoint_dir)
+            _own(fs, layout.backup_checkpoint_dir, owner)
+        except (StorageError, ForeignDirectoryError) as e:
+            _log.warning("there is no backup of checkpoints in %s: %s", layout.backup_checkpoint_dir, e)
 
 
 def restore_home(fs: FileSystem, layout: Layout) -> None:
@@ -111,12 +122,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
         fs.make_directory(directory)
         fs.sync_parents(directory)
         _own(fs, directory, Owner(layout.channel, role, token, where, inode))
-    if layout.backup_checkpoint_dir is not None:
-        try:
-            fs.make_directory(layout.backup_checkpoint_dir)
-            _own(fs, layout.backup_checkpoint_dir, Owner(layout.channel, BACKUP, token, where, inode))
-        except StorageError as e:
-            _log.warning("there is no backup of checkpoints in %s: %s", layout.backup_checkpoint_dir, e)
+    _own_backup(fs, layout, Owner(layout.channel, BACKUP, token, where, inode))
 
 
 def require_unowned(fs: FileSystem, layout: Layout) -> None:

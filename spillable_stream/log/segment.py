@@ -16,16 +16,35 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from spillable_stream.errors import StorageError
-from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
-from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack, unpack
+from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout, disk_segment, memory_segment, seed_name
 from spillable_stream.names import check_owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["LOCAL_OWNER", "SegmentWriter", "copy_to_disk", "is_being_written", "remove_abandoned_segments"]
+__all__ = [
+    "LOCAL_OWNER",
+    "SegmentWriter",
+    "copy_to_disk",
+    "is_being_written",
+    "remove_abandoned_segments",
+    "uptime_seconds",
+]
 
 LOCAL_OWNER = "local"
 
@@ -59,7 +78,7 @@ class SegmentWriter:
         name = f"segment.{check_owner(owner)}.{batch}.{uuid.uuid4().hex}"
         self._create(memory_segment(name) if self._memory_bytes else name)
         self._seed = file_seed(layout.channel, seed_name(self.name))
-        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name)}
+        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name), **_age()}
         frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
         self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
 
@@ -164,7 +183,8 @@ def remove_abandoned_segments(
         layout: where the channel's files are.
         live: segments with events that are still in the channel.
         committed: each Spark query's last committed batch.
-        ttl_seconds: how long a query's staging is kept when nothing says that it is over.
+        ttl_seconds: how long a query's staging is kept when nothing says that it is over; no clock that is set
+            while the machine is up makes it shorter.
         owner: look only at this owner's; by default at all.
     """
     removed = set()
@@ -177,7 +197,7 @@ def remove_abandoned_segments(
             over = of in committed and int(batch) <= committed[of]
             if over:
                 fs.remove(path)
-            elif of == LOCAL_OWNER or time.time() - fs.modified_seconds(path) > ttl_seconds:
+            elif of == LOCAL_OWNER or _age_seconds(fs, layout, path) > ttl_seconds:
                 over = _remove_unless_locked(fs, path)
         except FileNotFoundError:  # its writer was faster
             continue
@@ -189,6 +209,39 @@ def remove_abandoned_segments(
                 fs.remove(directory / name)
     for directory in removed:
         fs.sync_directory(directory)
+
+
+def uptime_seconds() -> float:
+    """Return how long the machine is up, in seconds: a clock that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _age() -> dict[str, Any]:
+    """Return what tells the age of a segment that is made now."""
+    return {"boot": boot_id().hex(), "up": uptime_seconds()}
+
+
+def _age_seconds(fs: FileSystem, layout: Layout, path: Path) -> float:
+    """Return how old a segment is, by a clock that nobody sets if it is of this boot of the machine.
+
+    No query of an earlier boot is alive: what it staged can go by the time of the file, right or wrong.
+    """
+    made = _made(fs, path, file_seed(layout.channel, seed_name(path.name)))
+    if made.get("boot") == boot_id().hex() and (age_seconds := uptime_seconds() - made["up"]) >= 0:
+        return float(age_seconds)
+    return time.time() - fs.modified_seconds(path)
+
+
+def _made(fs: FileSystem, path: Path, seed: int) -> dict[str, Any]:
+    """Return what a segment's header says, nothing if it can't be read."""
+    try:
+        with contextlib.closing(fs.open(path, readonly=True)) as file:
+            header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)
+            payload = file.read(HEADER_SIZE_BYTES, min(header.length, file.size())) if header else b""
+    except StorageError:
+        return {}
+    found: dict[str, Any] = unpack(payload) if header and payload_matches(header, payload) else {}
+    return found
 
 
 def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:

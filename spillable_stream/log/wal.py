@@ -19,6 +19,7 @@ from spillable_stream.errors import (
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
+    StateTooLargeError,
     StorageError,
 )
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 _PREALLOCATE_BYTES = 32 << 20
 _ZEROS = 1 << 20
 _SLOW_SYNC_SECONDS = 1.0
+_ROLL_AGAIN_SECONDS = 60.0
 
 
 class Position(NamedTuple):
@@ -93,6 +95,7 @@ class WriteAheadLog:
         self._begin = (0, 0)  # a file, and where its first frame ends
         self._allocated = 0
         self._proven = 0  # the file that was proven to be this channel's since it was opened
+        self._roll_again_at = float("-inf")
         self._seeded = (0, 0)  # a file, and its seed
         self._reading: tuple[int, File] | None = None
 
@@ -268,8 +271,12 @@ class WriteAheadLog:
             most = self.max_file_size_bytes
             if self.tier is Tier.MEMORY:  # where the image of a long backlog is large, many appends share it
                 most = max(most, 4 * begin)
-            if head.end + size_bytes > most and head.end > begin:
-                head = self._roll(head, snapshot)
+            if head.end + size_bytes > most and head.end > begin and time.monotonic() >= self._roll_again_at:
+                try:
+                    head = self._roll(head, snapshot)
+                except StateTooLargeError as e:  # what makes it smaller must still find a place
+                    self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
+                    _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
         return Position(head.file_id, head.end)
 
     def _first_frame_end(self, file_id: int) -> int:
@@ -353,7 +360,7 @@ class WriteAheadLog:
             return
         started = time.monotonic()
         try:
-            file.sync()
+            self._sync_or_distrust(file, head)
         except StorageError as e:
             self._settle_failed_sync(head, snapshot, e)
             raise StorageError(f"{e}; the transaction is not committed, and the log went on in a new file") from e
@@ -361,11 +368,28 @@ class WriteAheadLog:
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
 
+    def _sync_or_distrust(self, file: File, head: TierEnd) -> None:
+        """Sync, or note in the head that nobody may append to the file again, also where an interrupt (Ctrl-C) comes.
+
+        The next sync would say that all is well.
+        """
+        try:
+            try:
+                file.sync()
+            except BaseException:
+                self._distrust(head)
+                raise
+        except BaseException:
+            self._distrust(head)  # again: an interrupt may have come before it was noted
+            raise
+
+    def _distrust(self, head: TierEnd) -> None:
+        if self.current().state != HeadState.SYNC_FAILED:
+            self.publish(head._replace(state=HeadState.SYNC_FAILED))
+
     def _settle_failed_sync(self, head: TierEnd, snapshot: Snapshot, cause: StorageError) -> None:
         try:
-            distrusted = head._replace(state=HeadState.SYNC_FAILED)
-            self.publish(distrusted)
-            self._roll(distrusted, snapshot)
+            self._roll(head._replace(state=HeadState.SYNC_FAILED), snapshot)
         except StorageError as e:
             self.lock.failed = f"{cause}; then {e}"
             raise CommitOutcomeUnknownError(
@@ -377,8 +401,8 @@ class WriteAheadLog:
         try:
             self._discard_behind(file, head.end)
         except StorageError as e:
-            _log.warning("what a failed append left is cut by the next commit: %s", e)
             self.publish(head._replace(state=HeadState.APPENDING))
+            _log.warning("what a failed append left is cut by the next commit: %s", e)
             return
         self._sync_cut(file, head)
 
@@ -395,10 +419,9 @@ class WriteAheadLog:
         self._allocated = head.end
         try:
             if self.tier is Tier.DISK:
-                file.sync()
+                self._sync_or_distrust(file, head)
         except StorageError as e:
             _log.warning("the log goes on in a new file: %s", e)
-            self.publish(head._replace(state=HeadState.SYNC_FAILED))
         else:
             self.publish(head._replace(state=HeadState.CLEAN))
 
@@ -410,10 +433,10 @@ class WriteAheadLog:
         """Begin a new file and publish it."""
         self.lock.require_directories()
         file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files())])
-        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
-        self.publish(head._replace(state=state))
         previous = (head.file_id, head.end) if head.file_id else None
         frame = FileHeader(self.layout.channel, file_id, previous, snapshot()).frame()
+        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
+        self.publish(head._replace(state=state))
         path = self.layout.log_file(file_id)
         file = self._make(path)
         try:

@@ -360,6 +360,15 @@ class FileSystem:
                 return File(path, _make_for(owner, path, flags, exclusive))
             return File(path, os.open(path, flags | os.O_CREAT | (os.O_EXCL if exclusive else 0), 0o600))
 
+    def list_files(self, directory: Path) -> list[str]:
+        """Return the names in a directory that are of files, or of links wherever they lead; none if it is missing."""
+        with _named("listing", directory):
+            try:
+                with os.scandir(directory) as entries:
+                    return sorted(e.name for e in entries if e.is_symlink() or e.is_file())
+            except FileNotFoundError:
+                return []
+
     def list(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none if it is missing."""
         with _named("listing", directory):
@@ -543,11 +552,13 @@ class FileSystem:
         return any(m.split()[2] == number and m.partition(" - ")[2].split()[0] in _MEMORY_TYPES for m in mounts)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove a directory and the files in it; a missing one is fine."""
-        for name in self.list(path):
-            self.remove(path / name)
-        with _named("removing", path), contextlib.suppress(FileNotFoundError):
-            os.rmdir(path)
+        """Remove an empty directory; one that holds something stays, and a missing one is fine."""
+        with _named("removing", path):
+            try:
+                os.rmdir(path)
+            except OSError as e:
+                if e.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
     def free_bytes(self, path: Path) -> int:
         """Return the free space, in bytes, of the file system that holds ``path``."""

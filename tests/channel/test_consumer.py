@@ -21,6 +21,7 @@ from spillable_stream import (
 )
 from spillable_stream.channel.finish import group_owner, wait_for_owner_to_go
 from spillable_stream.channel.group_commit import Ticket
+from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.requests import Abandon, Control, Take
 from spillable_stream.format.frame import FrameType
 from tests.damage import lose_memory, reboot
@@ -311,3 +312,34 @@ def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channe
     with pytest.raises(GroupOwnedError, match="was moved, removed or replaced"):
         channel.consumer("g").prepare([(1, 2)])
     assert other.stats().groups["g"].lag == 0
+
+
+# ── many groups ─────────────────────────────────────────────────────────────────────────────
+
+
+def open_files(under: Path) -> list[str]:
+    """Return the files below a directory, or in shared memory, that this process has open."""
+    links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
+    found = [os.readlink(link) for link in links if link.is_symlink()]
+    return [name for name in found if name.startswith((str(under), "/dev/shm"))]
+
+
+@pytest.mark.parametrize("options", [{}, {"memory_capacity": 100}], ids=["disk", "memory"])
+def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
+    path: Path, open_channel: Open, options: dict[str, int]
+) -> None:
+    channel = open_channel(**options)
+    put(channel, *numbered(0, 10))
+    channel.consumer("idle")  # so that every group begins with the first event
+    before = len(open_files(path))
+    for i in range(200):
+        assert take(channel, 3, f"group-{i}") == numbered(0, 3)
+    names = open_files(path)
+    assert sum(name.endswith(".lock") for name in names) - 200 <= 5
+    assert len(names) - before <= 200 + 2 * 32
+    assert take(channel, 3, "group-0") == numbered(3, 3)
+    layout = channel.engine().layout
+    told = [read_group_position(channel.engine().fs, layout, f"group-{i}") for i in (0, 1, 199)]
+    assert told == ([(6, []), (3, []), (3, [])] if options else [(0, [])] * 3)
+    channel.close()
+    assert open_files(path) == []

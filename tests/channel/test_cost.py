@@ -17,7 +17,9 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.channel.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.frame import FrameType as FrameKind
 from tests.fakes import Call, FaultyFileSystem
 
 Open = Callable[..., ss.Channel]
@@ -39,8 +41,8 @@ def put(channel: ss.Channel, events: pa.RecordBatch) -> None:
         tx.put_batch(events)
 
 
-def take(channel: ss.Channel, count: int) -> None:
-    with channel.take_transaction() as tx:
+def take(channel: ss.Channel, count: int, group: str = "default") -> None:
+    with channel.take_transaction(group) as tx:
         table = tx.take_batch(count)
         assert table is not None and table.num_rows == count
 
@@ -176,6 +178,25 @@ def test_python_does_as_much_for_a_thousand_events_as_for_one(
         counts.append(both[work == "take"])
     assert abs(counts[1] - counts[0]) <= 4
     assert counts[1] <= most
+
+
+@pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
+def test_a_transaction_costs_the_same_however_many_groups_there_are(
+    open_channel: Open, options: dict[str, int]
+) -> None:
+    channel = open_channel(**options)
+    engine, counts = channel.engine(), []
+    put(channel, batch(1_000))
+    take(channel, 1, "slow")
+    for groups in (1, 300):
+        with engine.committing():
+            for i in range(groups):
+                engine.append_alone(Control(FrameKind.GROUP, {"group": f"g{groups}-{i}", "position": 0}))
+        warm(channel, batch(1))
+        put(channel, batch(1))
+        engine.samples.note(engine.state, now=True)  # the next one is due in a second
+        counts.append(python_calls(lambda: (put(channel, batch(1)), take(channel, 1))[0]))
+    assert abs(counts[1] - counts[0]) <= 20
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])

@@ -187,7 +187,7 @@ def test_a_size_is_told_in_its_unit(open_channel: Open, path: Path, size: int, t
 
 
 def samples(*rows: tuple[float, int, int, bool]) -> list[Sample]:
-    return [Sample(1_700_000_000 + time, memory, disk, overflow, 0, {}) for time, memory, disk, overflow in rows]
+    return [Sample(1_700_000_000 + time, memory, disk, overflow, 0) for time, memory, disk, overflow in rows]
 
 
 def outline(ax: pyplot.Axes, area: int) -> set[tuple[float, float]]:

@@ -13,7 +13,7 @@ from spillable_stream import Channel, SchemaError, TransactionCapacityError
 from spillable_stream.channel.finish import finish_takes
 from spillable_stream.channel.requests import Plan, PrepareOnDisk, Put
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import EventTooLargeError
+from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
 from spillable_stream.format.record import SegmentRef, TakeRecord
@@ -123,7 +123,7 @@ def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -
 
 def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spillable_stream.format.frame.MAX_PAYLOAD_BYTES", 1000)
-    with pytest.raises(EventTooLargeError, match="a SCHEMA record of 1,001 bytes does not fit a frame of 1,000 bytes"):
+    with pytest.raises(StateTooLargeError, match="a SCHEMA of 1,001 bytes does not fit a frame of 1,000 bytes"):
         Frame.of(FrameType.SCHEMA, bytes(1001))
 
 

@@ -23,7 +23,7 @@ _CALLS = (
     *_WRITES,
     *_READS,
     *("open", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "replace", "unlink", "symlink", "mkdir", "rmdir"),
-    *("fstat", "stat", "listdir", "readlink"),
+    *("fstat", "stat", "listdir", "scandir", "readlink"),
 )
 
 

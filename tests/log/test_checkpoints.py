@@ -1,15 +1,24 @@
 from __future__ import annotations
 
+import shutil
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, CorruptionError, StorageError
-from spillable_stream.format.frame import FrameType
+from spillable_stream.errors import BackupCheckpointWarning
+from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
+from spillable_stream.format.record import pack
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import flip, log_file, offsets, reboot, trim
 from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.fakes import DeadDirectory, FaultyFileSystem
 
 Open = Callable[..., Channel]
 
@@ -111,15 +120,15 @@ def test_every_checkpoint_has_a_copy_in_the_backup_directory(path: Path, tmp_pat
     replayed_from(path)
 
 
-def test_a_failing_backup_is_logged_and_harms_nothing(
-    tmp_path: Path, open_channel: Open, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failing_backup_is_said_and_harms_nothing(tmp_path: Path, open_channel: Open) -> None:
     fs = FaultyFileSystem()
     with open_channel(backup_checkpoint_dir=str(tmp_path / "backup"), fs=fs) as channel:
         put(channel, b"x")
-        with fs.failing(lambda call: call.name == "rename" and fs.count("rename") % 2 == 1):
+        with (
+            fs.failing(lambda call: call.name == "rename" and fs.count("rename") % 2 == 1),
+            pytest.warns(BackupCheckpointWarning, match="rename"),
+        ):
             channel.checkpoint()  # the channel's identity was rename 1, the backup's is number 3
-    assert "no backup checkpoint was made" in caplog.text
     assert len(checkpoints(tmp_path / "channel")) == 1
 
 
@@ -191,3 +200,212 @@ def test_a_checkpoint_under_another_ones_name_is_passed_over(
     newer.write_bytes(older.read_bytes())
     replayed_from(path)
     assert "of another position than its name says" in caplog.text
+
+
+# ── a backup directory that is dead ─────────────────────────────────────────────────────────
+
+DEATHS = ["missing", "replaced by a file", "failing", "read-only or full"]
+
+
+@dataclass
+class Backup:
+    """A channel's second place for checkpoints."""
+
+    path: Path
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def die(self, how: str) -> FileSystem:
+        """Let the directory fail, and return the file system that sees it."""
+        if how == "missing":
+            self.path.rename(self.path.with_name("unmounted"))
+        elif how == "replaced by a file":
+            self.path.rename(self.path.with_name("unmounted"))
+            self.path.write_text("not a directory")
+        else:
+            return DeadDirectory(self.path, readable=how == "read-only or full")
+        return FileSystem()
+
+
+@pytest.fixture
+def backup(path: Path, tmp_path: Path, open_channel: Open) -> Backup:
+    """The backup directory of a channel with 24 events left, and two checkpoints in each place."""
+    found = Backup(tmp_path / "backup")
+    with open_channel(backup_checkpoint_dir=str(found.path)) as channel:
+        three_checkpoints(channel)
+    return found
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_dead_backup_directory_stops_no_opening(
+    path: Path, open_channel: Open, backup: Backup, how: str, rebooted: bool
+) -> None:
+    fs = backup.die(how)
+    if rebooted:
+        reboot(path)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        with open_channel(fs=fs) as channel:
+            assert peek(channel) == numbered(6, 24)
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_dead_backup_directory_stops_no_checkpoint_and_is_said_once_per_handle(
+    path: Path, open_channel: Open, backup: Backup, how: str
+) -> None:
+    kept = checkpoints(path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with open_channel(fs=backup.die(how)) as channel:
+            for start in (30, 40):
+                put(channel, *numbered(start, 10))
+                channel.checkpoint()
+    assert len(checkpoints(path)) == 2
+    assert set(kept).isdisjoint(checkpoints(path))
+    (warning,) = [w.message for w in caught if isinstance(w.message, BackupCheckpointWarning)]
+    assert str(backup.path) in str(warning)
+    assert "mount it, or make room" in str(warning)
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_dead_backup_directory_stops_no_deletion_of_data_files(
+    path: Path, tmp_path: Path, open_channel: Open, how: str
+) -> None:
+    backup = Backup(tmp_path / "backup")
+    with open_channel(backup_checkpoint_dir=str(backup.path), max_file_size=2000) as channel:
+        put(channel, b"x")
+    fs = backup.die(how)
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        with open_channel(fs=fs) as channel:
+            for _ in range(6):
+                put(channel, *[bytes(200)] * 10)
+                take(channel)
+                channel.checkpoint()
+    assert not log_file(path, 1).exists()
+    assert len(list((path / "data").glob("log-*"))) <= 3
+
+
+@pytest.mark.parametrize("how", ["replaced by a file", "failing", "read-only or full"])
+def test_a_channel_is_made_though_its_backup_directory_is_dead(tmp_path: Path, open_channel: Open, how: str) -> None:
+    backup = Backup(tmp_path / "backup")
+    backup.path.mkdir()
+    fs = backup.die(how)
+    with (
+        pytest.warns(BackupCheckpointWarning),
+        open_channel(backup_checkpoint_dir=str(backup.path), fs=fs) as channel,
+    ):
+        put(channel, b"x")
+        channel.checkpoint()
+    assert len(checkpoints(tmp_path / "channel")) == 1
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_dead_backup_directory_is_a_note_of_verify(path: Path, backup: Backup, how: str) -> None:
+    report = verify(path, fs=backup.die(how))
+    assert report.healthy
+    notes = [f.text for f in report.findings if f.path == backup.path]
+    assert how == "read-only or full" or len(notes) == 1
+
+
+@pytest.mark.parametrize("how", DEATHS)
+def test_a_dead_backup_directory_stops_no_repair_and_what_it_holds_is_passed_over_when_it_is_back(
+    path: Path, backup: Backup, open_channel: Open, how: str
+) -> None:
+    (offset, *_) = offsets(path, FrameType.PUT)[-1:]
+    flip(log_file(path), offset + 60)
+    for name in checkpoints(path):
+        flip(path / "checkpoint" / name, 100)
+    fs = backup.die(how)
+    report = repair(path, fs=fs)
+    assert (report.quarantine is not None, report.loss.lost) == (True, ((21, 30),))
+    if isinstance(fs, DeadDirectory):
+        fs.dead = False
+    else:
+        backup.path.is_file() and backup.path.unlink()
+        shutil.rmtree(backup.path, ignore_errors=True)
+        backup.path.with_name("unmounted").rename(backup.path)
+    assert verify(path).healthy
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with open_channel() as channel:
+            assert peek(channel) == numbered(6, 14)
+            channel.checkpoint()
+            put(channel, b"x")
+            channel.checkpoint()
+    assert sorted(f.name for f in backup.path.glob("checkpoint-*")) == checkpoints(path)
+
+
+@pytest.mark.parametrize("rebooted", [False, True])
+def test_backup_checkpoints_of_deleted_data_files_are_passed_over(
+    path: Path, tmp_path: Path, open_channel: Open, rebooted: bool
+) -> None:
+    """It was not mounted for a while: where the main ones are lost then, the log says all."""
+    backup = Backup(tmp_path / "backup")
+    with open_channel(backup_checkpoint_dir=str(backup.path), max_file_size=2000) as channel:
+        put(channel, b"x")
+        channel.checkpoint()
+    fs = DeadDirectory(backup.path)
+    with warnings.catch_warnings(record=True), open_channel(fs=fs) as channel:
+        warnings.simplefilter("always")
+        for _ in range(6):
+            put(channel, *[bytes(200)] * 10)
+            take(channel, 10)
+            channel.checkpoint()
+    assert not log_file(path, 1).exists()
+    shutil.rmtree(path / "checkpoint")
+    if rebooted:
+        reboot(path)
+    assert verify(path).healthy
+    with open_channel() as channel:
+        assert peek(channel) == [bytes(200)]
+
+
+def test_another_channels_checkpoints_are_passed_over_and_never_removed(
+    path: Path, tmp_path: Path, open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Earlier releases took one directory for two channels: names are of positions, which may be the same in both."""
+    shared, other = tmp_path / "shared", tmp_path / "other"
+    with Channel(other, minimum_required_space=0) as channel:
+        for start in range(0, 100, 10):
+            put(channel, *numbered(start, 10))
+            channel.checkpoint()
+    shared.mkdir()
+    for file in (other / "checkpoint").glob("checkpoint-*"):
+        shutil.copy(file, shared)
+    theirs = {f: f.read_bytes() for f in shared.iterdir()}
+    with open_channel(checkpoint_dir=str(shared), max_file_size=2000) as channel:
+        for _ in range(6):
+            put(channel, *[bytes(200)] * 10)
+            take(channel, 10)
+            channel.checkpoint()
+        assert not log_file(path, 1).exists()  # what is kept for replay are this channel's own two
+        assert log_file(other, 1).exists()
+    assert len(list(shared.glob("checkpoint-*"))) == 4
+    assert {f: f.read_bytes() for f in theirs} == theirs
+    for file in set(shared.glob("checkpoint-*")) - set(theirs):
+        flip(file, 100)
+    for _ in range(2):
+        with open_channel(create=False) as channel:
+            assert channel.stats().channel_size == 0
+        reboot(path)
+    found = verify(path).findings
+    assert {f.path for f in found if "of another channel" in f.text} == set(theirs)
+    repair(path)
+    assert verify(path).healthy
+    assert {f: f.read_bytes() for f in shared.glob("checkpoint-*")} == theirs
+
+
+def test_a_checkpoint_does_not_take_the_place_of_another_channels(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        put(channel, b"x")
+        channel.checkpoint()
+        (theirs,) = (path / "checkpoint").glob("checkpoint-*")
+        frame = Frame.of(FrameType.CHECKPOINT, pack({"position": [1, 2], "state": {}}))
+        theirs.write_bytes(b"".join(encode(frame, file_seed("another", "checkpoint"))))
+        before = theirs.read_bytes()
+        with pytest.raises(StorageError, match="is a checkpoint of another channel; give every channel a directory"):
+            channel.checkpoint()
+        assert theirs.read_bytes() == before
+        put(channel, b"y")
+        channel.checkpoint()

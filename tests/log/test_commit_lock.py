@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, TransactionStateError
-from tests.events import put
+from spillable_stream import Channel, StorageError, TransactionStateError
+from tests.events import put, take
+from tests.fakes import Call, FaultyFileSystem, nth
 from tests.interrupts import Interrupts
 
 Open = Callable[..., Channel]
@@ -55,3 +58,41 @@ def test_a_thread_that_holds_the_lock_does_not_get_it_again(open_channel: Open) 
         assert lock._held is not None
     with lock.locked(1):
         pass
+
+
+@pytest.mark.parametrize("write_fails", [False, True])
+def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
+    open_channel: Open, write_fails: bool
+) -> None:
+    """Ctrl-C between a sync that fails and its record in the head: the next sync of that file says that all is well."""
+    fs = FaultyFileSystem()
+    channel, other = open_channel(fs=fs), open_channel()
+    put(other, b"other")
+    taken: list[bytes] = []
+    place, hit = 0, True
+    while hit:
+        place += 1
+        put(channel, b"warm")
+        taken += take(other)
+        other.checkpoint()  # or files gather, over which a roll loops
+        before, failed = channel.engine().positions.disk.file_id, [False]
+        chosen = nth("sync", 1, "log"), nth("write", 1 if write_fails else 0, "log")
+
+        def fails(call: Call, chosen: Any = chosen, failed: list[bool] = failed) -> bool:
+            if chosen[0](call):
+                failed[0] = True
+                return True
+            return bool(chosen[1](call))
+
+        def append() -> None:
+            with suppress(StorageError):
+                put(channel, b"x")
+
+        interrupts = Interrupts(place, "log/wal.py", "log/head.py")
+        with fs.failing(fails):
+            interrupts.run(append)
+        hit = interrupts.hit
+        put(other, b"y")
+        assert not failed[0] or other.engine().positions.disk.file_id > before, f"interrupted at place {place}"
+    assert place > 30
+    assert b"x" not in [*taken, *take(other)]

@@ -51,10 +51,20 @@ def test_files_are_spread_over_the_data_directories(tmp_path: Path) -> None:
 
 def test_segments_are_found_by_name_alone(tmp_path: Path) -> None:
     layout = made(tmp_path / "channel", data_dirs=[str(tmp_path / "d1"), str(tmp_path / "d2")])
-    names = [f"segment.q.{i}.x" for i in range(4)]
+    names = [f"segment.q.{i}.{'0a' * 16}" for i in range(4)]
     for name in names:
         layout.segment_file(name).touch()
     assert sorted(layout.segments(FS)) == names
+
+
+def test_a_copy_in_another_data_directory_is_not_the_channels(tmp_path: Path) -> None:
+    layout = made(tmp_path / "channel", data_dirs=[str(tmp_path / "d1"), str(tmp_path / "d2")])
+    names = ["log-000001", "log-000002", f"segment.q.0.{'0a' * 16}"]
+    for name in names:
+        for directory in layout.data_dirs:
+            (directory / name).touch()
+    assert layout.log_files(FS) == [1, 2]
+    assert layout.segments(FS) == names[2:]
 
 
 def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> None:

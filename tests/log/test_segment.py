@@ -9,6 +9,7 @@ import pytest
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.log import segment
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.reader import EventReader, Extent
@@ -104,7 +105,9 @@ def test_a_local_segment_is_abandoned_when_its_writer_is_gone(fs: FaultyFileSyst
     assert left(fs, layout, set(), {}, 1e9) == 0
 
 
-def test_a_querys_segment_is_abandoned_when_its_batch_is_over_or_its_time(fs: FaultyFileSystem, layout: Layout) -> None:
+def test_a_querys_segment_is_abandoned_when_its_batch_is_over_or_its_time(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def staged() -> SegmentWriter:
         writer = SegmentWriter(fs, layout, "query", 3)
         writer.close()
@@ -114,9 +117,43 @@ def test_a_querys_segment_is_abandoned_when_its_batch_is_over_or_its_time(fs: Fa
     assert left(fs, layout, set(), {"query": 2}, 3600) == 1
     assert left(fs, layout, {writer.name}, {"query": 3}, 3600) == 1
     assert left(fs, layout, set(), {"query": 3}, 3600) == 0
-    old = time.time() - 4000
-    os.utime(staged().path, (old, old))
+    staged()
+    later = segment.uptime_seconds() + 4000
+    monkeypatch.setattr(segment, "uptime_seconds", lambda: later)
     assert left(fs, layout, set(), {}, 5000) == 1
+    assert left(fs, layout, set(), {}, 3600) == 0
+
+
+@pytest.mark.parametrize("jump_seconds", [86_400, -86_400])
+def test_a_clock_that_jumps_expires_no_staging(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch, jump_seconds: float
+) -> None:
+    """What a live query staged is adopted when all its tasks are done; the wall clock says nothing about that."""
+    writer = SegmentWriter(fs, layout, "query", 3)
+    writer.close()
+    now = time.time()
+    monkeypatch.setattr(segment.time, "time", lambda: now + jump_seconds)
+    assert left(fs, layout, set(), {}, 3600) == 1
+    os.utime(writer.path, (now - jump_seconds, now - jump_seconds))
+    assert left(fs, layout, set(), {}, 3600) == 1
+
+
+@pytest.mark.parametrize("how", ["earlier boot", "earlier version", "torn header"])
+def test_staging_that_no_live_query_can_have_expires_by_its_file_time(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    if how == "earlier version":
+        monkeypatch.setattr(segment, "_age", lambda: {})
+    writer = SegmentWriter(fs, layout, "query", 3)
+    writer.close()
+    monkeypatch.undo()
+    if how == "torn header":
+        os.truncate(writer.path, 60)
+    elif how == "earlier boot":
+        monkeypatch.setattr(segment, "boot_id", lambda: bytes(16))
+    assert left(fs, layout, set(), {}, 3600) == 1
+    old = time.time() - 4000
+    os.utime(writer.path, (old, old))
     assert left(fs, layout, set(), {}, 3600) == 0
 
 
