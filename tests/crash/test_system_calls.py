@@ -39,11 +39,13 @@ def test_memory_changes_nothing_about_the_order_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_channel_comes_into_being_whole(traced: list[Call]) -> None:
-    """Its directories, its first data file, and last its identity, each durable before the next."""
+    """Its directories and their owner files, its first data file, and last its identity, each durable before the next."""
     before, after = order(traced, "open")[0].split("rename channel.json")
-    made = ["mkdir channel", "mkdir data", "sync channel", "mkdir groups", "sync channel", "mkdir checkpoint"]
+    owned = "create owner.json.tmp, write owner.json.tmp, sync owner.json.tmp, rename owner.json, sync"
+    made = [f"{owned} channel", "mkdir groups, sync channel"]
+    made += [f"mkdir {name}, sync channel.*{owned} {name}" for name in ("data", "checkpoint")]
     written = "create log, write log, sync log, sync data, create channel.json.tmp, write channel.json.tmp"
-    assert re.search(", ".join([".*".join(made), ".*sync channel", written, "sync channel.json.tmp"]), before)
+    assert re.search(".*".join(["mkdir channel", *made, f"{written}, sync channel.json.tmp"]), before)
     assert after.startswith(", sync channel, ")
 
 
