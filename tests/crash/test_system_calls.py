@@ -39,7 +39,7 @@ def test_memory_changes_nothing_about_the_order_on_disk(tmp_path: Path) -> None:
 
 
 def test_a_channel_comes_into_being_whole(traced: list[Call]) -> None:
-    """Its directories and their owner files, its first data file, and last its identity, each durable before the next."""
+    """Its directories and their owner files, its first data file, and last its identity: each durable in turn."""
     before, after = order(traced, "open")[0].split("rename channel.json")
     owned = "create owner.json.tmp, write owner.json.tmp, sync owner.json.tmp, rename owner.json, sync"
     made = [f"{owned} channel", "mkdir groups, sync channel"]
