@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import struct
+import zlib
 from pathlib import Path
 
 import google_crc32c
@@ -14,6 +15,8 @@ from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.scan import Scanned, Scanner
 from spillable_stream.storage.filesystem import FileSystem
+
+_HEAD_BYTES = 512
 
 
 def reboot(path: Path) -> None:
@@ -30,6 +33,25 @@ def age_head(path: Path, published: tuple[int, int] | None = None) -> None:
             head[slot + 24 : slot + 40] = struct.pack("<QQ", *published)
         head[slot + 84 : slot + 88] = struct.pack("<I", google_crc32c.value(bytes(head[slot : slot + 84])))
     (path / "head").write_bytes(head)
+
+
+def keep_head(path: Path, kept: Path) -> None:
+    """Keep what the head says now, for `rewind_head`; nothing if there is none."""
+    head = path / "head"
+    if head.exists() and head.stat().st_size >= _HEAD_BYTES:
+        with kept.open("ab") as file:
+            file.write(head.read_bytes()[:_HEAD_BYTES])
+
+
+def rewind_head(path: Path, kept: Path) -> None:
+    """Make the head what it was at a moment that was kept, of the same boot. Every handle must be closed or killed.
+
+    So a disk that is mounted again has it: the kernel writes the head when it likes.
+    """
+    heads = kept.read_bytes() if kept.exists() else b""
+    if heads and (path / "head").exists():
+        chosen = zlib.crc32((path / "head").read_bytes()) % (len(heads) // _HEAD_BYTES) * _HEAD_BYTES
+        (path / "head").write_bytes(heads[chosen : chosen + _HEAD_BYTES])
 
 
 def kill(channel: Channel) -> None:

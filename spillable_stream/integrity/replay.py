@@ -126,7 +126,7 @@ class Replay:
         return self._settled()
 
     def _disk_log(self, start: Position) -> Iterator[_Step]:
-        checkpoints = [c for c in self._evidence.checkpoints if c.position >= start]
+        checkpoints = [c for c in self._evidence.checkpoints if c.position > start]
         before: LogFile | None = None
         time_us = 0
         for file in [f for f in self._evidence.disk if f.file_id >= start.file_id]:

@@ -148,6 +148,7 @@ class _Surveyor:
             return replay
         image = self._memory_image(replay)
         if image is None:
+            replay = self._replay_checkpoint(replay)
             self._lose_memory(replay)
             return replay
         return self._replay_memory(first, begin, image)
@@ -172,6 +173,22 @@ class _Surveyor:
         if self._evidence.head is None and rebooted:  # what was appended last may not have survived
             self._doubtful_through = replay.state.memory.reserved_id
         return replay
+
+    def _replay_checkpoint(self, replay: Replay) -> Replay:
+        """Replay from the newest checkpoint, as the next open does: it says more of what was in memory than the log.
+
+        Args:
+            replay: of the whole log; where there is damage, it is the best there is.
+        """
+        evidence = self._evidence
+        if replay.uncertain or self._damaged or not evidence.checkpoints:
+            return replay
+        newest = evidence.checkpoints[-1]
+        if newest.position.file_id not in (file.file_id for file in evidence.disk):
+            return replay
+        found = Replay(self._fs, evidence, restored(newest.image), Findings())
+        found.run(newest.position)
+        return found
 
     def _count(self, replay: Replay) -> None:
         self._walked |= replay.walked

@@ -105,6 +105,7 @@ class Moment(NamedTuple):
             return Call("publish", "head", HeadState(self.args[0].disk.state).name)
         name, first = _CALLS[self.name], self.args[0]
         path = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else os.fspath(first)
+        path = path.removesuffix(" (deleted)")
         if name == "open":
             return Call(name, path, "create" if self.args[1] & os.O_CREAT else "")
         if name in ("rename", "symlink"):

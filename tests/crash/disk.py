@@ -169,7 +169,7 @@ def _apply(operation: Operation, names: dict[str, _Name], contents: dict[int, by
             contents[operation.inode] = old[: operation.offset].ljust(operation.offset, b"\0")
         case "allocate":
             contents[operation.inode] = contents.get(operation.inode, b"").ljust(operation.offset, b"\0")
-        case "write" | "map":
+        case "write" | "store":
             old, end = contents.get(operation.inode, b""), operation.offset + len(operation.data)
             before = old[: operation.offset].ljust(operation.offset, b"\0")
             contents[operation.inode] = before + operation.data + old[end:]
@@ -196,7 +196,7 @@ def images(disk: Disk, rng: random.Random, samples: int) -> Iterator[Image]:
 
 def _split_head(pending: list[Operation]) -> tuple[list[Operation], list[Operation]]:
     """Return the stores into the head, which is never synced, and all else."""
-    return [o for o in pending if o.name == "map"], [o for o in pending if o.name != "map"]
+    return [o for o in pending if o.name == "store"], [o for o in pending if o.name != "store"]
 
 
 def _head(stores: list[Operation], rng: random.Random) -> list[Operation]:

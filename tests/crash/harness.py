@@ -20,18 +20,23 @@ from tests.crash.contents import CONSUMERS, contents
 from tests.crash.ledger import Outcome, check
 from tests.crash.worker import open_again, work
 from tests.crash.workload import CONFIGURATIONS, OPTIONS
-from tests.damage import age_head, lose_memory, reboot
+from tests.damage import age_head, keep_head, lose_memory, reboot, rewind_head
 
-__all__ = ["DISK", "FATES", "MEMORY", "Harness", "left_behind"]
+__all__ = ["DISK", "FATES", "KEPT_HEADS", "MEMORY", "Harness", "left_behind"]
 
 DISK = ("disk",)
 MEMORY = ("tiny memory", "small memory", "disk", "memory")
+KEPT_HEADS = "heads"  # beside the channel: what its head was now and then
 _INTERVALS = (1, 5, 20, 100, 500)  # of checkpoints, in milliseconds
 
 
 def _age_head(path: Path) -> None:
     if (path / "head").exists():
         age_head(path)
+
+
+def _rewind_head(path: Path) -> None:
+    rewind_head(path, path.with_name(KEPT_HEADS))
 
 
 def _lose_memory(path: Path) -> None:
@@ -49,6 +54,7 @@ FATES: dict[str, Callable[[Path], None]] = {
     "": lambda path: None,
     "reboot": reboot,
     "another boot": _age_head,
+    "an earlier head": _rewind_head,
     "memory is lost": _lose_memory,
     "memory is lost in a reboot": _lose_memory_in_a_reboot,
 }
@@ -119,7 +125,11 @@ class Harness:
             self._kill_workers(rng)
         self._turn += 1
 
+    def _keep_head(self) -> None:
+        keep_head(self.path, self.directory / KEPT_HEADS)
+
     def _kill_workers(self, rng: random.Random) -> None:
+        self._keep_head()
         workers = [self.start("put"), self.start("put"), self.start("take")]
         if rng.random() < 0.8:
             self._wait_for_lines(workers, rng.randint(1, 60))
@@ -127,6 +137,7 @@ class Harness:
         else:  # while they open the channel
             time.sleep(rng.uniform(0, 0.03))
         rng.shuffle(workers)
+        self._keep_head()
         for worker in workers:
             self.kills += worker.kill()
             time.sleep(rng.choice([0, 0, 0.02]))  # the others find the channel as it was left

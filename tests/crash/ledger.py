@@ -26,7 +26,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["Found", "Ledger", "LedgerFile", "LedgerLines", "Outcome", "Said", "body", "check", "parse_body"]
+__all__ = [
+    "Found",
+    "Ledger",
+    "LedgerFile",
+    "LedgerLines",
+    "Outcome",
+    "Said",
+    "body",
+    "check",
+    "in_doubt_since",
+    "parse_body",
+]
 
 Range = tuple[int, int]
 
@@ -149,6 +160,22 @@ class Outcome:
         event_id, producer, transaction, index, count = event.split(":")
         self.seen[int(event_id)] = Said(producer, int(transaction), int(index), int(count))
         return int(event_id)
+
+
+def in_doubt_since(before: list[str], after: list[str], last_id: int) -> list[str]:
+    """Return what a ledger says of a moment while its program ran on: what was answered later is in doubt then.
+
+    Args:
+        before: the ledger's lines, read before the moment.
+        after: the same ledger's lines, read after it.
+        last_id: the last ID there was at the moment: who took a later one took it later.
+    """
+    later = [line for line in after[len(before) :] if line.startswith(("put ", "take "))]
+    return before + [
+        line
+        for line in later
+        if line.startswith("put ") or all(int(event.split(":")[0]) <= last_id for event in line.split()[1:])
+    ]
 
 
 @dataclass

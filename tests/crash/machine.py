@@ -1,7 +1,8 @@
 """A machine whose power can be cut: a file system of its own on a loop device, and its memory.
 
 `Machine.cut` is the shutdown ioctl of ext4 and xfs, as xfstests' ``godown`` uses it: what the file
-system has not written yet is gone, in its journal too. `mounted` and `Machine` need root.
+system has not written yet is gone, in its journal too. `Machine.snapshot` copies the disk as a volume
+manager does, in one moment: a clone of the image's file. `mounted` and `Machine` need root.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ __all__ = ["FILE_SYSTEMS", "THIN", "THIN_METADATA_BYTES", "Machine", "missing", 
 
 _SHUTDOWN = 0x8004587D
 _NOLOGFLUSH = struct.pack("I", 2)
+_VOLUME_MEGABYTES = 900
 _EXT4 = ("mkfs.ext4", "-q", "-F", "-E", "nodiscard")
 _XFS = ("mkfs.xfs", "-q", "-f", "-K")
 # How each is made, how large its image is, and how it is mounted.
@@ -52,23 +54,36 @@ class Machine:
         image_bytes: how much of the file system's image there is room for, if not for all: other writes to it fail.
         certain_bytes: for how much of the beginning of the image there is room in any case.
 
+        snapshots: whether there will be snapshots; the image lies on an xfs then, which can clone it.
+
     Attributes:
         disk: the file system.
         memory: a directory in memory.
     """
 
-    def __init__(self, directory: Path, kind: str, image_bytes: int | None = None, certain_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        kind: str,
+        image_bytes: int | None = None,
+        certain_bytes: int = 0,
+        *,
+        snapshots: bool = False,
+    ) -> None:
         make, megabytes, self._options = _MADE[kind]
         self._thin = image_bytes is not None
         self._type = _type(kind)
         self.disk, self.memory, self._ram = (directory / name for name in ("disk", "ram/memory", "ram"))
-        self._image = self._ram / "image"
+        self._volume, self._copy = directory / "volume", directory / "copy"
+        self._image = (self._volume if snapshots else self._ram) / "image"
         self.disk.mkdir()
         self._ram.mkdir()
         with ExitStack() as stack:
             _mount("tmpfs", self._ram, "tmpfs", f"size={image_bytes or 1 << 30}")
             stack.callback(_unmount, self._ram)
             self.memory.mkdir()
+            if snapshots:
+                self._make_volume(stack)
             with self._image.open("wb") as image:
                 image.truncate(megabytes << 20)
             _run(*make, str(self._image))
@@ -79,8 +94,20 @@ class Machine:
             stack.callback(_unmount, self.disk)
             self._stack = stack.pop_all()
 
+    def _make_volume(self, stack: ExitStack) -> None:
+        """Mount a file system that clones files, for the image."""
+        outer = self._ram / "volume"
+        with outer.open("wb") as image:
+            image.truncate(_VOLUME_MEGABYTES << 20)
+        _run(*_XFS, "-m", "reflink=1", str(outer))
+        self._volume.mkdir()
+        self._copy.mkdir()
+        _mount(str(outer), self._volume, "xfs", "loop")
+        stack.callback(_unmount, self._volume)
+
     def _mount(self) -> None:
         _mount(str(self._image), self.disk, self._type, self._options)
+        self._device = f"/dev/loop{os.minor(os.stat(self.disk).st_dev)}"
         if self._thin:  # a loop device takes a write for done of which a part found room: let each be of one page
             device = os.stat(self.disk).st_dev
             Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue/max_sectors_kb").write_text("4")
@@ -99,12 +126,59 @@ class Machine:
         finally:
             os.close(fd)
 
+    def lose_the_disk(self) -> None:
+        """Let the disk die: what is not in memory can't be read any more, and nothing can be written."""
+        with self._image.open("r+b") as image:
+            image.truncate(0)
+
     def restart(self) -> None:
         """Mount the disk again, which replays its journal, with empty memory; nobody may have a file of it open."""
-        _unmount(self.disk)
-        self._mount()
+        self.remount()
         for path in self.memory.iterdir():
             shutil.rmtree(path)
+
+    def remount(self) -> None:
+        """Mount the disk again, on another device, while the machine runs on; nobody may have a file of it open."""
+        _unmount(self.disk)
+        with self._taking(self._device):
+            self._mount()
+
+    @contextmanager
+    def _taking(self, device: str) -> Iterator[None]:
+        """Take a loop device that was given back a moment ago, so that the next mount gets another one."""
+        taken = self._ram / "taken"
+        taken.write_bytes(bytes(1 << 20))
+        command = ["losetup", device, str(taken)]
+        had = subprocess.run(command, capture_output=True, timeout=60).returncode == 0  # else somebody else has it
+        try:
+            yield
+        finally:
+            if had:
+                _run("losetup", "--detach", device)
+
+    @contextmanager
+    def snapshot(self, *, frozen: bool = False) -> Iterator[Path]:
+        """Copy the disk as it is in one moment, while programs use it, and mount the copy.
+
+        Args:
+            frozen: whether the file system is told to write all that it has first, as ``fsfreeze`` does.
+        """
+        clone = self._volume / "clone"
+        if frozen:
+            _run("fsfreeze", "--freeze", str(self.disk))
+        try:
+            _run("cp", "--reflink=always", str(self._image), str(clone))
+        finally:
+            if frozen:
+                _run("fsfreeze", "--unfreeze", str(self.disk))
+        try:
+            _mount(str(clone), self._copy, self._type, f"{self._options}{',nouuid' if self._type == 'xfs' else ''}")
+            try:
+                yield self._copy
+            finally:
+                _unmount(self._copy)
+        finally:
+            clone.unlink()
 
     def make_room(self, image_bytes: int) -> None:
         """Make more room for the file system's image."""

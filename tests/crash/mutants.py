@@ -10,16 +10,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+from spillable_stream.channel import creation, entering, memory_tier
 from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.requests import Put, Take
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
-from spillable_stream.log import checkpoints, reader, recovery, scan
+from spillable_stream.log import checkpoints, directories, ownership, owning, reader, recovery, scan
 from spillable_stream.log.appends import Appends
 from spillable_stream.log.head import Head, TierEnd
-from spillable_stream.log.layout import Tier
+from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.wal import Position, WriteAheadLog
+from spillable_stream.storage import filesystem
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -266,6 +268,90 @@ def skip_the_lock() -> list[_Patch]:
     return [_patch(FileLock, "try_acquire", lambda real: lambda self, *, shared=False: True)]
 
 
+# ── identity: what proves that a directory, a lock or a head is the channel's ──────────────────
+
+
+def trust_the_head() -> list[_Patch]:
+    """Who comes first believes a head that is whole and of this boot, and recovers nothing."""
+
+    def make(real: Any) -> Any:
+        def recover(self: entering.Held, timeout_seconds: float) -> None:
+            if not self.is_current():
+                real(self, timeout_seconds)
+
+        return recover
+
+    return [_patch(entering.Held, "recover", make)]
+
+
+def follow_a_head_that_went_back() -> list[_Patch]:
+    """A head that publishes less than it did is believed, and what is behind its end is cut."""
+
+    def make(real: Any) -> Any:
+        def _parsed(self: Head, slots: bytes) -> Any:
+            self._greatest = 0
+            return real(self, slots)
+
+        return _parsed
+
+    nothing = [
+        _patch(WriteAheadLog, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")
+    ]
+    return [_patch(Head, "_parsed", make), *nothing]
+
+
+def believe_any_owner() -> list[_Patch]:
+    """Whatever is at a directory's path is the channel's."""
+    return [_patch(module, "ownership_fault", lambda real: lambda *_: None) for module in (directories, owning)]
+
+
+def miss_the_original() -> list[_Patch]:
+    """A copy takes the directories of its original, which is there, for its own."""
+    return [_patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, owning, memory_tier)]
+
+
+def go_where_the_path_leads() -> list[_Patch]:
+    """A handle never looks whether its paths still lead to what it opened."""
+    return [_patch(File, "is_in_place", lambda real: lambda self: True)]
+
+
+def make_a_lost_lock_again() -> list[_Patch]:
+    """A lock file that was removed is made again, though others hold the old one."""
+
+    def make(real: Any) -> Any:
+        def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
+            for path in (layout.open_lock, layout.lock):
+                FileLock.open(fs, path).close()
+
+        return _make_lock_files
+
+    return [_patch(entering, "_make_lock_files", make)]
+
+
+def create_over_what_is_there() -> list[_Patch]:
+    """A directory without an identity is taken for one in which a creation was cut short, whatever it holds."""
+    return [_patch(creation, "_require_no_events", lambda real: _do_nothing)]
+
+
+def declare_lost_what_is_elsewhere() -> list[_Patch]:
+    """A memory tier that is not to be seen is gone."""
+    return [_patch(memory_tier.Place, "is_certainly_gone", lambda real: lambda *_: True)]
+
+
+def trust_a_planted_memory() -> list[_Patch]:
+    """Whoever made the memory tier's directory, and whoever may write to it, is believed."""
+    return [_patch(FileSystem, "is_private_directory", lambda real: lambda self, path, owner_of: path.is_dir())]
+
+
+def keep_what_root_makes() -> list[_Patch]:
+    """What root makes in a user's channel is root's."""
+    return [_patch(filesystem, "_other_owner", lambda real: lambda *_: None)]
+
+
+def _do_nothing(*_: Any) -> None:
+    pass
+
+
 MUTANTS: dict[str, Callable[[], list[_Patch]]] = {
     f.__name__.replace("_", " "): f
     for f in (
@@ -287,5 +373,15 @@ MUTANTS: dict[str, Callable[[], list[_Patch]]] = {
         heal_nothing,
         swallow_a_failed_write,
         skip_the_lock,
+        trust_the_head,
+        follow_a_head_that_went_back,
+        believe_any_owner,
+        miss_the_original,
+        go_where_the_path_leads,
+        make_a_lost_lock_again,
+        create_over_what_is_there,
+        declare_lost_what_is_elsewhere,
+        trust_a_planted_memory,
+        keep_what_root_makes,
     )
 }

@@ -1,14 +1,13 @@
 """Recording every operation on files, as the operating system is asked for it.
 
-`recording` puts a proxy in place of the ``os`` and ``mmap`` modules of the package's file system
-seam, so that what is recorded is what really reaches the kernel.
+`recording` puts a proxy in place of the ``os`` module of the package's file system seam, so that what
+is recorded is what really reaches the kernel.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +25,7 @@ class Operation:
     """One operation that changed something or made it durable.
 
     Args:
-        name: create, write, truncate, allocate, sync; mkdir, symlink, rename, unlink, rmdir, sync_directory; map.
+        name: create, write, truncate, allocate, sync; mkdir, symlink, rename, unlink, rmdir, sync_directory; store.
         path: the file or directory, relative to the recorded one.
         inode: the number of the file, which no other file ever gets; 0 for directories and links.
         offset: where, in bytes; for truncate and allocate the new size.
@@ -153,6 +152,11 @@ class _Os:
         self._recording.note("write", path, inode, offset=offset, data=data)
         return written
 
+    def pwrite(self, descriptor: int, data: bytes, offset: int) -> int:
+        written = os.pwrite(descriptor, data, offset)
+        self._recording.note("store", *self._recording.on(descriptor), offset=offset, data=bytes(data[:written]))
+        return written
+
     def ftruncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
         self._recording.note("truncate", *self._recording.on(descriptor), offset=size)
@@ -197,36 +201,9 @@ class _Os:
         self._recording.note("rmdir", self._recording.relative(path))
 
 
-class _Map(mmap.mmap):
-    """A mapping whose stores are recorded."""
-
-    recording: Recording
-    descriptor: int
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        path, inode = self.recording.on(self.descriptor)
-        self.recording.note("map", path, inode, offset=key.start, data=bytes(value))
-
-
-class _Mmap:
-    """The ``mmap`` module, recorded."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(mmap, name)
-
-    def mmap(self, descriptor: int, *arguments: Any) -> _Map:
-        found = _Map(descriptor, *arguments)
-        found.recording, found.descriptor = self._recording, descriptor
-        return found
-
-
 @contextlib.contextmanager
 def recording(root: Path, failing_sync: int = 0) -> Iterator[Recording]:
     """Record what is done to the files of a directory; a sync may be made to fail."""
     record = Recording(root, failing_sync=failing_sync)
-    with mock.patch.object(filesystem, "os", _Os(record)), mock.patch.object(filesystem, "mmap", _Mmap(record)):
+    with mock.patch.object(filesystem, "os", _Os(record)):
         yield record

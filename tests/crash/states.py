@@ -1,12 +1,14 @@
 """Every state that a power cut can leave of a program: rebuilt, opened, checked.
 
 After each operation of a recorded program `images` says what the disk may hold. Each such image is
-written into a directory and opened as after a reboot; what the channel then holds must fit what the
-ledger said up to that operation, and the channel must go on as if nothing had happened.
+written into a directory and opened, every other one as after a reboot and the rest as after a remount:
+boot and host are what they were, and the head is of any moment before. What the channel then holds must
+fit what the ledger said up to that operation, and the channel must go on as if nothing had happened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 import traceback
@@ -40,18 +42,21 @@ class Failure:
         wrong: what.
         history: the operations up to the crash.
         image: what the disk held.
+        rebooted: whether the machine was started again; else the disk alone was mounted again.
         seed: with which the states were chosen.
     """
 
     wrong: list[str]
     history: list[Operation | Note]
     image: Image
+    rebooted: bool
     seed: int
 
     def __str__(self) -> str:
         names = {p: len(c) if isinstance(c, bytes) else c for p, c in self.image.names.items()}
         last = "\n".join(f"  {i:4} {o}" for i, o in list(enumerate(self.history))[-40:])
-        return f"seed {self.seed}, crash after operation {len(self.history)}\n{last}\n{names}\n" + "\n".join(self.wrong)
+        crash = f"{'reboot' if self.rebooted else 'remount'} after operation {len(self.history)}"
+        return f"seed {self.seed}, {crash}\n{last}\n{names}\n" + "\n".join(self.wrong)
 
 
 @dataclass
@@ -77,6 +82,7 @@ class CrashStates:
     failures: list[Failure] = field(default_factory=list)
     _boots: int = 0
     _found: dict[int, Found | None] = field(default_factory=dict)
+    _rebooted: dict[int, bool] = field(default_factory=dict)
     _crashes: list[tuple[Image, list[str]]] = field(default_factory=list)
 
     def run(self, rounds: int = 1, failing_sync: int = 0) -> int:
@@ -113,7 +119,7 @@ class CrashStates:
         return record.syncs
 
     def _boot(self) -> Any:
-        """Let what the program writes into the head be of another boot than the one that reads it."""
+        """Let what is written into the head be of a boot that only the program knows, and who is told of it."""
         boot = f"boot {self._boots}".encode().ljust(16)
         return mock.patch("spillable_stream.log.head.boot_id", lambda: boot)
 
@@ -132,24 +138,30 @@ class CrashStates:
                 lines.append(operation.line)
             else:
                 disk.do(operation)
-                if operation.name == "map":
+                if operation.name == "store":
                     continue
             outcome = Outcome.of([lines])
             for image in images(disk, rng, self.samples):
                 if len(self.failures) >= _ENOUGH:
                     return
-                wrong = self._check(image, outcome)
+                rebooted = self._is_rebooted(image)
+                wrong = self._check(image, outcome, rebooted)
                 if wrong:
-                    self.failures.append(Failure(wrong, operations[:i], image, self.seed))
+                    self.failures.append(Failure(wrong, operations[:i], image, rebooted, self.seed))
                 if rng.random() < _CRASHES_KEPT:
                     self._crashes.append((image, list(lines)))
 
-    def _check(self, image: Image, outcome: Outcome) -> list[str]:
+    def _is_rebooted(self, image: Image) -> bool:
+        """Choose how an image is opened: every other one that is new as after a reboot."""
+        return self._rebooted.setdefault(image.key(), len(self._rebooted) % 2 == 0)
+
+    def _check(self, image: Image, outcome: Outcome, rebooted: bool) -> list[str]:
         key = image.key()
         wrong: list[str] = []
         if key not in self._found:
             self.states += 1
-            self._found[key], wrong = self._open(image, outcome)
+            with contextlib.nullcontext() if rebooted else self._boot():
+                self._found[key], wrong = self._open(image, outcome)
         found = self._found[key]
         return wrong if found is None else wrong + check(outcome, found)
 
@@ -209,7 +221,7 @@ def _left_behind(path: Path) -> Iterator[str]:
     for name in names:
         if ".tmp" in name or "segment." in name:
             yield f"{name} was left behind"
-    if len([n for n in names if n.startswith("checkpoint/")]) > 2:
+    if len([n for n in names if n.startswith("checkpoint/checkpoint-")]) > 2:
         yield f"checkpoints were left behind: {names}"
     if (path / "memory").is_symlink():
         yield "the link to the memory tier was left behind"

@@ -12,14 +12,24 @@ import pytest
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from tests.crash import mutants
-from tests.crash.calls import NEEDS_STRACE, Call, Recorder, kill_at, read_trace, strace, watching
+from tests.crash.calls import (
+    NEEDS_STRACE,
+    Call,
+    Moment,
+    Recorder,
+    Watcher,
+    kill_at,
+    read_trace,
+    strace,
+    watching,
+)
 from tests.crash.children import Child, mutate
 from tests.crash.contents import changes, contents
-from tests.crash.harness import FATES, left_behind
+from tests.crash.harness import FATES, KEPT_HEADS, left_behind
 from tests.crash.ledger import LedgerFile, Outcome, check
 from tests.crash.size import sized
 from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program
-from tests.damage import reboot
+from tests.damage import keep_head, reboot
 
 SEED = 3
 BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
@@ -98,7 +108,7 @@ def kill_points(
 
         def run(here: Path = here, point: int = point) -> None:
             mutate(mutant)
-            with watching(kill_at(point)):
+            with watching(_keeping_heads(here, kill_at(point))):
                 Program(here / "channel", LedgerFile(here / "killed.ledger"), configuration, 1, SEED).run()
 
         child = Child(run, here / "stderr")
@@ -107,6 +117,17 @@ def kill_points(
         with mutants.broken(mutant):
             wrong += [f"{point}, {fate or 'killed'}: {what}" for what in wrong_with(here, configuration, fate)]
     return wrong
+
+
+def _keeping_heads(directory: Path, watcher: Watcher) -> Watcher:
+    """Return a watcher that keeps what the head says before each publish, where something may lie behind its end."""
+
+    def watch(moment: Moment) -> None:
+        if moment.name == "publish":
+            keep_head(directory / "channel", directory / KEPT_HEADS)
+        watcher(moment)
+
+    return watch
 
 
 def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]:
@@ -145,8 +166,8 @@ def _wrong_contents(directory: Path, configuration: str) -> list[str]:
 
 
 def _files(path: Path) -> dict[str, bytes]:
-    """Return the channel's files but for its locks, which say who held them last and since when."""
-    files = (p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".lock")
+    """Return the files but for locks, which say who held them last, and the head, which any open writes."""
+    files = (p for p in sorted(path.rglob("*")) if p.is_file() and p.suffix != ".lock" and p.name != "head")
     return {str(p.relative_to(path)): p.read_bytes() for p in files}
 
 
@@ -161,12 +182,14 @@ def _traced(directory: Path, configuration: str) -> list[Call]:
     here, trace = directory / "traced", directory / "trace"
     here.mkdir()
     assert strace(_program(here, configuration), trace) == 0
-    memory = next((c.more for c in read_trace(trace, here) if c.name == "symlink"), "/nowhere")
-    return [c for c in read_trace(trace, here, Path(memory)) if not c.path.endswith(".ledger")]
+    memory = {Path(c.more) for c in read_trace(trace, here) if c.name == "symlink"}  # every tier has a name of its own
+    return [c for c in read_trace(trace, here, *memory) if not c.path.endswith(".ledger")]
 
 
 def _changes(call: Call) -> bool:
-    """Tell whether a call may change a file, or make it durable; what only looks is not watched."""
+    """Tell whether a call may change a file, or make it durable; neither what only looks nor the head is watched."""
+    if (call.name, Path(call.path).name) == ("write", "head"):
+        return False
     return call.name not in ("open", "close", "ledger", "publish") or call.more == "create"
 
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.crash import test_copies, test_directories, test_namespaces, test_paths, test_users
 from tests.crash.damage_image import make_image
 from tests.crash.damage_kinds import bit_flips, frames_exchanged
 from tests.crash.damage_lab import Head, wrongs
 from tests.crash.faults import Fault
+from tests.crash.hosts import why_no_namespaces
 from tests.crash.machine import missing
 from tests.crash.mutants import MUTANTS, broken
 from tests.crash.states import CrashStates
@@ -19,6 +24,7 @@ from tests.crash.test_io_errors import wrongs_with
 from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_system_calls import system_calls
+from tests.crash.users import common_directory, why_no_users
 
 Recipe = Callable[[Path, str], list[str]]
 
@@ -77,6 +83,96 @@ def power_cuts(directory: Path, mutant: str) -> list[str]:
     return power_cut_cycles(directory, "ext4", 3, 1, ["disk"], mutant)
 
 
+def _needs(recipe: Recipe, why: str) -> Recipe:
+    """Return a recipe that is skipped where this machine lacks something."""
+
+    @functools.wraps(recipe)
+    def run(directory: Path, mutant: str) -> list[str]:
+        if why:
+            pytest.skip(why)
+        return recipe(directory, mutant)
+
+    return run
+
+
+def _raised_by(mutant: str, test: Callable[..., object], *arguments: Any, **more: Any) -> list[str]:
+    """Return what a test raised in a broken package; nothing if it passed."""
+    try:
+        with broken(mutant), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            test(*arguments, **more)
+    except (Exception, pytest.fail.Exception) as e:
+        return [repr(e)]
+    return []
+
+
+def heads_of_earlier_moments(directory: Path, mutant: str) -> list[str]:
+    moments = count_moments(directory, "disk")
+    return kill_points(directory, "disk", range(moments // 2, moments // 2 + 30), mutant, fate="an earlier head")
+
+
+def remounts(directory: Path, mutant: str) -> list[str]:
+    return power_cut_cycles(directory, "ext4", 6, 1, ["disk"], mutant, reboot=False)
+
+
+def heads_that_go_back(directory: Path, mutant: str) -> list[str]:
+    wrong: list[str] = []
+    with broken(mutant):
+        for use in ("put", "roll"):
+            (directory / use).mkdir()
+            wrong += test_paths.backwards(directory / use, "disk", "roll and put", use, marked=True)
+    return wrong
+
+
+def foreign_directories(directory: Path, mutant: str) -> list[str]:
+    test = test_directories.test_a_directory_of_another_channel_is_refused_and_left_alone
+    return _raised_by(mutant, test, directory, "two data_dirs", rebooted=False)
+
+
+def copies_of_originals(directory: Path, mutant: str) -> list[str]:
+    test = test_copies.test_a_copy_whose_directories_are_the_originals_is_refused_and_harms_nothing
+    return _raised_by(mutant, test, directory, "data_dirs", in_use=False)
+
+
+def switched_paths(directory: Path, mutant: str) -> list[str]:
+    with broken(mutant):
+        return test_paths.switched(directory, "disk", "renamed", "checkpoint")
+
+
+def lost_locks(directory: Path, mutant: str) -> list[str]:
+    test = test_paths.test_a_lock_that_goes_away_in_the_middle_of_an_append_lets_nobody_write_over_it
+    return _raised_by(mutant, test, directory, "disk", "removed", ("before", "fdatasync"))
+
+
+def lost_identities(directory: Path, mutant: str) -> list[str]:
+    test = test_directories.test_a_channel_without_its_identity_is_refused_and_keeps_its_files
+    return _raised_by(mutant, test, directory, create=True)
+
+
+def containers(directory: Path, mutant: str) -> list[str]:
+    test = test_namespaces.test_what_is_in_the_memory_of_another_container_is_never_declared_lost
+    with common_directory() as common:  # not in shared memory, of which each has its own
+        return _raised_by(mutant, test, common, "one", rebooted=False)
+
+
+def planted_memory(directory: Path, mutant: str) -> list[str]:
+    with common_directory() as common:
+        test = test_users.test_what_is_planted_in_the_place_of_a_memory_tier_that_is_gone_is_not_used
+        return _raised_by(mutant, test, common, test_users.make_victim(common), "its files")
+
+
+def channels_of_users(directory: Path, mutant: str) -> list[str]:
+    with common_directory() as common:
+        test = test_users.test_a_channel_that_root_has_used_is_still_its_users
+        return _raised_by(mutant, test, common, die=False, elsewhere=False)
+
+
+_REMOUNTS = _needs(remounts, missing("ext4"))
+_CONTAINERS = _needs(containers, why_no_namespaces())
+_PLANTED = _needs(planted_memory, why_no_users())
+_USERS = _needs(channels_of_users, why_no_users())
+_IDENTITY = [heads_that_go_back, foreign_directories, copies_of_originals, switched_paths, lost_locks, lost_identities]
+
 CAUGHT: dict[str, list[Recipe]] = {
     "skip the sync": [crash_states, system_calls],
     "skip the directory sync": [crash_states, system_calls],
@@ -96,6 +192,16 @@ CAUGHT: dict[str, list[Recipe]] = {
     "heal nothing": [kills],
     "swallow a failed write": [io_errors],
     "skip the lock": [concurrency],
+    "trust the head": [crash_states, heads_of_earlier_moments, _REMOUNTS],
+    "follow a head that went back": [heads_that_go_back],
+    "believe any owner": [foreign_directories],
+    "miss the original": [copies_of_originals],
+    "go where the path leads": [switched_paths],
+    "make a lost lock again": [lost_locks],
+    "create over what is there": [lost_identities],
+    "declare lost what is elsewhere": [_CONTAINERS],
+    "trust a planted memory": [_PLANTED],
+    "keep what root makes": [_USERS],
 }
 
 
@@ -121,6 +227,10 @@ def test_a_real_power_cut_catches_a_package_that_does_not_sync(tmp_path: Path) -
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("recipe", [io_errors, damage, concurrency], ids=lambda r: r.__name__)
+@pytest.mark.parametrize(
+    "recipe",
+    [io_errors, damage, concurrency, heads_of_earlier_moments, _REMOUNTS, *_IDENTITY, _CONTAINERS, _PLANTED, _USERS],
+    ids=lambda r: r.__name__,
+)
 def test_the_recipes_find_nothing_where_nothing_is_broken(shared_memory: Path, recipe: Recipe) -> None:
     assert recipe(shared_memory, "") == []

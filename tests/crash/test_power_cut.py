@@ -17,7 +17,9 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.channel import memory_room
+from spillable_stream.channel.ranges import count_of
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
+from spillable_stream.integrity.verify import verify
 from tests.crash.calls import Call, Moment, Recorder, watching
 from tests.crash.children import Child, wait_until
 from tests.crash.contents import changes, contents, files_that_count
@@ -30,6 +32,7 @@ from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program, put, take
 from tests.damage import age_head
 
 _HEAD_BYTES = 512
+_HEADS_WRITTEN_BACK = 0.03  # of all moments, where that is wanted
 _FEW_IDS = mock.patch.object(memory_room, "_RESERVED_IDS", 500)  # a lost memory tier puts so many in doubt
 
 
@@ -71,10 +74,18 @@ class Cutter:
         number: at the how manieth of these moments.
         on_disk: where to write down which events are on disk.
         written_back: the file that the kernel happens to write before, if any.
+        head: the head, where the kernel happens to write it at moments before; else None.
     """
 
     def __init__(
-        self, machine: Machine, ledger: Path, moment: str, number: int, on_disk: Path, written_back: Path | None
+        self,
+        machine: Machine,
+        ledger: Path,
+        moment: str,
+        number: int,
+        on_disk: Path,
+        written_back: Path | None,
+        head: Path | None = None,
     ) -> None:
         self._machine = machine
         self._ledger = LedgerFile(ledger)
@@ -82,6 +93,8 @@ class Cutter:
         self._left = number
         self._on_disk = LedgerFile(on_disk)
         self._written_back = written_back
+        self._head = head
+        self._rng = random.Random(number)
         self._last: Call | None = None
         self.program: Program | None = None
 
@@ -95,6 +108,8 @@ class Cutter:
 
     def __call__(self, moment: Moment) -> None:
         """Look at a system call; the one before it is over."""
+        if self._head is not None and self._rng.random() < _HEADS_WRITTEN_BACK:
+            _write_back(self._head)
         for name in moments_after(self._last):
             self.happened(name)
         self._last = moment.call() if moment.when == "before" else None
@@ -111,8 +126,25 @@ class Cutter:
             self.happened("an acknowledgement")
 
 
+def _write_back(head: Path) -> None:
+    """Let the kernel write a head to the disk now, as it does whenever it likes."""
+    try:
+        fd = os.open(head, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    os.fdatasync(fd)
+    os.close(fd)
+
+
 def power_cut_cycles(
-    directory: Path, kind: str, cycles: int, seed: int, configurations: Sequence[str] = DISK, mutant: str = ""
+    directory: Path,
+    kind: str,
+    cycles: int,
+    seed: int,
+    configurations: Sequence[str] = DISK,
+    mutant: str = "",
+    *,
+    reboot: bool = True,
 ) -> list[str]:
     """Return what is wrong after one of many power cuts; nothing if every promise was kept after all of them.
 
@@ -123,9 +155,11 @@ def power_cut_cycles(
         seed: chooses moments and sizes.
         configurations: which of the workload's take turns.
         mutant: how the package is broken.
+        reboot: whether the machine is started again then. Else the disk alone is lost and mounted again: memory, boot
+            and host are what they were, and the head is as it was when the kernel wrote it last.
     """
     with _FEW_IDS, broken(mutant), Machine(directory, kind) as machine:
-        laboratory = _Laboratory(directory, machine, seed, configurations)
+        laboratory = _Laboratory(directory, machine, seed, configurations, reboot)
         for cycle in range(cycles):
             try:
                 wrong = laboratory.cycle(cycle)
@@ -139,13 +173,17 @@ def power_cut_cycles(
 class _Laboratory:
     """One channel after the other, whose power is cut again and again."""
 
-    def __init__(self, directory: Path, machine: Machine, seed: int, configurations: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, machine: Machine, seed: int, configurations: Sequence[str], reboot: bool
+    ) -> None:
+        self._reboot = reboot
         self._directory = directory
         self._machine = machine
         self._rng = random.Random(seed)
         self._configurations = configurations
         self._channels = 0
         self._lost: set[tuple[int, int]] = set()  # and reported by now
+        self._lost_count = 0
         self.said = ""
 
     def cycle(self, cycle: int) -> list[str]:
@@ -154,7 +192,7 @@ class _Laboratory:
         configuration = self._configurations[cycle % len(self._configurations)]
         if moment in _FIRST or not self._channels or self._rng.random() < 0.05:
             self._channels += 1
-            self._lost = set()
+            self._lost, self._lost_count = set(), 0
             (self._directory / f"channel-{self._channels}").mkdir()
         number = 1 if moment in ("the first open", "the identity's rename") else self._rng.randint(1, 5)
         written_back = self._rng.choice([None, None, "head", "."])
@@ -163,7 +201,10 @@ class _Laboratory:
         started, failed = self._run(cycle, configuration, moment, number, written_back)
         if failed:
             return [failed]
-        self._machine.restart()
+        if self._reboot:
+            self._machine.restart()
+        else:
+            self._machine.remount()
         if not started:
             return ["the program did not begin"]
         return self._wrong(cycle, configuration)
@@ -193,10 +234,11 @@ class _Laboratory:
         def run() -> None:
             warnings.simplefilter("ignore")
             faulthandler.disable()  # on a disk that is gone the mapped head is a signal
-            cutter = Cutter(self._machine, ledger, moment, number, on_disk, kept)
+            head = None if self._reboot else self._path / "head"
+            cutter = Cutter(self._machine, ledger, moment, number, on_disk, kept, head)
             memory = {"memory_dir": self._machine.memory}
             cutter.program = program = Program(self._path, cutter, configuration, rounds, cycle + 1, None, **memory)
-            if moment == "any":
+            if moment == "any" and self._reboot:
                 program.run()
                 return
             with watching(cutter):
@@ -222,15 +264,20 @@ class _Laboratory:
     def _wrong(self, cycle: int, configuration: str) -> list[str]:
         """Return what is wrong with what the cut left: it opens, keeps every promise, and can be used."""
         head = self._path / "head"
-        if head.exists() and head.stat().st_size >= _HEAD_BYTES:
+        if self._reboot and head.exists() and head.stat().st_size >= _HEAD_BYTES:
             age_head(self._path)
+        said = self._said_to_be_lost()
         wrong, found = self._wrong_contents(configuration)
-        wrong += self._wrong_losses(found, configuration)
+        wrong += self._wrong_losses(found, configuration, said)
         once = files_that_count(self._path)
         again, _ = self._wrong_contents(configuration)
         wrong += [f"a second open changed {name}" for name in changes(once, files_that_count(self._path))]
         self._go_on(cycle, configuration)
         return wrong + again + self._wrong_contents(configuration)[0]
+
+    def _said_to_be_lost(self) -> int | None:
+        """Return how many events `verify` says are lost, None if there is no channel yet."""
+        return verify(self._path).loss.count if (self._path / "channel.json").exists() else None
 
     def _wrong_contents(self, configuration: str) -> tuple[list[str], Found]:
         outcome = Outcome.read(self._ledgers.glob("*.ledger"))
@@ -241,12 +288,25 @@ class _Laboratory:
                 found = contents(channel)
                 return check(outcome, found), found
 
-    def _wrong_losses(self, found: Found, configuration: str) -> list[str]:
-        """Return the events that are reported lost though they were on disk, or there was nothing else."""
-        lost, self._lost = self._lost, {*found.lost, *found.doubtful}
-        new = self._lost - lost
+    def _wrong_losses(self, found: Found, configuration: str, said: int | None) -> list[str]:
+        """Return the events that are reported lost though they were on disk, or there was nothing else.
+
+        Args:
+            found: what the channel holds.
+            configuration: one of the workload's.
+            said: how many events `verify` said are lost, before the channel was opened.
+        """
+        before, self._lost = self._lost, {*found.lost, *found.doubtful}
+        new = self._lost - before
+        lost, self._lost_count = count_of(found.lost) - self._lost_count, count_of(found.lost)
+        if said is not None and said != lost:
+            return [f"the open lost {lost} events; verify had said {said}"]
         if new and configuration == "disk":
             return [f"without a memory tier, {new} are reported lost"]
+        if not self._reboot:  # the memory tier is there; one whose making was cut short held nothing yet
+            first_ids = set(Outcome.read(self._ledgers.glob("*.ledger")).acknowledged.values())
+            gone = [r for r in new if r in found.lost or any(r[0] <= i <= r[1] for i in first_ids)]
+            return [f"the memory tier was there, and {gone} are reported lost"] if gone else []
         on_disk = self._ledgers / "disk"
         lines = on_disk.read_text().splitlines() if on_disk.exists() else []
         blocks = [tuple(map(int, block.split("-"))) for block in lines[-1].split()] if lines else []

@@ -16,6 +16,7 @@ from spillable_stream import (
     CorruptionError,
     Event,
     ForeignDirectoryError,
+    MemoryLossWarning,
     NotAChannelError,
     StorageError,
     UnsupportedFormatError,
@@ -335,6 +336,24 @@ def test_a_memory_tier_that_is_gone_is_damage_with_the_events_that_went(path: Pa
     lose_memory(path)
     report = verify(path)
     assert (damage_of(report).path, report.loss.lost) == (path / "memory", ((5, 10),))
+
+
+def test_what_a_checkpoint_knows_of_a_memory_tier_that_is_gone_is_told_as_the_next_open_tells_it(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 5)
+    channel.checkpoint()
+    kill(channel)
+    lose_memory(path)
+    (path / "groups" / "default.position").unlink()
+    reboot(path)
+    loss = verify(path).loss
+    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
+        stats = channel.stats()
+    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
+    assert loss.lost == ((6, 10),)
 
 
 def test_a_damaged_position_is_a_warning_while_there_is_memory(path: Path, open_channel: Open) -> None:
