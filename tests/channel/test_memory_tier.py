@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryT
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import HeadState
+from spillable_stream.log.reader import Extent, ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory, memory_of, offsets
@@ -413,17 +414,24 @@ def test_a_handle_that_saw_neither_the_puts_nor_the_move_sees_the_move_last(open
     assert (behind.stats().drain_order, peek(behind)) == ([-4], numbered(0, 4))
 
 
-def test_a_flush_while_a_take_reads_moves_the_reader_along(open_channel: Open) -> None:
+def test_a_flush_while_a_take_reads_moves_the_reader_along(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(memory_capacity=10_000, byte_capacity=64 << 20)
     for i in range(40):
         put(channel, *[bytes([i]) * 100_000] * 5)
     consumer = channel.consumer("default")
     ranges = consumer.claim(200)
-    found = []
-    for i, read in enumerate(consumer.read(ranges)):
-        found += [b[0] for b in read.batch.column("body").to_pylist()]
-        if i == 3:
-            open_channel().flush()
+    real, extents = consumer._reader.read, [0]
+
+    def read(extent: Extent) -> Iterator[ReadBatch]:
+        for found in real(extent):
+            extents[0] += 1
+            if extents[0] == 3:
+                open_channel().flush()
+            yield found
+
+    monkeypatch.setattr(consumer._reader, "read", read)
+    found = [b[0] for read in consumer.read(ranges) for b in read.batch.column("body").to_pylist()]
+    assert extents[0] > 3 and channel.stats().memory.events == 0
     assert found == [i for i in range(40) for _ in range(5)]
 
 

@@ -1,0 +1,107 @@
+"""Channels of the first releases, which had no owner files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.channel.engine import Engine
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.events import peek, put
+from tests.fakes import FaultyFileSystem, nth
+
+FS = FileSystem()
+
+
+def earlier(tmp_path: Path, files: int = 4) -> Path:
+    """Make a channel as the first releases did, with two data directories elsewhere, and return its path."""
+    path, data = tmp_path / "channel", [str(tmp_path / "d0"), str(tmp_path / "d1")]
+    with Channel(path, data_dirs=data, minimum_required_space=0, max_file_size=1000) as channel:
+        for number in range(files):
+            put(channel, b"%d" % number * 600)
+    replace(Layout.read(FS, path), owned=False).write(FS)
+    for file in tmp_path.rglob(OWNER_FILE):
+        file.unlink()
+    return path
+
+
+def contents(path: Path) -> list[bytes]:
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        return [body[:1] for body in peek(channel)]
+
+
+@pytest.mark.parametrize("files", [1, 4])
+def test_its_directories_get_owner_files_at_the_first_open(tmp_path: Path, files: int) -> None:
+    """With one event the second data directory may be empty: no file belongs there."""
+    path = earlier(tmp_path, files)
+    assert "owned" not in json.loads((path / "channel.json").read_text())
+    expected = [b"0", b"1", b"2", b"3"][:files]
+    assert contents(path) == expected
+    owned = {file.parent for file in tmp_path.rglob(OWNER_FILE)}
+    assert owned == {path, path / "checkpoint", tmp_path / "d0", tmp_path / "d1"}
+    assert Layout.read(FS, path).owned
+    assert contents(path) == expected
+
+
+@pytest.mark.parametrize("missing", ["d0", "d1"])
+@pytest.mark.parametrize("mount_point", [True, False])
+def test_a_directory_that_is_not_mounted_is_refused(tmp_path: Path, missing: str, mount_point: bool) -> None:
+    path = earlier(tmp_path)
+    (tmp_path / missing).rename(tmp_path / "elsewhere")
+    if mount_point:
+        (tmp_path / missing).mkdir()
+    with pytest.raises(ForeignDirectoryError, match=f"{missing} is not proven to be a directory of the channel"):
+        Channel(path)
+    assert not list(tmp_path.rglob(OWNER_FILE))
+    if mount_point:
+        (tmp_path / missing).rmdir()
+    (tmp_path / "elsewhere").rename(tmp_path / missing)
+    assert contents(path) == [b"0", b"1", b"2", b"3"]
+
+
+def test_data_files_of_another_channel_prove_nothing(tmp_path: Path) -> None:
+    path, other = earlier(tmp_path / "one"), tmp_path / "two"
+    earlier(other)
+    shutil.rmtree(tmp_path / "one" / "d1")
+    shutil.copytree(other / "d1", tmp_path / "one" / "d1")
+    with pytest.raises(ForeignDirectoryError, match="no data file in it says that it is"):
+        Channel(path)
+    assert not list((tmp_path / "one").rglob(OWNER_FILE))
+
+
+def test_it_is_not_adopted_while_an_earlier_release_has_it_open(tmp_path: Path) -> None:
+    path = earlier(tmp_path)
+    lock = FileLock.open(FS, path / "open.lock")
+    assert lock.try_acquire(shared=True)
+    with pytest.raises(ChannelBusyError, match="is open in an earlier release of this package"):
+        Engine(FS, Layout.read(FS, path), lock_timeout_seconds=0.05)
+    lock.close()
+    assert contents(path) == [b"0", b"1", b"2", b"3"]
+
+
+def test_an_adoption_that_is_cut_short_anywhere_is_done_again(tmp_path: Path) -> None:
+    path = earlier(tmp_path)
+    before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    for number in range(1, 20):
+        fs = FaultyFileSystem()
+        try:
+            with fs.failing(nth("sync", number)):
+                Channel(path, fs=fs, minimum_required_space=0).engine().close()
+        except StorageError:
+            assert contents(path) == [b"0", b"1", b"2", b"3"]
+        else:
+            assert number > 5, "an owner file for each of four directories, and the identity"
+            return
+        for file in tmp_path.rglob("*"):
+            if file.is_file():
+                file.unlink()
+        for file, data in before.items():
+            file.write_bytes(data)
