@@ -16,13 +16,17 @@ from spillable_stream.names import check_group, check_owner, check_producer, par
 from spillable_stream.storage.filesystem import FileSystem
 
 GOOD = ["g", "my-group_1.x", "群" * 80, "g" * 128, "a..b"]
+
+
+HEX = "0a" * 16
 BAD: list[Any] = [
     "", ".", "..", ".hidden", "../../x", "a/b", "/etc/x", "a\0b", "a\n", "\n", "a b", "a\\b", "g" * 129, "群" * 81,
     "\ud800", None, 7, b"g", ["g"],
 ]  # fmt: skip
 BAD_SEGMENTS: list[Any] = [
-    "segment.a", "segment.../../x.1.a", "segment.q.1.a/../../x", "segment.q.1.a\n", "segment.q.-1.a", "segment.q.x.a",
-    "../segment.q.1.a", "log-000001", "memory-log-000001", "", None, "segment." + "q" * 129 + ".1.a",
+    "segment.a", "segment.../../x.1.a", "segment.q.1.a/../../x", f"segment.q.1.{HEX}\n", f"segment.q.-1.{HEX}",
+    f"segment.q.x.{HEX}",
+    f"../segment.q.1.{HEX}", "log-000001", "memory-log-000001", "", None, "segment." + "q" * 129 + f".1.{HEX}",
 ]  # fmt: skip
 
 
@@ -71,9 +75,10 @@ def test_a_segment_that_a_forged_log_names_has_no_path(tmp_path: Path, name: Any
 def test_files_that_are_called_like_segments_and_are_none_are_left_alone(tmp_path: Path) -> None:
     layout = Layout.plan(tmp_path, {})
     make_directories(FileSystem(), layout)
-    for name in ("segment.q.1.abc", "segment.x", "segment.q.one.abc", "memory-segment.q.1.abc"):
+    own = f"segment.q.1.{HEX}"
+    for name in (own, "segment.x", f"segment.q.one.{HEX}", f"memory-{own}"):
         (layout.data_dirs[0] / name).touch()
-    assert layout.segments(FileSystem()) == ["segment.q.1.abc"]
+    assert layout.segments(FileSystem()) == [own]
 
 
 @pytest.mark.parametrize("value", ["a", 7, "my app: 8/9", "ä" * 512])

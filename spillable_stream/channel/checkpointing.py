@@ -95,12 +95,12 @@ class Checkpointing:
 
     def _make(self) -> None:
         replica = self._replica
-        replica.directories.require_in_place()
+        replica.directories.require_in_place(checkpoint=True)
         with replica.looking() as state:
             image, position = state.image(), replica.positions.disk
         self._checkpoints.write(position, image)
         with replica.committing():
-            replica.directories.require_in_place()
+            replica.directories.require_in_place(checkpoint=True)
             self._memory.renew()
             replica.lock.note_checkpoint()
             self._clean()

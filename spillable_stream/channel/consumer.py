@@ -13,7 +13,7 @@ from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
 from spillable_stream.channel.state import ChannelState, GroupState
 from spillable_stream.channel.under_way import UnderWay
-from spillable_stream.errors import ChannelClosedError, DataLossError, GroupOwnedError, OptionError
+from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
@@ -185,7 +185,11 @@ class Consumer:
             ChannelClosedError: the consumer was closed.
             CorruptionError: an event can't be read.
         """
-        return self._call("a take", lambda: self._read_all(ranges))
+        try:
+            return self._call("a take", lambda: self._read_all(ranges))
+        except CorruptionError:
+            self._engine.directories.require_in_place()  # else it read what is at the path now
+            raise
 
     def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         found: list[ReadBatch] = []

@@ -22,7 +22,8 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["create_channel"]
 
 _OWN_NAMES = {
-    *("lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "quarantine"),
+    *("lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
+    *("quarantine", "producers"),
     OWNER_FILE,
 }
 _LOCK_SECONDS = 30.0

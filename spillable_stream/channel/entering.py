@@ -14,6 +14,7 @@ from spillable_stream.channel.memory_tier import MemoryDirectory
 from spillable_stream.channel.opening import Opening
 from spillable_stream.errors import ChannelBusyError
 from spillable_stream.log.adoption import adopt
+from spillable_stream.log.anchors import are_anchored, write_anchors
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
@@ -21,7 +22,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.owning import restore_home
 from spillable_stream.log.tiers import Tiers
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Held", "adopted", "enter"]
@@ -60,11 +61,19 @@ class Held:
         """Recover from the log; no other handle that is not parked has the channel open."""
         with self.lock.locked(timeout_seconds):
             self.torn_bytes = self.opening.recover()
+            write_anchors(*self._anchors())
         self.recovered = True
 
     def is_current(self) -> bool:
         """Tell whether the head, and the memory tier that it publishes, are of use."""
-        return self.opening.is_current() and self.opening.is_proven()
+        return self.is_anchored() and self.opening.is_current() and self.opening.is_proven()
+
+    def is_anchored(self) -> bool:
+        """Tell whether the locks and the head are those of the other handles, and none was put in their place."""
+        return are_anchored(*self._anchors())
+
+    def _anchors(self) -> tuple[File, File, File]:
+        return self.open_lock.file, self.lock.file, self.lock.head.file
 
     def close(self, *, forked: bool = False) -> None:
         """Close everything; nothing is written.
@@ -101,8 +110,8 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
             return held
         if time.monotonic() > deadline:
             raise ChannelBusyError(
-                f"{layout.path} is being recovered or repaired, or its head is of no use and other handles keep it "
-                "open; wait for them, or close them"
+                f"{layout.path} is being recovered or repaired, or its head or a lock file is not that of the other "
+                "handles and these keep it open; wait for them, or close them"
             )
         busy += 1
         time.sleep(_POLL_SECONDS)
@@ -159,7 +168,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float, *, sure: bool)
     if held is None:
         return None
     try:
-        if held.is_current() or (sure and held.opening.is_current()):
+        if held.is_current() or (sure and held.is_anchored() and held.opening.is_current()):
             return held
         # A repair removed the head, or it is damaged. Handles that are only parked will find another one.
         held.open_lock.release()

@@ -200,6 +200,7 @@ class MemoryDirectory:
         where, inode = str(self._fs.real_path(home)), self._fs.identity(home).inode
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
+        self._fs.sync_directory(self._layout.path)
         if not self._hold(alone=True):
             raise StorageError(f"{target} was changed by somebody else while it was made")
 
@@ -247,6 +248,8 @@ class MemoryDirectory:
         target = self._fs.link_target(self._layout.memory)
         if target is None or not self._fs.is_private_directory(target, owner_of=self._layout.path):
             return None
+        if self._is_look_alike(target):
+            return None
         try:
             owner = read_owner(self._fs, target)
         except (ForeignDirectoryError, StorageError):
@@ -255,6 +258,13 @@ class MemoryDirectory:
         if owner is None or named is None or named[1] != owner.token:
             return None
         return owner if (owner.channel, owner.role) == (self._layout.channel, _ROLE) else None
+
+    def _is_look_alike(self, target: Path) -> bool:
+        """Tell whether a directory in shared memory is not the one that was made there in this boot."""
+        place = self.place()
+        if place is None or place.boot != boot_id().hex() or not self._fs.is_in_memory(target):
+            return False
+        return self._fs.identity(target).device != place.device
 
     def _is_copied(self, owner: Owner) -> bool:
         """Tell whether the directory belongs to the channel of which this one is a copy.
@@ -294,7 +304,8 @@ class MemoryDirectory:
 
     def is_elsewhere(self) -> bool:
         """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""
-        if self._fs.link_target(self._layout.memory) is None or self._fs.exists(self._layout.memory):
+        target = self._fs.link_target(self._layout.memory)
+        if target is None or (self._fs.exists(target) and not self._is_look_alike(target)):
             return False
         place = self.place()
         return place is None or not place.is_certainly_gone(self._fs)

@@ -315,8 +315,7 @@ class Replica:
                 and self._held.open_lock.try_acquire(shared=True)
                 and self.directories.are_in_place()
                 and self.lock.head.is_in_place()
-                and self._opening.is_current()
-                and self._opening.is_proven()
+                and self._held.is_current()
                 and generation_of(self.lock.published().memory.file_id) == generation_of(self.positions.memory.file_id)
             )
         except (StorageError, CorruptionError):

@@ -102,7 +102,8 @@ class Checkpoints:
         if not self._layout.owned:
             return
         try:
-            fault = ownership_fault(self._fs, self._layout, BACKUP, backup, read_owner(self._fs, backup), None)
+            home = read_owner(self._fs, self._layout.path)
+            fault = ownership_fault(self._fs, self._layout, BACKUP, backup, read_owner(self._fs, backup), home)
         except ForeignDirectoryError as e:
             fault = str(e)
         if fault is not None:

@@ -18,7 +18,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log.head import Head, Published
 from spillable_stream.log.layout import Layout
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.turns import open_turns
 
@@ -114,6 +114,11 @@ class CommitLock:
             f"this thread holds {self.layout.lock} already: a signal handler, a finalizer (__del__) or a handler of "
             "warnings or logging came in between; let another thread do that"
         )
+
+    @property
+    def file(self) -> File:
+        """The lock's file."""
+        return self._lock.file
 
     def _give_back(self) -> None:
         self._held = None

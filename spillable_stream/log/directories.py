@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,10 +24,10 @@ from spillable_stream.errors import (
     ChannelClosedError,
     ForeignDirectoryError,
 )
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import HOME, is_outside, ownership_fault
-from spillable_stream.log.owning import make_missing
+from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault
+from spillable_stream.log.owning import make_missing, own_backup
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -162,6 +163,7 @@ class Directories:
                 write_owner(self._fs, directory, new)
                 self._others[role].close()
                 self._others[role] = self._open(role, directory)
+        own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
         self._owner = replace(moving, token=token, next="")
         write_owner(self._fs, self._layout.path, self._owner)
         if self._home is not None:
@@ -177,24 +179,29 @@ class Directories:
 
     def are_in_place(self) -> bool:
         """Tell whether the paths of all directories still lead to them."""
-        return self._misplaced() is None
+        return self._misplaced(self._others) is None
 
-    def require_in_place(self) -> None:
-        """Prove what `are_in_place` tells.
+    def require_in_place(self, *, checkpoint: bool = False) -> None:
+        """Prove that the paths of the directories still lead to them.
+
+        Args:
+            checkpoint: whether the one for checkpoints too, without which commits go on.
 
         Raises:
             ChannelClosedError: one was moved, removed or replaced.
         """
-        if (directory := self._misplaced()) is not None:
+        roles = [role for role in self._others if checkpoint or role != CHECKPOINT]
+        if (directory := self._misplaced(roles)) is not None:
             raise ChannelClosedError(
                 f"{directory} was moved, removed or replaced while the channel {self._layout.path} was open; close the "
                 "handle, and open the channel where it is now"
             )
 
-    def _misplaced(self) -> Path | None:
+    def _misplaced(self, roles: Iterable[str]) -> Path | None:
         if self._home is None:
             return self._layout.path
-        return next((lock.path.parent for lock in (self._home, *self._others.values()) if not lock.is_in_place()), None)
+        locks = (self._home, *(self._others[role] for role in roles))
+        return next((lock.path.parent for lock in locks if not lock.is_in_place()), None)
 
     def close(self) -> None:
         """Let go of all directories."""

@@ -192,16 +192,17 @@ class Head:
 
     Attributes:
         boot: what names this boot of this machine.
+        file: the file.
     """
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._path = path
-        self._file = fs.open(path, create=True)
-        if self._file.size() < HEAD_SIZE_BYTES:
-            self._file.preallocate(0, HEAD_SIZE_BYTES)  # a full disk is an error here, and not in the midst of a commit
-            self._file.truncate(HEAD_SIZE_BYTES)
+        self.file = fs.open(path, create=True)
+        if self.file.size() < HEAD_SIZE_BYTES:
+            self.file.preallocate(0, HEAD_SIZE_BYTES)  # a full disk is an error here, and not in the midst of a commit
+            self.file.truncate(HEAD_SIZE_BYTES)
         self.boot = boot_id()
-        self._load: Callable[[int], bytes] = self._file.load
+        self._load: Callable[[int], bytes] = self.file.load
         self._sequence = 0
         self._greatest = 0  # the greatest sequence that was ever seen here
         self._pid = os.getpid()
@@ -234,7 +235,7 @@ class Head:
 
     def mark(self) -> None:
         """Say that there may be something behind the published ends until the next `write`."""
-        self._file.store(_SLOTS_END, _MARK.pack(self._sequence + 1, self._pid))
+        self.file.store(_SLOTS_END, _MARK.pack(self._sequence + 1, self._pid))
 
     def writer(self) -> int:
         """Return the pid of the last process known to have had the channel's lock, 0 if none is known."""
@@ -289,7 +290,7 @@ class Head:
             self._pid,
         )
         slot, offset = raw + _CRC.pack(google_crc32c.value(raw)), _SLOT_OFFSETS[sequence % 2]
-        self._file.store(offset, slot)
+        self.file.store(offset, slot)
         slots = self._seen[0] or self._load(_SLOTS_END)  # nobody else writes while the lock is held
         self._seen = (slots[:offset] + slot + slots[offset + len(slot) :], (sequence, self.boot, published))
         self._sequence = self._greatest = sequence
@@ -302,20 +303,20 @@ class Head:
     def write_host(self) -> None:
         """Leave this host's name."""
         name = os.uname().nodename.encode()[:_HOST_SIZE]
-        self._file.store(_HOST_OFFSET, name.ljust(_HOST_SIZE, b"\0"))
+        self.file.store(_HOST_OFFSET, name.ljust(_HOST_SIZE, b"\0"))
 
     def is_linked(self) -> bool:
         """Tell whether this is still the channel's head, and not that of one that was removed or closed."""
-        return self._file.is_linked()
+        return self.file.is_linked()
 
     def is_in_place(self) -> bool:
         """Tell whether this is the file that the channel's path leads to: not moved away, nor removed."""
         try:
-            return self._file.is_in_place()
+            return self.file.is_in_place()
         except (StorageError, ChannelClosedError):
             return False
 
     def close(self) -> None:
         """Close the file; again is fine."""
         self._load = _closed
-        self._file.close()
+        self.file.close()

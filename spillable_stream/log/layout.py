@@ -323,6 +323,8 @@ class Layout:
                 return cls.of_value(path, value)
         except FileNotFoundError:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
+            if fs.exists(path / names.OWNER_FILE) or any(map(names.parse_data_file, fs.list(path / "data"))):
+                what += f", but files of a channel; if its identity was removed, 'spillable repair {path}' rebuilds it"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None
         except NONSENSE as e:
             raise CorruptionError(

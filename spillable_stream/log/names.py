@@ -35,7 +35,7 @@ _NUMBER = "([0-9]{6,10})"
 _DATA_FILE = re.compile(rf"log-{_NUMBER}\Z")
 _MEMORY_FILE = re.compile(rf"memory-{_NUMBER}-{_NUMBER}\Z")
 _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
-_SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[A-Za-z0-9]{1,32}\Z")
+_SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
 _SPARE = "spare-"
 
 

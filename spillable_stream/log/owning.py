@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import uuid
 from dataclasses import replace
@@ -14,7 +15,7 @@ from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, 
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["make_directories", "make_missing", "own_again", "require_unowned", "restore_home"]
+__all__ = ["make_directories", "make_missing", "own_again", "own_backup", "require_unowned", "restore_home"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,17 +41,30 @@ def own_again(fs: FileSystem, layout: Layout) -> None:
         if fs.exists(directory):
             write_owner(fs, directory, replace(owner, role=role, layout=None))
     write_owner(fs, layout.path, owner)
-    _own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
+    own_backup(fs, layout, replace(owner, role=BACKUP, layout=None))
 
 
-def _own_backup(fs: FileSystem, layout: Layout, owner: Owner) -> None:
-    """Give a channel its backup directory, if that can be: nothing depends on it."""
-    if layout.backup_checkpoint_dir is not None:
-        try:
-            fs.make_directory(layout.backup_checkpoint_dir)
-            _own(fs, layout.backup_checkpoint_dir, owner)
-        except (StorageError, ForeignDirectoryError) as e:
-            _log.warning("there is no backup of checkpoints in %s: %s", layout.backup_checkpoint_dir, e)
+def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner | None = None) -> None:
+    """Give a channel its backup directory, if that can be: nothing depends on it.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        owner: what its owner file is to say.
+        moved_from: what the channel's own directory said before it was moved: a backup directory that does not follow
+            that one is left alone. None where the directory is made, or given by hand.
+    """
+    backup = layout.backup_checkpoint_dir
+    if backup is None:
+        return
+    try:
+        if moved_from is None:
+            fs.make_directory(backup)
+        elif ownership_fault(fs, layout, BACKUP, backup, read_owner(fs, backup), moved_from) is not None:
+            return  # `Checkpoints` says so
+        _own(fs, backup, owner)
+    except (StorageError, ForeignDirectoryError, FileNotFoundError) as e:
+        _log.warning("there is no backup of checkpoints in %s: %s", backup, e)
 
 
 def restore_home(fs: FileSystem, layout: Layout) -> None:
@@ -122,7 +136,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
         fs.make_directory(directory)
         fs.sync_parents(directory)
         _own(fs, directory, Owner(layout.channel, role, token, where, inode))
-    _own_backup(fs, layout, Owner(layout.channel, BACKUP, token, where, inode))
+    own_backup(fs, layout, Owner(layout.channel, BACKUP, token, where, inode))
 
 
 def require_unowned(fs: FileSystem, layout: Layout) -> None:
@@ -133,6 +147,11 @@ def require_unowned(fs: FileSystem, layout: Layout) -> None:
     """
     for role, directory in layout.directories().items():
         _require_no_other(read_owner(fs, directory), directory, layout.channel, role)
+    if layout.backup_checkpoint_dir is not None:
+        with contextlib.suppress(StorageError):  # a dead one is no reason not to make the channel
+            _require_no_other(
+                read_owner(fs, layout.backup_checkpoint_dir), layout.backup_checkpoint_dir, layout.channel, BACKUP
+            )
 
 
 def _is_readable(fs: FileSystem, directory: Path) -> bool:

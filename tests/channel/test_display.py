@@ -116,7 +116,7 @@ def test_what_went_with_a_memory_tier_is_warned_of(open_channel: Open, path: Pat
     with pytest.warns(MemoryLossWarning):
         channel = open_channel()
     shown = page(channel)
-    assert "10 events lost with a memory tier: IDs 1 to 10 " in shown.text
+    assert "10 events lost with a memory tier: IDs 1 to 10" in shown.text
     assert shown.titles == ["25 events on disk"]
 
 

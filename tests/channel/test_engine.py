@@ -288,7 +288,7 @@ def test_a_channel_that_another_host_has_open_is_refused(
 
     open_channel()
     monkeypatch.setattr(head, "boot_id", lambda: bytes(16))
-    with pytest.raises(ChannelBusyError, match="its head is of no use and other handles keep it open"):
+    with pytest.raises(ChannelBusyError, match="its head or a lock file is not that of the other handles"):
         Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
 
 

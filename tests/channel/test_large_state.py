@@ -30,7 +30,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
         for i in range(500):
             engine.append_alone(Control(FrameType.GROUP, {"group": f"group-{i:020d}", "position": 0}))
     put(channel, *[bytes(100)] * 20)
-    files = sorted((path / "data").iterdir())
+    files = sorted((path / "data").glob("log-*"))
     assert files[-1].stat().st_size > 40_000
     assert caplog.text.count("does not fit a frame") == 1
     before = sorted((path / "checkpoint").iterdir())
@@ -45,7 +45,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
         channel.drop_group(f"group-{i:020d}")
     monkeypatch.setattr(channel.engine().tiers.disk, "_roll_again_at", float("-inf"))
     put(channel, b"last")
-    assert len(list((path / "data").iterdir())) > len(files)
+    assert len(list((path / "data").glob("log-*"))) > len(files)
     channel.checkpoint()
     assert len(take(channel, group=f"group-{0:020d}")) == 22
 

@@ -308,7 +308,7 @@ def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open
     lose_memory(path)
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
-    with pytest.raises(ChannelBusyError, match="other handles keep it open"):
+    with pytest.raises(ChannelBusyError, match="these keep it open"):
         Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
     kill(channel)
     again, warning = reopened(path)
@@ -519,7 +519,7 @@ def test_another_host_does_not_take_for_lost_what_it_does_not_see(
     kill(channel)
     with OtherHost(path, "other", monkeypatch):
         for _ in range(2):
-            with pytest.raises(OtherHostError, match="not to be seen on other, with the events 1 to 10, 36 to"):
+            with pytest.raises(OtherHostError, match="not to be seen here on other, with the events 1 to 10, 36 to"):
                 Channel(path, minimum_required_space=0)
     with Channel(path, minimum_required_space=0) as channel:
         assert channel.stats().drain_order == [10, -25, 3]

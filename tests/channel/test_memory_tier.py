@@ -18,7 +18,7 @@ from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryT
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import HeadState
-from spillable_stream.log.reader import Extent, ReadBatch
+from spillable_stream.log.reader import EventReader, Extent, ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory, memory_of, offsets
@@ -420,16 +420,16 @@ def test_a_flush_while_a_take_reads_moves_the_reader_along(open_channel: Open, m
         put(channel, *[bytes([i]) * 100_000] * 5)
     consumer = channel.consumer("default")
     ranges = consumer.claim(200)
-    real, extents = consumer._reader.read, [0]
+    real, extents = EventReader.read, [0]
 
-    def read(extent: Extent) -> Iterator[ReadBatch]:
-        for found in real(extent):
+    def read(self: EventReader, extent: Extent) -> Iterator[ReadBatch]:
+        for found in real(self, extent):
             extents[0] += 1
             if extents[0] == 3:
                 open_channel().flush()
             yield found
 
-    monkeypatch.setattr(consumer._reader, "read", read)
+    monkeypatch.setattr(EventReader, "read", read)
     found = [b[0] for read in consumer.read(ranges) for b in read.batch.column("body").to_pylist()]
     assert extents[0] > 3 and channel.stats().memory.events == 0
     assert found == [i for i in range(40) for _ in range(5)]
