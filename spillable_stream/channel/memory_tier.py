@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.errors import ForeignDirectoryError, MemoryTierWarning, StorageError
+from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.head import Published, boot_id
 from spillable_stream.log.layout import Layout, Tier
@@ -37,6 +37,7 @@ _FILES = 16  # what was taken is freed file by file: so finely
 _SMALLEST_FILE_BYTES = 1 << 20  # but for tiers of less than 16 of them
 _LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
 _ROLE = "memory"
+_LEAVING_SECONDS = 5.0  # a process that is killed lets go of its locks one after the other
 _NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
 _MACHINE = Path("/etc/machine-id")
 
@@ -252,7 +253,7 @@ class MemoryDirectory:
             return None
         try:
             owner = read_owner(self._fs, target)
-        except (ForeignDirectoryError, StorageError):
+        except ForeignDirectoryError:
             return None
         named = _NAME.match(target.name)
         if owner is None or named is None or named[1] != owner.token:
@@ -283,17 +284,26 @@ class MemoryDirectory:
         self.close()
         try:
             lock = FileLock.open(self._fs, self._layout.memory / OWNER_FILE, create=False)
-        except (FileNotFoundError, StorageError):
+        except FileNotFoundError:
             return False
-        if lock.try_acquire() and lock.share() if alone else lock.try_acquire(shared=True):
+        held = lock.acquire(_LEAVING_SECONDS) and lock.share() if alone else lock.try_acquire(shared=True)
+        if held:
             self._lock = lock
-            return True
-        lock.close()
-        return False
+        else:
+            lock.close()
+        return held
 
-    def hold_alone(self) -> bool:
-        """Hold the directory and tell whether that can be: not while another copy of the channel does."""
-        return self._hold(alone=True)
+    def hold_alone(self) -> None:
+        """Hold the directory, which is this channel's.
+
+        Raises:
+            ChannelBusyError: somebody else holds it, though nobody holds the channel.
+        """
+        if not self._hold(alone=True):
+            raise ChannelBusyError(
+                f"the memory tier of {self._layout.path} in {self._fs.real_path(self._layout.memory)} is held by a "
+                "process that does not hold the channel; end it, and open the channel again"
+            )
 
     def is_unused(self, token: str) -> bool:
         """Tell whether the tier with a token is there and never held anything: its first file was yet to be made."""

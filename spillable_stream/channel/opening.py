@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import warnings
@@ -252,6 +253,8 @@ class Opening:
             if unsafe:
                 self._read_memory(whole)
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
+            if isinstance(e, StorageError) and not _is_of_medium(e):
+                raise  # such as too many open files: the tier is no worse for that
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
             return False
         last_id = whole.last_id
@@ -269,8 +272,9 @@ class Opening:
         holds commits was whole once.
         """
         self._directory.adopt(state.memory.token)
-        if not self._directory.is_own() or not self._directory.hold_alone():
+        if not self._directory.is_own():
             return []
+        self._directory.hold_alone()
         files = self._layout.log_files(self._fs, Tier.MEMORY)
         if not files or generation_of(files[-1]) != state.memory.generation:
             return []
@@ -345,6 +349,11 @@ class Opening:
         plan = Plan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, {**value, "next": last_id + 1}).plan(plan)
         return self._tiers.disk.append_unpublished(end, plan.entries)
+
+
+def _is_of_medium(error: StorageError) -> bool:
+    """Tell whether a call failed for what the medium is like, and would fail again."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EIO, errno.ENXIO, errno.ESTALE)
 
 
 def restored(image: dict[str, Any], path: str = "") -> ChannelState:

@@ -35,6 +35,7 @@ __all__ = ["Directories"]
 
 _log = logging.getLogger(__name__)
 
+_LEAVING_SECONDS = 2.0  # a process that is killed lets go of its locks one after the other
 _REPAIR = "run 'spillable repair' to let this channel have it"
 
 
@@ -113,7 +114,7 @@ class Directories:
             make_missing(self._fs, self._layout, owner)
         for role, directory in self._layout.directories().items():
             lock = self._others[role] = self._open(role, directory)
-            if not lock.try_acquire(shared=not first):
+            if not lock.acquire(_LEAVING_SECONDS, shared=not first):
                 raise ChannelBusyError(
                     f"{directory} is held by another copy of {self._layout.path}; close it there first"
                 )
