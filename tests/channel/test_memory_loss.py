@@ -30,6 +30,7 @@ from spillable_stream.errors import (
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 from tests.damage import flip, kill, lose_memory, memory_of
 from tests.events import ids, numbered, put, take
 
@@ -564,3 +565,42 @@ def test_another_host_does_not_believe_a_head_that_says_that_memory_is_empty(
         Channel(path, minimum_required_space=0)
     with Channel(path, minimum_required_space=0) as again:
         assert again.stats().channel_size == 0
+
+
+def test_a_memory_tier_that_somebody_still_holds_is_not_lost(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel frees the locks of a process that was killed one after the other."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    leaving = FileLock.open(FileSystem(), memory_of(path) / "owner.json", create=False)
+    assert leaving.try_acquire(shared=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_tier, "_LEAVING_SECONDS", 0.05)
+        with pytest.raises(ChannelBusyError, match="is held by a process that does not hold the channel"):
+            Channel(path, minimum_required_space=0)
+    threading.Timer(0.2, leaving.close).start()
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_a_memory_tier_is_not_lost_to_an_error_that_passes(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    real = os.open
+
+    def exhausted(name: str, flags: int, *rest: int) -> int:
+        if "memory-" in os.fspath(name):
+            raise OSError(24, "Too many open files")
+        return real(name, flags, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", exhausted)
+        with pytest.raises(StorageError, match="Too many open files"):
+            Channel(path, minimum_required_space=0)
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
