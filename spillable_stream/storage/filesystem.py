@@ -236,15 +236,19 @@ class File:
         A system call rather than a mapping: of a disk that is gone, a mapping would kill the process (SIGBUS).
         """
         try:
-            return os.pread(self._fd, size, 0)
+            data = os.pread(self._fd, size, 0)
+            while len(data) < size and (more := os.pread(self._fd, size - len(data), len(data))):
+                data += more
+            return data
         except OSError as e:
             raise _failed("reading", self, e) from e
 
     def store(self, offset: int, data: bytes) -> None:
         """Write a few bytes for other processes to `load`; no crash is promised to leave them."""
         try:
-            if os.pwrite(self._fd, data, offset) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = os.pwrite(self._fd, data, offset)
+            while written < len(data):
+                written += os.pwrite(self._fd, data[written:], offset + written)
         except OSError as e:
             raise _failed("writing", self, e) from e
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,13 +16,13 @@ __all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
 
 SHORT = "short"  # a write or a read does half of what it was asked for
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", SHORT)
-_WRITES = ("pwritev",)
-_READS = ("preadv",)
+_WRITES = ("pwritev", "pwrite")
+_READS = ("preadv", "pread")
 _CALLS = (
     *_WRITES,
     *_READS,
     *("open", "ftruncate", "posix_fallocate", "fdatasync", "fsync", "replace", "unlink", "symlink", "mkdir", "rmdir"),
-    *("fstat", "stat", "listdir", "scandir", "readlink"),
+    *("fstat", "stat", "lstat", "lseek", "listdir", "scandir", "readlink"),
 )
 
 
@@ -83,6 +82,12 @@ class _Failing:
 
 def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Do half of a write or of a read, and all of any other call."""
+    if name == "pwrite":
+        descriptor, data, offset = arguments
+        return function(descriptor, data[: (len(data) + 1) // 2], offset)
+    if name == "pread":
+        descriptor, size, offset = arguments
+        return function(descriptor, (size + 1) // 2, offset)
     if name in _WRITES:
         descriptor, buffers, offset = arguments
         data = b"".join(buffers)
@@ -93,26 +98,8 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
     return function(*arguments)
 
 
-class _FailingMaps:
-    """The ``mmap`` module, with a fault."""
-
-    def __init__(self, fault: Fault) -> None:
-        self._fault = fault
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(mmap, name)
-
-    def mmap(self, *arguments: Any) -> mmap.mmap:
-        if self._fault.strikes("mmap") and self._fault.error != SHORT:
-            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
-        return mmap.mmap(*arguments)
-
-
 @contextlib.contextmanager
 def faulty(fault: Fault) -> Iterator[None]:
     """Let a system call of the package fail, in this process."""
-    with (
-        mock.patch.object(filesystem, "os", _Failing(fault)),
-        mock.patch.object(filesystem, "mmap", _FailingMaps(fault)),
-    ):
+    with mock.patch.object(filesystem, "os", _Failing(fault)):
         yield
