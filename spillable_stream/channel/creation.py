@@ -49,7 +49,9 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
     """
-    foreign = [n for n in fs.list(path) if n not in _OWN_NAMES and not n.endswith(".tmp")]
+    planned = Layout.plan(path, options).directories().values()
+    own = _OWN_NAMES | {d.relative_to(path).parts[0] for d in planned if d.is_relative_to(path) and d != path}
+    foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
     if foreign and not Layout.exists(fs, path):
         raise NotAChannelError(
             f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"

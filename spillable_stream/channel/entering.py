@@ -29,6 +29,7 @@ __all__ = ["Held", "adopted", "enter"]
 
 _POLL_SECONDS = 0.01
 _SURELY_BUSY = 20
+_SETTLED_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -101,11 +102,18 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
         ForeignDirectoryError: a directory is missing, or not the channel's.
         CorruptionError: bytes that had been synced are damaged.
     """
-    deadline = time.monotonic() + timeout_seconds
-    _make_lock_files(fs, layout)
+    began, deadline = time.monotonic(), time.monotonic() + timeout_seconds
     busy = 0  # how many times in a row others were at it
     while True:
-        held = _come_first(fs, layout, timeout_seconds) or _join(fs, layout, timeout_seconds, sure=busy >= _SURELY_BUSY)
+        try:
+            _make_lock_files(fs, layout)
+            held = _come_first(fs, layout, timeout_seconds)
+            held = held or _join(fs, layout, timeout_seconds, sure=busy >= _SURELY_BUSY)
+        except ChannelBusyError:
+            # Others may only be at making what is missing, or at moving the channel, or be on their way out.
+            if time.monotonic() > min(deadline, began + _SETTLED_SECONDS):
+                raise
+            held = None
         if held is not None:
             return held
         if time.monotonic() > deadline:
@@ -211,11 +219,17 @@ def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
     """
     if layout.owned:
         return layout
-    lock = FileLock.open(fs, layout.open_lock)
+    lock, deadline = FileLock.open(fs, layout.open_lock), time.monotonic() + timeout_seconds
     try:
-        if not lock.acquire(timeout_seconds):
-            raise ChannelBusyError(f"{layout.path} is open in an earlier release of this package; close it there first")
-        found = Layout.read(fs, layout.path)  # somebody else may have been faster
+        while not lock.acquire(_POLL_SECONDS):
+            found = Layout.read(fs, layout.path)
+            if found.owned:  # another handle of this release was faster, and keeps it open
+                return found
+            if time.monotonic() > deadline:
+                raise ChannelBusyError(
+                    f"{layout.path} is open in an earlier release of this package; close it there first"
+                )
+        found = Layout.read(fs, layout.path)
         return found if found.owned else adopt(fs, found)
     finally:
         lock.close()

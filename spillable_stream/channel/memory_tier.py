@@ -14,7 +14,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +304,11 @@ class MemoryDirectory:
                 f"the memory tier of {self._layout.path} in {self._fs.real_path(self._layout.memory)} is held by a "
                 "process that does not hold the channel; end it, and open the channel again"
             )
+        owner, here = self._owner(), str(self._fs.real_path(self._layout.path))
+        inode = self._fs.identity(self._layout.path).inode
+        if owner is not None and (owner.home, owner.inode) != (here, inode):  # the channel was moved: a copy may follow
+            write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
+            self._hold(alone=True)
 
     def is_unused(self, token: str) -> bool:
         """Tell whether the tier with a token is there and never held anything: its first file was yet to be made."""

@@ -183,7 +183,7 @@ class Opening:
                 raise DataLossError(
                     f"the events {block.first_id} to {block.last_id} are missing: the file "
                     f"{self._layout.file(block.file).name} was removed",
-                    str(self._layout.path),
+                    str(self._layout.file(block.file)),
                 )
 
     # ── recovery; the channel's lock is held, and nobody else has the channel open ──────────────
@@ -253,8 +253,10 @@ class Opening:
             if unsafe:
                 self._read_memory(whole)
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
-            if isinstance(e, StorageError) and not _is_of_medium(e):
-                raise  # such as too many open files: the tier is no worse for that
+            if not self._concerns_memory(e) or (isinstance(e, StorageError) and not _is_of_medium(e)):
+                raise  # such as a disk that fails, or too many open files: the tier is no worse for that
+            if isinstance(e, CorruptionError) and self._is_whole_place():
+                raise  # what is damaged in memory is not lost: a repair gives up no more than that
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
             return False
         last_id = whole.last_id
@@ -284,6 +286,18 @@ class Opening:
                 return []
             self._fs.remove(self._layout.log_file(files.pop()))
         return files
+
+    def _is_whole_place(self) -> bool:
+        """Tell whether nothing can be missing in the memory tier's directory but what was damaged or removed there."""
+        place = self._directory.place()
+        same_boot = place is not None and place.boot == self._lock.head.boot.hex()
+        return same_boot and self._fs.is_in_memory(self._layout.memory)
+
+    def _concerns_memory(self, error: Exception) -> bool:
+        """Tell whether an error is about the memory tier's own files, or about what is in none."""
+        about = error.path if isinstance(error, CorruptionError) else str(error)
+        places = (str(self._layout.memory), str(self._fs.real_path(self._layout.memory)))
+        return isinstance(error, KeyError) or about in ("", str(self._layout.path)) or any(p in about for p in places)
 
     def _read_memory(self, state: ChannelState) -> None:
         """Prove that every event in memory can be read."""

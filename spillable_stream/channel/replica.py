@@ -230,6 +230,8 @@ class Replica:
         if not plan.entries:
             return
         log = self.tiers.of(plan.tier)
+        if plan.tier is Tier.MEMORY:  # without the disk tier's log nobody could read what is in memory either
+            self.tiers.disk.require_in_place()
         end = log.append(start, plan.entries, plan.next_id - 1, self._snapshot(plan.tier))
         self._apply_own(plan.tier, start, end, plan.entries)
         if plan.tier is Tier.DISK:

@@ -147,7 +147,7 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
     """
     found = _read_head(fs, layout, findings)
     known = found[1] if found else None
-    counts = found is not None and found[0] == boot_id() and is_held(fs, layout)
+    counts = found is not None and found[0] == boot_id() and is_held(fs, layout.path)
     head, half = known if counts else None, False
     if head is not None and _is_half_damaged(fs, layout):
         findings.warn(layout.head, "half of the head is damaged: what it says may be older than what was published")

@@ -42,6 +42,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.head import disowned, parse_host
 from spillable_stream.log.layout import Layout, Tier, disk_segment, log_name
 from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import own_again
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.segment import copy_to_disk
@@ -97,6 +98,8 @@ def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
         path: the channel's directory.
         make: make the lock file if it is missing; without it nobody has the channel open.
     """
+    if not fs.exists(path / "open.lock") and is_held(fs, path):
+        raise ChannelBusyError(f"{path}/open.lock was removed while handles have the channel open; close them first")
     try:
         lock = FileLock(fs.open(path / "open.lock", create=make))
     except FileNotFoundError:

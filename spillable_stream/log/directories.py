@@ -35,7 +35,7 @@ __all__ = ["Directories"]
 
 _log = logging.getLogger(__name__)
 
-_LEAVING_SECONDS = 2.0  # a process that is killed lets go of its locks one after the other
+_LEAVING_SECONDS = 0.2  # a process that is killed lets go of its locks one after the other
 _REPAIR = "run 'spillable repair' to let this channel have it"
 
 
@@ -156,21 +156,36 @@ class Directories:
         self._fs.sync_parents(self._layout.path)  # nobody says that the way to it is on the medium
         (home, inode), token = self._here(), owner.next or uuid.uuid4().hex
         moving = replace(owner, next=token, home=home, inode=inode)
-        write_owner(self._fs, self._layout.path, moving)
+        self._write_home(moving)
         for role, directory in self._layout.directories().items():
             if self._is_outside(directory):
                 self._fs.sync_parents(directory)
                 new = Owner(self._layout.channel, role, token, home, inode)
                 write_owner(self._fs, directory, new)
                 self._others[role].close()
-                self._others[role] = self._open(role, directory)
+                self._others[role] = self._alone(role, directory)
         own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
         self._owner = replace(moving, token=token, next="")
-        write_owner(self._fs, self._layout.path, self._owner)
+        self._write_home(self._owner)
+
+    def _write_home(self, owner: Owner) -> None:
+        """Write the owner file of the channel's own directory anew, and hold it alone as the last one."""
+        write_owner(self._fs, self._layout.path, owner)
         if self._home is not None:
             self._home.close()
-        self._home = self._open(HOME, self._layout.path)
-        self._home.try_acquire()  # who gets the new file's lock first has come first: `share` tells
+        self._home = self._alone(HOME, self._layout.path)
+
+    def _alone(self, role: str, directory: Path) -> FileLock:
+        """Return the lock of an owner file that was just written.
+
+        Raises:
+            ChannelBusyError: somebody else was faster, and has come first.
+        """
+        lock = self._open(role, directory)
+        if not lock.try_acquire():
+            lock.close()
+            raise ChannelBusyError(f"{directory} is being opened by another process; try again")
+        return lock
 
     def share(self) -> bool:
         """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""

@@ -324,7 +324,7 @@ class Layout:
         except FileNotFoundError:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
             if fs.exists(path / names.OWNER_FILE) or any(map(names.parse_data_file, fs.list(path / "data"))):
-                what += f", but files of a channel; if its identity was removed, 'spillable repair {path}' rebuilds it"
+                what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None
         except NONSENSE as e:
             raise CorruptionError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
@@ -50,10 +50,10 @@ def ownership_fault(
     return None
 
 
-def is_held(fs: FileSystem, layout: Layout) -> bool:
-    """Tell whether some handle holds the channel, so that its head counts; nothing is written."""
+def is_held(fs: FileSystem, path: Path) -> bool:
+    """Tell whether some handle holds the channel at a path, so that its head counts; nothing is written."""
     try:
-        lock = FileLock(fs.open(layout.path / OWNER_FILE, readonly=True))
+        lock = FileLock(fs.open(path / OWNER_FILE, readonly=True))
     except FileNotFoundError:
         return False
     try:
@@ -64,10 +64,14 @@ def is_held(fs: FileSystem, layout: Layout) -> bool:
 
 def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:
     """Tell whether what an owner file names as its channel's directory is there, and is not ``layout``'s."""
-    try:
-        original = Layout.read(fs, Path(found.home))
-        if fs.real_path(layout.path) == fs.real_path(original.path):
-            return False
-        return original.channel == found.channel and fs.identity(original.path) != fs.identity(layout.path)
-    except (SpillableError, FileNotFoundError):
+    home = Path(found.home)
+    if fs.real_path(layout.path) == fs.real_path(home) or not fs.exists(home):
         return False
+    try:
+        if fs.identity(home) == fs.identity(layout.path):
+            return False
+        return Layout.read(fs, home).channel == found.channel
+    except (NotAChannelError, FileNotFoundError):
+        return fs.exists(home / OWNER_FILE)
+    except SpillableError:
+        return True  # it is there, though it can't be read

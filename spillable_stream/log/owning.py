@@ -25,7 +25,19 @@ def own_again(fs: FileSystem, layout: Layout) -> None:
 
     Raises:
         ForeignDirectoryError: one is another channel's, or that of the original of this copy, which is there.
+        ChannelBusyError: somebody holds one: the original of this copy, wherever that is.
     """
+    with contextlib.ExitStack() as held:
+        for directory in layout.directories().values():
+            with contextlib.suppress(FileNotFoundError):
+                lock = FileLock.open(fs, directory / OWNER_FILE, create=False)
+                held.callback(lock.close)
+                if not lock.try_acquire():
+                    raise ChannelBusyError(f"{directory} is held by another copy of {layout.path}; close that first")
+        _own_again(fs, layout)
+
+
+def _own_again(fs: FileSystem, layout: Layout) -> None:
     for role, directory in layout.directories().items():
         found = read_owner(fs, directory) if _is_readable(fs, directory) else None
         if found is None:
@@ -75,6 +87,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
         ForeignDirectoryError: the channel has directories elsewhere: nothing but that file says that they are its own.
     """
     file, held = layout.path / OWNER_FILE, []
+    owner: Owner | None = None
     try:
         for role, directory in layout.directories().items():
             found = read_owner(fs, directory)
@@ -91,6 +104,8 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
                 raise ChannelBusyError(f"{file} was removed while the channel was open; close every handle first")
             if len(held) == 1 and found is not None:
                 owner = replace(found, role=HOME, layout=layout.value())
+        if owner is None:
+            raise ForeignDirectoryError(f"{file} is missing, and nothing else says whose the directory is")
         write_owner(fs, layout.path, owner)
     finally:
         for lock in held:

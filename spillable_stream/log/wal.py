@@ -492,6 +492,14 @@ class WriteAheadLog:
             self.lock.publish(Published(NO_TIER, checkpoint_time=int(time.time())))
         self._roll(NO_TIER, snapshot, file_id)
 
+    def require_in_place(self) -> None:
+        """Prove that the newest file is where it was, as an append to it does.
+
+        Raises:
+            DataLossError: it was removed, replaced or cut.
+        """
+        self._open_for_writing(self.current().file_id)
+
     def _open_for_writing(self, file_id: int) -> File:
         """Return the file, which is where it was: nothing may be acknowledged that is written to one that was removed.
 

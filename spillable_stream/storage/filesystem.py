@@ -357,6 +357,7 @@ class FileSystem:
             StorageError: anything else.
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags |= os.O_NONBLOCK  # of a pipe that somebody planted, nobody waits for the other end
         with _named("making" if create else "opening", path, may_be_missing=not create), _forking:
             if not create:
                 return File(path, os.open(path, flags))
