@@ -104,7 +104,7 @@ def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -
     while 0 <= at < length:
         if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
             found = Scanned(base + at, header, None)
-            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length)
+            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length) if found.end <= file.size() else b""
             if len(payload) == header.length and payload_matches(header, payload):
                 yield found._replace(payload=payload)
         at = chunk.find(MAGIC, at + 1)

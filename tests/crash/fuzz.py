@@ -63,6 +63,12 @@ class _MemoryFile(File):
         assert 0 <= size <= max(len(self._data), _LARGEST_READ_BYTES), f"a read of {size:,} bytes"
         return pa.py_buffer(self._data[offset : offset + size])
 
+    def data_ranges(self, start: int) -> list[tuple[int, int]]:
+        return [(start, len(self._data))] if start < len(self._data) else []
+
+    def drop_read_ahead(self, start: int) -> None:
+        pass
+
 
 class _OneFile(FileSystem):
     """A file system whose only file holds some bytes."""
