@@ -115,8 +115,11 @@ class Image:
             if not os.path.isdir(self.base / name):
                 (self.base / name).mkdir(parents=True, mode=0o700)
         for name, target in self._links.items():
-            if not os.path.islink(self.base / name):
-                os.symlink(target, self.base / name)
+            link = self.base / name
+            if link.is_symlink() and os.readlink(link) != str(target):  # to a memory tier that was made since
+                link.unlink()
+            if not link.is_symlink():
+                os.symlink(target, link)
         for name, data in wanted.items():
             if data is None:
                 (self.base / name).unlink(missing_ok=True)
