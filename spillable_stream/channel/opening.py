@@ -255,7 +255,7 @@ class Opening:
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             if not self._concerns_memory(e) or (isinstance(e, StorageError) and not _is_of_medium(e)):
                 raise  # such as a disk that fails, or too many open files: the tier is no worse for that
-            if isinstance(e, CorruptionError) and self._is_whole_place():
+            if isinstance(e, CorruptionError) and not isinstance(e, DataLossError) and self._is_whole_place():
                 raise  # what is damaged in memory is not lost: a repair gives up no more than that
             _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
             return False
