@@ -24,7 +24,7 @@ from spillable_stream.log.head import Published, boot_id
 from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.names import is_spare
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import is_original_elsewhere
+from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -197,8 +197,7 @@ class MemoryDirectory:
         # First: whoever finds a tier that was not completed knows where to look for it.
         self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
         self._fs.make_private_directory(target, owner_of=self._layout.path)
-        home = self._layout.path
-        where, inode = str(self._fs.real_path(home)), self._fs.identity(home).inode
+        where, inode = whereabouts(self._fs, self._layout)
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
@@ -304,8 +303,7 @@ class MemoryDirectory:
                 f"the memory tier of {self._layout.path} in {self._fs.real_path(self._layout.memory)} is held by a "
                 "process that does not hold the channel; end it, and open the channel again"
             )
-        owner, here = self._owner(), str(self._fs.real_path(self._layout.path))
-        inode = self._fs.identity(self._layout.path).inode
+        owner, (here, inode) = self._owner(), whereabouts(self._fs, self._layout)
         if owner is not None and (owner.home, owner.inode) != (here, inode):  # the channel was moved: a copy may follow
             write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
             self._hold(alone=True)

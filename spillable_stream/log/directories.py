@@ -26,7 +26,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault
+from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
 from spillable_stream.log.owning import make_missing, own_backup
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -54,7 +54,6 @@ class Directories:
         self._layout = layout
         self._home: FileLock | None = None
         self._others: dict[str, FileLock] = {}
-        self._owner: Owner | None = None  # what the channel's directory says
 
     def try_first(self) -> bool:
         """Hold the channel alone if nobody holds it, and tell whether this handle does.
@@ -121,7 +120,6 @@ class Directories:
             found = self._read(role, directory)
             if self._is_outside(directory):
                 moved = self._prove_outside(role, directory, found, owner) or moved
-        self._owner = owner
         if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
             self._take_along(owner)
         if first:
@@ -145,7 +143,7 @@ class Directories:
         return (found.home, found.inode) != self._here()
 
     def _here(self) -> tuple[str, int]:
-        return str(self._fs.real_path(self._layout.path)), self._fs.identity(self._layout.path).inode
+        return whereabouts(self._fs, self._layout)
 
     def _take_along(self, owner: Owner) -> None:
         """Let the directories outside know where the channel is now; nobody else holds any of them.
@@ -165,8 +163,7 @@ class Directories:
                 self._others[role].close()
                 self._others[role] = self._alone(role, directory)
         own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
-        self._owner = replace(moving, token=token, next="")
-        self._write_home(self._owner)
+        self._write_home(replace(moving, token=token, next=""))
 
     def _write_home(self, owner: Owner) -> None:
         """Write the owner file of the channel's own directory anew, and hold it alone as the last one."""

@@ -10,10 +10,15 @@ from spillable_stream.log.owner import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["BACKUP", "HOME", "is_held", "is_original_elsewhere", "is_outside", "ownership_fault"]
+__all__ = ["BACKUP", "HOME", "is_held", "is_original_elsewhere", "is_outside", "ownership_fault", "whereabouts"]
 
 HOME = "home"
 BACKUP = "backup"
+
+
+def whereabouts(fs: FileSystem, layout: Layout) -> tuple[str, int]:
+    """Return where the channel's directory is, without links, and its inode there: what owner files note."""
+    return str(fs.real_path(layout.path)), fs.identity(layout.path).inode
 
 
 def is_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault
+from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -47,7 +47,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
             fault = f"it belongs to the channel at {found.home}, of which this is a copy"
         if fault is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
-    home, inode = str(fs.real_path(layout.path)), fs.identity(layout.path).inode
+    home, inode = whereabouts(fs, layout)
     owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=layout.value())
     for role, directory in layout.directories().items():
         if fs.exists(directory):
@@ -144,7 +144,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     fs.sync_parents(home)
     mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
-    where, inode = str(fs.real_path(home)), fs.identity(home).inode
+    where, inode = whereabouts(fs, layout)
     write_owner(fs, home, Owner(layout.channel, HOME, token, where, inode, layout=layout.value()))
     fs.make_directory(home / "groups")
     for role, directory in layout.directories().items():
