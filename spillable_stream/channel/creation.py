@@ -11,7 +11,9 @@ from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, NotAChannelError
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, frame_size
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.head import parse_head
 from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.names import parse_checkpoint
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.owning import make_directories, require_unowned
 from spillable_stream.log.wal import WriteAheadLog
@@ -93,7 +95,7 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
 
 
 def _require_no_events(fs: FileSystem, layout: Layout) -> None:
-    """Prove that the data directories hold at most the first file of a creation that was cut short."""
+    """Prove that there is at most the first file of a creation that was cut short."""
     files = layout.log_files(fs)
     for file_id in files:
         path = layout.log_file(file_id)
@@ -102,6 +104,21 @@ def _require_no_events(fs: FileSystem, layout: Layout) -> None:
                 f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
                 f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
             )
+    if (trace := _trace_of_use(fs, layout)) is not None:
+        raise NotAChannelError(
+            f"{layout.path} has no channel.json, but {trace} says that a channel was used here. Mount the disk of its "
+            f"data and restore the file; or let 'spillable repair {layout.path}' rebuild it. Nothing was changed"
+        )
+
+
+def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
+    """Return a file that a channel has only once events were committed to it, though its data may be out of sight."""
+    if layout.checkpoint_dir.is_relative_to(layout.path):  # elsewhere they may be another channel's
+        made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
+        if (checkpoint := next(made, None)) is not None:
+            return layout.checkpoint_dir / checkpoint
+    head = parse_head(fs.read_file(layout.head)) if fs.exists(layout.head) else None
+    return layout.head if head is not None and (head[2].last_id or head[2].disk.file_id > 1) else None
 
 
 def _is_unused(fs: FileSystem, path: Path) -> bool:

@@ -75,6 +75,8 @@ class Place:
         device: the number of the file system there, which no other has during this boot while that one is mounted.
         host: the host's name.
         machine: the machine's ID, where it has one.
+        in_memory: whether the file system there has no other medium, so that a reboot empties it.
+        parent: the inode of the directory that holds it; 0 where that was not noted.
     """
 
     token: str
@@ -83,25 +85,33 @@ class Place:
     device: int
     host: str
     machine: str
+    in_memory: bool = True
+    parent: int = 0
 
     @classmethod
     def here(cls, fs: FileSystem, token: str, path: Path) -> Place:
         """Return the place of a directory that is about to be made."""
-        device = fs.identity(path.parent).device
-        return cls(token, str(path), boot_id().hex(), device, os.uname().nodename, _machine())
+        parent, in_memory = fs.identity(path.parent), fs.is_in_memory(path.parent)
+        host = os.uname().nodename
+        return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode)
 
     def is_certainly_gone(self, fs: FileSystem) -> bool:
         """Tell whether what was there is gone for good, given that its directory is not to be seen.
 
         In the same boot it is if the same file system is to be seen here, without the directory. After a reboot
-        shared memory is empty; that another machine has the same name and ID is ruled out by nothing.
+        shared memory is empty; that another machine has the same name and ID is ruled out by nothing. A disk may
+        not be mounted yet: then the directory that held the tier is missing, or another one.
         """
-        if self.boot != boot_id().hex():
-            return (self.host, self.machine) == (os.uname().nodename, _machine())
+        rebooted = self.boot != boot_id().hex()
+        if rebooted and (self.host, self.machine) != (os.uname().nodename, _machine()):
+            return False
+        if rebooted and (self.in_memory or not self.parent):
+            return True
         try:
-            return fs.identity(Path(self.path).parent).device == self.device
+            parent = fs.identity(Path(self.path).parent)
         except (FileNotFoundError, StorageError):
             return False
+        return parent.inode == self.parent if rebooted else parent.device == self.device
 
 
 def _machine() -> str:
@@ -285,7 +295,11 @@ class MemoryDirectory:
             lock = FileLock.open(self._fs, self._layout.memory / OWNER_FILE, create=False)
         except FileNotFoundError:
             return False
-        held = lock.acquire(_LEAVING_SECONDS) and lock.share() if alone else lock.try_acquire(shared=True)
+        try:
+            held = lock.acquire(_LEAVING_SECONDS) and lock.share() if alone else lock.try_acquire(shared=True)
+        except BaseException:
+            lock.close()
+            raise
         if held:
             self._lock = lock
         else:
@@ -322,6 +336,30 @@ class MemoryDirectory:
             return False
         place = self.place()
         return place is None or not place.is_certainly_gone(self._fs)
+
+    def require_trusted(self) -> None:
+        """Refuse to take for lost what is there, though nothing proves any more that it is the channel's.
+
+        After a reboot that is no matter: then anybody could have made a directory of that name.
+
+        Raises:
+            ForeignDirectoryError: it was opened to others, given to another user, or its owner file is gone.
+        """
+        target, place = self._fs.link_target(self._layout.memory), self.place()
+        if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
+            return
+        if not self._fs.exists(target) or self._fs.identity(target).device != place.device:
+            return
+        if not self._fs.is_private_directory(target, owner_of=self._layout.path):
+            fault = f"is not private to the owner of {self._layout.path} any more; chown it, and chmod it to 700"
+        elif not self._fs.exists(target / OWNER_FILE):
+            fault = f"has lost its {OWNER_FILE}; restore that"
+        else:
+            return
+        raise ForeignDirectoryError(
+            f"the memory tier {target} {fault}. If what it holds is not to be trusted, remove {self._layout.memory}: "
+            "its events will be reported lost"
+        )
 
     def is_linked(self) -> bool:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""

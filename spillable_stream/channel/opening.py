@@ -30,7 +30,13 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, generation_of, log_name
 from spillable_stream.log.reader import EventReader
-from spillable_stream.log.recovery import discard_unfinished_file, first_commit, oldest_file, recover
+from spillable_stream.log.recovery import (
+    discard_unfinished_file,
+    first_commit,
+    oldest_file,
+    recover,
+    require_log_of_checkpoint,
+)
 from spillable_stream.log.scan import Scanned
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
@@ -205,7 +211,8 @@ class Opening:
         discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints.newest_file_id())
         known = self._lock.head.read_any_boot()
         state, start = self._disk_base(None)
-
+        if start.disk.offset:
+            require_log_of_checkpoint(self._fs, self._tiers.disk, start.disk, state.time_us)
         found = recover(self._fs, self._tiers.disk, start.disk, partial(self.apply, state))
         _log.info("recovered %s: the log ends at %s, event %d", self._layout.path, found.end, state.last_id)
         if not state.memory.open:
@@ -340,7 +347,9 @@ class Opening:
 
         Raises:
             OtherHostError: the memory tier was made where this process can't look.
+            ForeignDirectoryError: it is there, and nothing proves that it is the channel's.
         """
+        self._directory.require_trusted()
         if not self._directory.is_elsewhere():
             return
         place, host, here = self._directory.place(), self._lock.head.host(), os.uname().nodename

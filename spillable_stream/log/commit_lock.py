@@ -51,7 +51,11 @@ class CommitLock:
         self.require_directories: Callable[[], None] = _nothing
         self._lock = FileLock.open(fs, layout.lock, create=create)
         self._turns = open_turns(self._lock.file)
-        self.head = Head(fs, layout.head)
+        try:
+            self.head = Head(fs, layout.head)
+        except BaseException:
+            self._lock.close()
+            raise
         self._thread_lock = threading.RLock()  # what a thread wants that has it already is seen, and refused
         self._holding: list[bool] | None = None  # of the thread that has it
         self._held: Published | None = None  # what the head says while this process holds the lock

@@ -73,14 +73,15 @@ class Directories:
 
     def _try(self, *, shared: bool) -> bool:
         while True:
-            home = self._open(HOME, self._layout.path)
-            if not home.try_acquire(shared=shared):
-                home.close()
-                return False
-            if home.is_in_place():
-                self._home = home
+            home = self._home = self._open(HOME, self._layout.path)  # from here on `close` lets go of it
+            held = home.try_acquire(shared=shared)
+            if held and home.is_in_place():
                 return True
-            home.close()  # a move wrote a new one meanwhile
+            home.close()
+            self._home = None
+            if not held:
+                return False
+            # a move wrote a new one meanwhile
 
     def _open(self, role: str, directory: Path) -> FileLock:
         try:
@@ -161,7 +162,8 @@ class Directories:
                 new = Owner(self._layout.channel, role, token, home, inode)
                 write_owner(self._fs, directory, new)
                 self._others[role].close()
-                self._others[role] = self._alone(role, directory)
+                self._others[role] = self._open(role, directory)
+                self._require_alone(self._others[role])
         own_backup(self._fs, self._layout, replace(moving, token=token, next="", role=BACKUP, layout=None), owner)
         self._write_home(replace(moving, token=token, next=""))
 
@@ -170,19 +172,17 @@ class Directories:
         write_owner(self._fs, self._layout.path, owner)
         if self._home is not None:
             self._home.close()
-        self._home = self._alone(HOME, self._layout.path)
+        self._home = self._open(HOME, self._layout.path)
+        self._require_alone(self._home)
 
-    def _alone(self, role: str, directory: Path) -> FileLock:
-        """Return the lock of an owner file that was just written.
+    def _require_alone(self, lock: FileLock) -> None:
+        """Take the lock of an owner file that was just written.
 
         Raises:
             ChannelBusyError: somebody else was faster, and has come first.
         """
-        lock = self._open(role, directory)
         if not lock.try_acquire():
-            lock.close()
-            raise ChannelBusyError(f"{directory} is being opened by another process; try again")
-        return lock
+            raise ChannelBusyError(f"{lock.path.parent} is being opened by another process; try again")
 
     def share(self) -> bool:
         """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""

@@ -8,6 +8,7 @@ bytes had been synced.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import warnings
 from collections.abc import Callable
@@ -19,11 +20,20 @@ from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.appends import ENDS, Appends
 from spillable_stream.log.head import NO_TIER, TierEnd
 from spillable_stream.log.layout import Tier, log_name
-from spillable_stream.log.scan import Scanned, Scanner, find_frame
+from spillable_stream.log.scan import Scanned, Scanner, find_frame, frame_before
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["ENDS", "Recovered", "discard_unfinished_file", "first_commit", "oldest_file", "recover", "written_bytes"]
+__all__ = [
+    "ENDS",
+    "Recovered",
+    "discard_unfinished_file",
+    "first_commit",
+    "oldest_file",
+    "recover",
+    "require_log_of_checkpoint",
+    "written_bytes",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -114,6 +124,47 @@ def _known_end(wal: WriteAheadLog) -> TierEnd:
     if known is None:
         return NO_TIER
     return known.memory if wal.tier is Tier.MEMORY else known.disk
+
+
+def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Position, time_us: int) -> None:
+    """Prove that the log got to where a checkpoint was made of it.
+
+    It did not where the data directory is older than the checkpoint: one of them was restored, or is elsewhere and was
+    left out of a copy. Damage before the checkpoint proves nothing: the checkpoint makes up for it.
+
+    Args:
+        fs: the file system.
+        wal: the log.
+        made_at: the checkpoint's position.
+        time_us: the time of the last append that the checkpoint has in it.
+
+    Raises:
+        CorruptionError: the log ends before, or was continued in another way.
+    """
+    path, seed = wal.layout.log_file(made_at.file_id), wal.seed(made_at.file_id)
+    with contextlib.closing(fs.open(path, readonly=True)) as file:
+        last = frame_before(file, seed, min(made_at.offset, file.size()))
+        reached = file.size() >= made_at.offset and (last is not None or not _ends_before(file, seed, made_at.offset))
+        # A file's header is of the time when the file was made.
+        if reached and (last is None or last.header.type == FrameType.FILE_HEADER or last.header.time_us <= time_us):
+            return
+    what = "ends before that" if not reached else "was continued in another way from there on"
+    raise CorruptionError(
+        f"a checkpoint was made at offset {made_at.offset}, and the log {what}: the data directory is older than the "
+        "checkpoint. Restore a newer one; or 'spillable repair' goes on where the log ends, and says what is lost",
+        str(path),
+        made_at.offset,
+    )
+
+
+def _ends_before(file: File, seed: int, offset: int) -> bool:
+    """Tell whether a file holds nothing between its last whole frame before an offset, and that offset."""
+    scanner = Scanner(file, seed, 0, offset)
+    for _ in scanner:
+        pass
+    return scanner.offset < offset and not any(
+        file.read(base, min(1 << 20, offset - base)).strip(b"\0") for base in range(scanner.offset, offset, 1 << 20)
+    )
 
 
 def recover(

@@ -16,7 +16,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.storage.filesystem import File
 
-__all__ = ["Scanned", "Scanner", "find_frame"]
+__all__ = ["Scanned", "Scanner", "find_frame", "frame_before"]
 
 # What one read brings: a few small transactions, or one header in front of a large payload.
 _WINDOW_BYTES = 16 << 10
@@ -95,6 +95,23 @@ def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[S
     for begin, end in file.data_ranges(start & ~7):
         for base in range(begin & ~7, end, step):
             yield from _frames_in(file, seed, base, min(step, end - base), type)
+
+
+def frame_before(file: File, seed: int, end: int) -> Scanned | None:
+    """Return the whole frame that ends at ``end``, its payload checked, or None if none does."""
+    base, step = end, 1 << 12
+    while base > 0:
+        base, step = max(0, end - step) & ~7, step << 4
+        chunk = file.read(base, end - base)
+        at = chunk.rfind(MAGIC)
+        while at >= 0:
+            if at % 8 == 0 and (header := parse_header(chunk, at, seed)):  # the last one that begins before the end
+                found = Scanned(base + at, header, None)
+                payload = chunk[at + HEADER_SIZE_BYTES :][: header.length]
+                whole = found.end == end and payload_matches(header, payload)
+                return found._replace(payload=payload) if whole else None
+            at = chunk.rfind(MAGIC, 0, at + len(MAGIC) - 1)
+    return None
 
 
 def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -> Iterator[Scanned]:
