@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import ChannelBusyError, NotAChannelError
+from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, frame_size
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import parse_head
 from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.names import parse_checkpoint
 from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import make_directories, require_unowned
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.options import CREATION, defaults
@@ -65,6 +66,11 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         while not creating.acquire(_POLL_SECONDS):
             if Layout.exists(fs, path):
                 return
+            if is_held(fs, path) and not Layout.exists(fs, path):
+                raise NotAChannelError(
+                    f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
+                    f"them. Close them, and 'spillable repair {path}' writes it anew"
+                )
             if time.monotonic() > deadline:
                 raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
         creating.check_exclusive(fs)
@@ -78,6 +84,7 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
     """Return the layout of the new channel, after proving that no events are in the way.
 
     Raises:
+        OptionError: two of its directories are one.
         NotAChannelError: a channel was here, or is.
         ForeignDirectoryError: a directory is another channel's.
     """
@@ -88,10 +95,20 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
         layout = replace(layout, channel=earlier.channel)
         if earlier.layout is not None:
             cut_short.append(Layout.of_value(path, earlier.layout))
+    _require_distinct(fs, layout)
     require_unowned(fs, layout)
     for found in cut_short:
         _require_no_events(fs, found)
     return layout
+
+
+def _require_distinct(fs: FileSystem, layout: Layout) -> None:
+    """Prove that no two directories are one, by whatever links."""
+    known: dict[Path, Path] = {fs.real_path(layout.path): layout.path}
+    for directory in (*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])):
+        other = known.setdefault(fs.real_path(directory), directory)
+        if other is not directory:
+            raise OptionError(f"{other} and {directory} are one directory; give every use a directory of its own")
 
 
 def _require_no_events(fs: FileSystem, layout: Layout) -> None:

@@ -77,6 +77,7 @@ class Place:
         machine: the machine's ID, where it has one.
         in_memory: whether the file system there has no other medium, so that a reboot empties it.
         parent: the inode of the directory that holds it; 0 where that was not noted.
+        inode: that of the tier's directory; 0 until it is made.
     """
 
     token: str
@@ -87,6 +88,7 @@ class Place:
     machine: str
     in_memory: bool = True
     parent: int = 0
+    inode: int = 0
 
     @classmethod
     def here(cls, fs: FileSystem, token: str, path: Path) -> Place:
@@ -204,15 +206,18 @@ class MemoryDirectory:
         self.remove()  # of an earlier tier, wherever it was
         target = self._parent(options) / f"spillable-{token}"
         place = Place.here(self._fs, token, target)
-        # First: whoever finds a tier that was not completed knows where to look for it.
-        self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
+        self._write_place(place)  # first: whoever finds a tier that was not completed knows where to look for it
         self._fs.make_private_directory(target, owner_of=self._layout.path)
+        self._write_place(replace(place, inode=self._fs.identity(target).inode))
         where, inode = whereabouts(self._fs, self._layout)
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
         if not self._hold(alone=True):
             raise StorageError(f"{target} was changed by somebody else while it was made")
+
+    def _write_place(self, place: Place) -> None:
+        self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
 
     def adopt(self, token: str) -> None:
         """Give the directory of an earlier release, whose name says whose it is, a new name and an owner file.
@@ -338,9 +343,9 @@ class MemoryDirectory:
         return place is None or not place.is_certainly_gone(self._fs)
 
     def require_trusted(self) -> None:
-        """Refuse to take for lost what is there, though nothing proves any more that it is the channel's.
+        """Refuse to take for lost what is there, though it is not to be trusted any more.
 
-        After a reboot that is no matter: then anybody could have made a directory of that name.
+        It is the directory that was made, in the same boot; anything else of its name may be anybody's.
 
         Raises:
             ForeignDirectoryError: it was opened to others, given to another user, or its owner file is gone.
@@ -348,7 +353,7 @@ class MemoryDirectory:
         target, place = self._fs.link_target(self._layout.memory), self.place()
         if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
             return
-        if not self._fs.exists(target) or self._fs.identity(target).device != place.device:
+        if not self._fs.exists(target) or self._fs.identity(target) != (place.device, place.inode):
             return
         if not self._fs.is_private_directory(target, owner_of=self._layout.path):
             fault = f"is not private to the owner of {self._layout.path} any more; chown it, and chmod it to 700"

@@ -205,7 +205,8 @@ class Opening:
         Raises:
             CorruptionError: bytes that had been synced are damaged.
             DataLossError: data files are missing.
-            OtherHostError: the memory tier is on another host, or went with it.
+            OtherHostError: the memory tier may be alive on another host or in another container.
+            ForeignDirectoryError: it is there, and not to be trusted.
         """
         self._fs.sync_directory(self._layout.path)  # whoever made the channel may have been killed before that
         discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints.newest_file_id())
@@ -397,11 +398,11 @@ def restored(image: dict[str, Any], path: str = "") -> ChannelState:
 
 def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
     count = count_of(lost)
-    message = f"the memory tier of {path} went with its host: "
+    message = f"the memory tier of {path} is gone: "
     message += f"{count:,} events are lost, {shown(lost)}" if lost else "no event is known to be lost"
     if doubtful:
         message += (
-            f"; events that were put in the last moments before the host stopped would have IDs among "
-            f"{shown(doubtful)}, and be lost too"
+            f"; events that were put in the last moments before that would have IDs among {shown(doubtful)}, and be "
+            "lost too"
         )
     return message + ". What was on disk is there, in order"

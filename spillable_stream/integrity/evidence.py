@@ -31,7 +31,7 @@ from spillable_stream.log.head import (
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
 from spillable_stream.log.names import group_of
 from spillable_stream.log.ownership import is_held
-from spillable_stream.log.scan import Scanned, find_frame
+from spillable_stream.log.scan import Scanned, find_frame, frame_before
 from spillable_stream.log.wal import Position
 from spillable_stream.log.walk import walk
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -207,8 +207,8 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
             image = value["state"]
             if tuple(value["position"]) != position:
                 raise ValueError("a checkpoint of another position")
-            if not isinstance(image["blocks"], list):
-                raise TypeError("a checkpoint without blocks")
+            if not isinstance(image["blocks"], list) or not isinstance(image["time"], int):
+                raise TypeError("a checkpoint without blocks, or without a time")
         except MALFORMED:
             bad.append(path)
             findings.warn(path, "the checkpoint is damaged; it costs nothing but time: the log says the same", 0)
@@ -263,8 +263,23 @@ def _trust_disk(fs: FileSystem, evidence: Evidence, findings: Findings) -> None:
         else:
             with opened(fs, file.path) as f:
                 file.end = settled_end(f, file.seed, known.end if known.file_id == file.file_id else 0)[0]
+    _drop_foreign_history(fs, evidence, findings)
     if evidence.disk:
         _trust_last(fs, evidence, evidence.disk[-1], evidence.head and evidence.head.disk, known, findings)
+
+
+def _drop_foreign_history(fs: FileSystem, evidence: Evidence, findings: Findings) -> None:
+    """Leave out checkpoints of a log that was restored since, and went on in another way."""
+    for file in evidence.disk:
+        for made in [c for c in evidence.checkpoints if c.position.file_id == file.file_id]:
+            with opened(fs, file.path) as f:
+                before = frame_before(f, file.seed, made.position.offset) if f.size() >= made.position.offset else None
+            if before is None or before.header.type == FrameType.FILE_HEADER:
+                continue
+            if before.header.time_us > made.image["time"]:
+                text = f"the checkpoint is of another history: {file.path.name} was written after it was made of that"
+                findings.damage(made.path, text)
+                evidence.checkpoints.remove(made)
 
 
 def _trust_last(

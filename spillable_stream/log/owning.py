@@ -184,7 +184,12 @@ def _own(fs: FileSystem, directory: Path, owner: Owner) -> None:
 
 
 def _require_no_other(found: Owner | None, directory: Path, channel: str, role: str) -> None:
-    if found is not None and (found.channel, found.role) != (channel, role):
+    if found is not None and found.channel == channel and found.role != role:
+        raise ForeignDirectoryError(
+            f"{directory} is {found.role} of the channel at {found.home}, whose creation was cut short: give the same "
+            f"directories as then, in that order; or remove their {OWNER_FILE} files, and that of {found.home}"
+        )
+    if found is not None and found.channel != channel:
         raise ForeignDirectoryError(
             f"{directory} is {found.role} of the channel {found.channel} at {found.home}; give every channel "
             "directories of its own"

@@ -308,6 +308,14 @@ def _leave_files_to_parent() -> None:
 os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_leave_files_to_parent)
 
 
+def _open(path: Path, flags: int, create: bool, exclusive: bool) -> int:
+    if not create:
+        return os.open(path, flags)
+    if (owner := _other_owner(path.parent)) is not None:
+        return _make_for(owner, path, flags, exclusive)
+    return os.open(path, flags | os.O_CREAT | (os.O_EXCL if exclusive else 0), 0o600)
+
+
 def _other_owner(directory: Path) -> tuple[int, int] | None:
     """Return user and group of a directory if this process is root and the directory is somebody else's."""
     if os.geteuid() != 0:
@@ -354,16 +362,17 @@ class FileSystem:
 
         Raises:
             FileNotFoundError: it is missing and ``create`` is not set.
-            StorageError: anything else.
+            StorageError: anything else, such as a pipe in its place.
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
         flags |= os.O_NONBLOCK  # of a pipe that somebody planted, nobody waits for the other end
-        with _named("making" if create else "opening", path, may_be_missing=not create), _forking:
-            if not create:
-                return File(path, os.open(path, flags))
-            if (owner := _other_owner(path.parent)) is not None:
-                return File(path, _make_for(owner, path, flags, exclusive))
-            return File(path, os.open(path, flags | os.O_CREAT | (os.O_EXCL if exclusive else 0), 0o600))
+        with _named("making" if create else "opening", path, may_be_missing=not create):
+            with _forking:
+                file = File(path, _open(path, flags, create, exclusive))
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                file.close()
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            return file
 
     def list_files(self, directory: Path) -> list[str]:
         """Return the names in a directory that are of files, or of links wherever they lead; none if it is missing."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Event, StorageError
+from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, OptionError
+from tests.events import put
 from tests.fakes import FaultyFileSystem, nth
 
 
@@ -37,3 +40,64 @@ def test_what_a_failed_creation_did_not_sync_is_synced_before_anything_is_acknow
         if made:
             break
     assert made, "the last sync of a creation is the identity's"
+
+
+def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_name(tmp_path: Path) -> None:
+    path = tmp_path / "channel"
+    options = {"checkpoint_dir": str(path / "images"), "data_dirs": [str(path / "rows")], "minimum_required_space": 0}
+    for number in range(1, 30):
+        fs = FaultyFileSystem()
+        try:
+            with fs.failing(nth("rename", number, "")):
+                Channel(path, fs=fs, **options).close(checkpoint=False)
+        except StorageError:
+            assert not (path / "channel.json").exists()
+        else:
+            break
+    assert number > 2
+    with Channel(path, minimum_required_space=0) as channel:
+        assert put(channel, b"one")[0] == 1
+
+
+def test_a_creation_that_was_cut_short_is_not_done_again_with_directories_in_another_order(tmp_path: Path) -> None:
+    path, fs, data = tmp_path / "channel", FaultyFileSystem(), [str(tmp_path / "one"), str(tmp_path / "two")]
+    with fs.failing(nth("rename", 5, "")), pytest.raises(StorageError):
+        Channel(path, fs=fs, data_dirs=data)
+    with pytest.raises(ForeignDirectoryError, match="give the same directories as then, in that order"):
+        Channel(path, data_dirs=data[::-1])
+    with Channel(path, data_dirs=data, minimum_required_space=0) as channel:
+        assert put(channel, b"one")[0] == 1
+
+
+@pytest.mark.parametrize("trace", ["checkpoint", "head"])
+def test_a_channel_whose_identity_and_data_are_out_of_sight_is_not_made_anew(tmp_path: Path, trace: str) -> None:
+    """The identity was removed, and the disk of the data is not mounted."""
+    path, data = tmp_path / "channel", tmp_path / "disk" / "data"
+    with Channel(path, data_dirs=[str(data)], minimum_required_space=0) as channel:
+        put(channel, b"one")
+        channel.checkpoint()
+    for name in ("channel.json", "owner.json", "checkpoint/owner.json"):
+        (path / name).unlink()
+    data.parent.rename(tmp_path / "unmounted")
+    data.mkdir(parents=True)
+    if trace == "head":
+        shutil.rmtree(path / "checkpoint")
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "open.lock"}
+    with pytest.raises(NotAChannelError, match=f"{trace}.* says that a channel was used here"):
+        Channel(path, data_dirs=[str(data)], minimum_required_space=0)
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file() and p.name != "open.lock"} == before
+
+
+def test_one_directory_is_not_given_twice_by_links(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "data")
+    with pytest.raises(OptionError, match=r"/data and .*/link are one directory"):
+        Channel(tmp_path / "channel", data_dirs=[str(tmp_path / "data"), str(tmp_path / "link")])
+
+
+def test_an_identity_that_was_removed_from_under_handles_is_not_made_again(tmp_path: Path) -> None:
+    with Channel(tmp_path / "channel", minimum_required_space=0) as channel:
+        put(channel, b"one")
+        (tmp_path / "channel" / "channel.json").unlink()
+        with pytest.raises(NotAChannelError, match="and handles have the channel open"):
+            Channel(tmp_path / "channel")

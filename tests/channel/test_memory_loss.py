@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -23,6 +24,7 @@ from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
     DataLossError,
+    ForeignDirectoryError,
     MemoryLossWarning,
     OtherHostError,
     StorageError,
@@ -338,6 +340,21 @@ def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_chann
         assert moved.stats().drain_order == [10, -25, 3]
 
 
+def test_a_copy_at_the_old_path_does_not_take_a_moved_channels_memory(
+    path: Path, tmp_path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    path.rename(tmp_path / "moved")
+    with Channel(tmp_path / "moved", minimum_required_space=0, checkpoint_on_close=False) as moved:
+        shutil.copytree(tmp_path / "moved", path, symlinks=True)
+        copy, warning = reopened(path)
+        copy.close()
+        assert warning.lost == ((1, 10), (36, 38))
+        assert take(moved) == [*numbered(0, 10), *numbered(0, 25), *numbered(0, 3)]
+
+
 def test_memory_that_survives_a_reboot_whole_is_used(
     path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -446,6 +463,47 @@ def test_a_tmpfs_that_is_unmounted_may_be_mounted_elsewhere(path: Path, tmpfs: P
     with channel:
         assert (warning.lost, warning.doubtful) == (((3, 10), (36, 38)), ((39, RESERVED),))
         assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_a_disk_of_memory_that_is_not_mounted_after_a_reboot_is_waited_for(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "mount" / "memory"
+    disk.mkdir(parents=True)
+    channel = open_channel(**OPTIONS, memory_dir=str(disk))
+    spilled(channel)
+    kill(channel)
+    (path / "head").unlink()
+    place = json.loads((path / "memory.json").read_text())
+    (path / "memory.json").write_text(json.dumps({**place, "boot": "00" * 16, "in_memory": False}))
+    disk.parent.rename(tmp_path / "unmounted")
+    disk.mkdir(parents=True)
+    with pytest.raises(OtherHostError, match="not to be seen here"):
+        Channel(path, minimum_required_space=0)
+    shutil.rmtree(disk.parent)
+    (tmp_path / "unmounted").rename(disk.parent)
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
+
+
+@pytest.mark.parametrize("fault", ["mode", "owner file"])
+def test_memory_that_is_there_and_not_trusted_is_refused_and_not_lost(
+    path: Path, open_channel: Open, fault: str
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory, kept = memory_of(path), (memory_of(path) / "owner.json").read_bytes()
+    if fault == "mode":
+        memory.chmod(0o755)
+    else:
+        (memory / "owner.json").unlink()
+    with pytest.raises(ForeignDirectoryError, match=f"remove {path}/memory: its events will be reported lost"):
+        Channel(path, minimum_required_space=0)
+    memory.chmod(0o700)
+    (memory / "owner.json").write_bytes(kept)
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
 
 
 def test_a_tmpfs_that_is_full_spills(path: Path, tmpfs: Path, open_channel: Open) -> None:
@@ -604,3 +662,25 @@ def test_a_memory_tier_is_not_lost_to_an_error_that_passes(
             Channel(path, minimum_required_space=0)
     with Channel(path, minimum_required_space=0) as channel:
         assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_a_memory_tier_is_not_lost_to_a_disk_that_fails(path: Path, open_channel: Open) -> None:
+    """The read that fails is of the channel's own directory; the memory tier is no worse for that."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    data, real = str(path / "data"), os.preadv
+
+    def dying(descriptor: int, buffers: object, offset: int) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(data):
+            dying.failed = True  # type: ignore[attr-defined]
+            raise OSError(5, "Input/output error")
+        return real(descriptor, buffers, offset)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "preadv", dying)
+        with pytest.raises(StorageError, match="Input/output error"):
+            Channel(path, minimum_required_space=0)
+    assert dying.failed  # type: ignore[attr-defined]
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,3 +107,18 @@ def test_an_adoption_that_is_cut_short_anywhere_is_done_again(tmp_path: Path) ->
                 file.unlink()
         for file, data in before.items():
             file.write_bytes(data)
+
+
+def test_an_earlier_release_that_is_on_its_way_out_is_waited_for(tmp_path: Path) -> None:
+    path = earlier(tmp_path)
+    theirs = FileLock.open(FS, path / "open.lock")
+    assert theirs.try_acquire(shared=True)
+    threading.Timer(0.3, theirs.close).start()
+    assert contents(path) == [b"0", b"1", b"2", b"3"]
+
+
+def test_handles_of_this_release_that_come_together_all_open(tmp_path: Path) -> None:
+    path = earlier(tmp_path)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(contents, [path] * 4))
+    assert found == [[b"0", b"1", b"2", b"3"]] * 4

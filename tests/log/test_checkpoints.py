@@ -111,6 +111,43 @@ def test_a_log_that_is_older_than_its_checkpoint_is_refused(path: Path, open_cha
         Channel(path, create=False)
 
 
+@pytest.mark.parametrize("continued", [False, True])
+def test_a_restored_log_does_not_believe_a_newer_checkpoint(
+    path: Path, tmp_path: Path, open_channel: Open, continued: bool
+) -> None:
+    """``checkpointDir`` was elsewhere, and not restored with the rest."""
+    with open_channel(checkpoint_dir=str(tmp_path / "images")) as channel:
+        put(channel, *numbered(0, 10))
+    shutil.copytree(path, tmp_path / "backup")
+    with open_channel() as channel:
+        put(channel, *numbered(10, 10))
+        channel.checkpoint()
+    shutil.rmtree(path)
+    (tmp_path / "backup").rename(path)
+    if continued:  # without the checkpoints, which then come back
+        (tmp_path / "images").rename(tmp_path / "kept")
+        shutil.copytree(tmp_path / "kept", tmp_path / "images", ignore=shutil.ignore_patterns("checkpoint-*"))
+        with open_channel() as channel:
+            put(channel, *numbered(20, 10))
+        for image in (tmp_path / "kept").glob("checkpoint-*"):
+            shutil.copy(image, tmp_path / "images")
+    wrong = "was continued in another way from there on" if continued else "the log ends before that"
+    with pytest.raises(CorruptionError, match=wrong):
+        open_channel()
+    assert not verify(path).healthy
+    repair(path)
+    with open_channel() as channel:
+        assert peek(channel) == numbered(0, 10) + (numbered(20, 10) if continued else [])
+        assert put(channel, b"next")[0] > 20
+
+
+def test_damage_before_a_checkpoint_does_not_make_its_log_another_one(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        three_checkpoints(channel)
+    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 50)  # ends where the checkpoint was made
+    replayed_from(path)
+
+
 def test_every_checkpoint_has_a_copy_in_the_backup_directory(path: Path, tmp_path: Path, open_channel: Open) -> None:
     with open_channel(backup_checkpoint_dir=str(tmp_path / "backup")) as channel:
         three_checkpoints(channel)

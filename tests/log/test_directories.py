@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
-from spillable_stream.errors import NotAChannelError, StorageError
+from spillable_stream.errors import NotAChannelError, SpillableError, StorageError
+from spillable_stream.integrity.repair import repair
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import File, FileSystem
 from tests.events import peek, put
 from tests.fakes import FaultyFileSystem, nth
 
@@ -192,6 +196,66 @@ def test_a_copy_of_identity_and_data_alone_is_made_whole(path: Path, open_channe
     assert contents(copy) == [b"a"]
 
 
+def test_handles_of_a_moved_channel_that_open_together_all_open(tmp_path: Path) -> None:
+    """One of them takes the directories along; nobody writes over what it wrote, and nobody is refused."""
+    path = spread(tmp_path)
+    for number in range(5):
+        path = path.rename(tmp_path / f"moved-{number}")
+        together = threading.Barrier(4)
+
+        def opened(path: Path = path, together: threading.Barrier = together) -> list[bytes]:
+            together.wait()
+            return contents(path)
+
+        with ThreadPoolExecutor(4) as threads:
+            found = [threads.submit(opened) for _ in range(4)]
+        assert [f.result() for f in found] == [[b"a", b"b"]] * 4
+        owners = [read_owner(FS, d) for d in (path, tmp_path / "d0", tmp_path / "d1")]
+        assert len({o and (o.token, o.home, o.next) for o in owners}) == 1
+
+
+def test_a_repair_of_a_copy_does_not_take_directories_that_are_in_use(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    shutil.copytree(path, tmp_path / "copy")
+    (tmp_path / "copy" / OWNER_FILE).unlink()
+    with Channel(path, minimum_required_space=0) as channel:
+        before = {d: read_owner(FS, tmp_path / d) for d in ("d0", "d1")}
+        path.rename(tmp_path / "hidden")  # as in another container
+        try:
+            with pytest.raises(ChannelBusyError, match=r"d\d is held by another copy of"):
+                repair(tmp_path / "copy")
+        finally:
+            (tmp_path / "hidden").rename(path)
+        assert {d: read_owner(FS, tmp_path / d) for d in ("d0", "d1")} == before
+        put(channel, b"c")
+    assert contents(path) == [b"a", b"b", b"c"]
+
+
+def test_an_original_that_cannot_be_read_is_still_there(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    shutil.copytree(path, tmp_path / "copy")
+    (path / "channel.json").write_text("{")
+    with pytest.raises(ForeignDirectoryError, match=f"belongs to the channel at {path}, of which this is a copy"):
+        Channel(tmp_path / "copy")
+
+
+def test_an_error_that_somebody_keeps_keeps_no_lock(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its traceback has the frames, and these have what was opened."""
+    open_channel().close()
+
+    def failing(self: File) -> bool:
+        raise StorageError(f"looking at {self.path} failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(File, "is_in_place", failing)
+        with pytest.raises(StorageError) as kept:
+            Channel(path, minimum_required_space=0)
+    assert contents(path) == []
+    assert "looking at" in str(kept.value)
+
+
 # ── while it is open ────────────────────────────────────────────────────────────────────────────
 
 
@@ -234,3 +298,22 @@ def test_a_missing_identity_is_no_reason_to_make_a_new_channel(path: Path, open_
         with pytest.raises(NotAChannelError, match=r"channel\.json"):
             Channel(path, create=create)
     assert {p: p.read_bytes() for p in path.rglob("*") if p.is_file()} == before
+
+
+def test_a_repair_beside_handles_without_their_open_lock_is_refused(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"a")
+    (path / "open.lock").unlink()
+    (path / "channel.json").write_text("{")
+    with pytest.raises(ChannelBusyError):
+        repair(path)
+    channel.close(checkpoint=False)
+
+
+@pytest.mark.parametrize("name", [OWNER_FILE, "data/" + OWNER_FILE, "lock", "open.lock", "head", "channel.json"])
+def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(path: Path, open_channel: Open, name: str) -> None:
+    open_channel().close()
+    (path / name).unlink()
+    os.mkfifo(path / name)
+    with pytest.raises(SpillableError, match=Path(name).name):
+        Channel(path, minimum_required_space=0)
