@@ -247,7 +247,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,
            "How long the staged files of a Spark query that never committed them are kept."),
     Option("lockTimeout", (CHANNEL,), 30.0, _seconds, _SECONDS,
-           "How long a commit waits for other processes' commits before it gives up."),
+           "How long a commit waits for other processes' commits, and an open for their recovery, before it gives up."),
     Option("dataDirs", (CREATION,), None, _directories, "directories, separated by commas",
            "Where the data files go; several spread them over disks. Default: `data` in the channel."),
     Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,

@@ -93,6 +93,8 @@ class Channel:
             _check_capacities(merged)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             create_channel(self._fs, self.path, merged, [encode_schema(first)])
+        # What the channel's own option is shows when it is open.
+        self._open_timeout_seconds: float = given.get("lock_timeout", defaults(CHANNEL)["lock_timeout"])
         self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
@@ -139,7 +141,7 @@ class Channel:
 
     def _open(self) -> None:
         layout = Layout.read(self._fs, self.path)
-        self._engine = Engine(self._fs, layout)
+        self._engine = Engine(self._fs, layout, self._open_timeout_seconds)
         self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
         self._pid = os.getpid()
 

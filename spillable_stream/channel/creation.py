@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
-from spillable_stream.format.frame import HEADER_SIZE_BYTES, frame_size
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import parse_head
-from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.layout import Layout, Tier, log_name
 from spillable_stream.log.names import parse_checkpoint
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import make_directories, require_unowned
+from spillable_stream.log.recovery import written_bytes
+from spillable_stream.log.scan import Scanner, find_frame
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.storage.filesystem import FileSystem
@@ -90,15 +93,15 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
     """
     layout = Layout.plan(path, options)
     earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
-    cut_short = [layout]
+    cut_short, seed = [layout], None
     if earlier is not None:
-        layout = replace(layout, channel=earlier.channel)
+        layout, seed = replace(layout, channel=earlier.channel), file_seed(earlier.channel, log_name(1))
         if earlier.layout is not None:
             cut_short.append(Layout.of_value(path, earlier.layout))
     _require_distinct(fs, layout)
     require_unowned(fs, layout)
     for found in cut_short:
-        _require_no_events(fs, found)
+        _require_no_events(fs, found, seed)
     return layout
 
 
@@ -111,12 +114,18 @@ def _require_distinct(fs: FileSystem, layout: Layout) -> None:
             raise OptionError(f"{other} and {directory} are one directory; give every use a directory of its own")
 
 
-def _require_no_events(fs: FileSystem, layout: Layout) -> None:
-    """Prove that there is at most the first file of a creation that was cut short."""
+def _require_no_events(fs: FileSystem, layout: Layout, seed: int | None) -> None:
+    """Prove that there is at most the first file of a creation that was cut short.
+
+    Args:
+        fs: the file system.
+        layout: where it may be.
+        seed: the CRC seed of that file; None if nothing says whose it would be.
+    """
     files = layout.log_files(fs)
     for file_id in files:
         path = layout.log_file(file_id)
-        if files != [1] or not _is_unused(fs, path):
+        if files != [1] or not _is_unused(fs, path, seed):
             raise NotAChannelError(
                 f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
                 f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
@@ -138,11 +147,14 @@ def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
     return layout.head if head is not None and (head[2].last_id or head[2].disk.file_id > 1) else None
 
 
-def _is_unused(fs: FileSystem, path: Path) -> bool:
-    """Tell whether a data file holds at most its header, whole or not."""
-    data = fs.read_file(path)
-    header_end = frame_size(int.from_bytes(data[4:8], "little")) if len(data) >= HEADER_SIZE_BYTES else len(data)
-    return not data[header_end:].strip(b"\0")
+def _is_unused(fs: FileSystem, path: Path, seed: int | None) -> bool:
+    """Tell whether a data file holds at most its header, whole or torn."""
+    with contextlib.closing(fs.open(path, readonly=True)) as file:
+        if seed is not None and next(iter(Scanner(file, seed, 0)), None) is None:  # torn, if nothing follows it
+            return not any(next(find_frame(file, seed, 0, type), None) for type in (FrameType.PUT, FrameType.COMMIT))
+        start = file.read(0, HEADER_SIZE_BYTES)
+        header_end = frame_size(int.from_bytes(start[4:8], "little")) if len(start) == HEADER_SIZE_BYTES else len(start)
+        return written_bytes(file, header_end) == 0
 
 
 def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:

@@ -13,7 +13,13 @@ from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
 from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, Put, Request
-from spillable_stream.errors import ChannelClosedError, ChannelFullError, DiskSpaceError, StorageError
+from spillable_stream.errors import (
+    ChannelClosedError,
+    ChannelFullError,
+    CommitOutcomeUnknownError,
+    DiskSpaceError,
+    StorageError,
+)
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
 from spillable_stream.log.reader import EventReader
@@ -198,6 +204,8 @@ class Engine(Replica):
             waiting.popleft()
         try:
             self.append(plan, start)
+        except CommitOutcomeUnknownError:
+            raise
         except StorageError as e:
             if tier is Tier.DISK:
                 raise

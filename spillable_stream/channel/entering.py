@@ -28,7 +28,6 @@ from spillable_stream.storage.lock import FileLock
 __all__ = ["Held", "adopted", "enter"]
 
 _POLL_SECONDS = 0.01
-_SURELY_BUSY = 20
 _SETTLED_SECONDS = 3.0
 
 
@@ -103,12 +102,11 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
         CorruptionError: bytes that had been synced are damaged.
     """
     began, deadline = time.monotonic(), time.monotonic() + timeout_seconds
-    busy = 0  # how many times in a row others were at it
     while True:
         try:
             _make_lock_files(fs, layout)
             held = _come_first(fs, layout, timeout_seconds)
-            held = held or _join(fs, layout, timeout_seconds, sure=busy >= _SURELY_BUSY)
+            held = held or _join(fs, layout, timeout_seconds)
         except ChannelBusyError:
             # Others may only be at making what is missing, or at moving the channel, or be on their way out.
             if time.monotonic() > min(deadline, began + _SETTLED_SECONDS):
@@ -121,7 +119,6 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
                 f"{layout.path} is being recovered or repaired, or its head or a lock file is not that of the other "
                 "handles and these keep it open; wait for them, or close them"
             )
-        busy += 1
         time.sleep(_POLL_SECONDS)
 
 
@@ -163,20 +160,13 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held 
     return None
 
 
-def _join(fs: FileSystem, layout: Layout, timeout_seconds: float, *, sure: bool) -> Held | None:
-    """Hold a channel with others; None if they are recovering it, or if the head is of no use.
-
-    Args:
-        fs: the file system.
-        layout: the channel's files.
-        timeout_seconds: how long to wait for the commit lock.
-        sure: whether others have been at it for so long that a half-written head is not one that is just being written.
-    """
+def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
+    """Hold a channel with others; None if they are recovering it, or if the head is of no use."""
     held = _holding(fs, layout, first=False)
     if held is None:
         return None
     try:
-        if held.is_current() or (sure and held.is_anchored() and held.opening.is_current()):
+        if held.is_current():
             return held
         # A repair removed the head, or it is damaged. Handles that are only parked will find another one.
         held.open_lock.release()

@@ -28,7 +28,7 @@ from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
-from spillable_stream.log.layout import Tier, generation_of, log_name
+from spillable_stream.log.layout import Tier, generation_of, log_name, memory_file_id
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.recovery import (
     discard_unfinished_file,
@@ -289,7 +289,9 @@ class Opening:
         if not files or generation_of(files[-1]) != state.memory.generation:
             return []
         published = known.memory.file_id if known else 0
-        while len(files) > 1 and files[-1] > published and self._tiers.memory.read_file_header(files[-1]) is None:
+        while files and files[-1] > published and self._tiers.memory.read_file_header(files[-1]) is None:
+            if len(files) == 1 and files[0] != memory_file_id(state.memory.generation, 1):
+                break  # there were others before it, so it was published
             if first_commit(self._fs, self._tiers.memory, files[-1]) is not None:
                 return []
             self._fs.remove(self._layout.log_file(files.pop()))

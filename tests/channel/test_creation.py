@@ -101,3 +101,30 @@ def test_an_identity_that_was_removed_from_under_handles_is_not_made_again(tmp_p
         (tmp_path / "channel" / "channel.json").unlink()
         with pytest.raises(NotAChannelError, match="and handles have the channel open"):
             Channel(tmp_path / "channel")
+
+
+@pytest.mark.parametrize("torn", [1, 2, 3], ids=["the end", "the beginning", "the middle"])
+def test_a_creation_whose_first_file_was_torn_is_done_again(tmp_path: Path, torn: int) -> None:
+    """A power cut loses any sectors of what was not synced."""
+    path = tmp_path / "channel"
+    Channel(path, minimum_required_space=0).close(checkpoint=False)
+    (path / "channel.json").unlink()
+    (path / "head").unlink()
+    log = path / "data" / "log-000001"
+    data = log.read_bytes().rstrip(b"\0")
+    assert len(data) > 700
+    log.write_bytes({1: data[:512], 2: bytes(512) + data[512:], 3: data[:60] + bytes(400) + data[460:]}[torn])
+    with Channel(path, minimum_required_space=0) as channel:
+        assert put(channel, b"one")[0] == 1
+
+
+def test_a_data_file_of_nobody_known_is_not_taken_for_a_creation_that_was_torn(tmp_path: Path) -> None:
+    path = tmp_path / "channel"
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        put(channel, b"one")
+    for name in ("channel.json", "owner.json", "head", "data/owner.json", "checkpoint/owner.json"):
+        (path / name).unlink()
+    before = (path / "data" / "log-000001").read_bytes()
+    with pytest.raises(NotAChannelError, match="the data of a channel whose identity was removed"):
+        Channel(path, minimum_required_space=0)
+    assert (path / "data" / "log-000001").read_bytes() == before

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, ChannelClosedError, CorruptionError, StorageError
+from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
 from spillable_stream.channel.opening import Opening
 from spillable_stream.log.head import HeadState
 from spillable_stream.spark import visit as visit_module
@@ -163,10 +163,11 @@ def test_a_file_that_holds_a_commit_is_not_removed_because_of_the_head(path: Pat
     assert [body[:1] for body in peek(channel)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("memory_capacity", [0, 100], ids=["disk", "memory"])
 def test_a_publication_that_fails_leaves_the_outcome_to_the_next_open(
-    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch, memory_capacity: int
 ) -> None:
-    channel = open_channel()
+    channel = open_channel(memory_capacity=memory_capacity)
     put(channel, b"a")
     real = os.pwrite
 
@@ -176,7 +177,7 @@ def test_a_publication_that_fails_leaves_the_outcome_to_the_next_open(
         return real(fd, data, offset)
 
     monkeypatch.setattr(os, "pwrite", pwrite)
-    with pytest.raises(StorageError, match="Whether the transaction counts shows when the channel is opened again"):
+    with pytest.raises(CommitOutcomeUnknownError, match="Whether the transaction counts shows when the channel is"):
         put(channel, b"b")
     monkeypatch.undo()
     with pytest.raises(ChannelClosedError, match="must be opened again"):

@@ -84,7 +84,7 @@ def believe_misplaced_frames() -> list[_Patch]:
 
 
 def believe_half_a_head() -> list[_Patch]:
-    """Where one slot of the head is damaged, the other one counts, though it may be older."""
+    """Where one slot of a head that counts is damaged, the other one is believed, though it may be older."""
     return [_patch(Head, "is_whole", lambda real: lambda self: True)]
 
 
@@ -316,7 +316,7 @@ def go_where_the_path_leads() -> list[_Patch]:
 
 
 def make_a_lost_lock_again() -> list[_Patch]:
-    """A lock file that was removed is made again, though others hold the old one."""
+    """A lock file that was removed is made again, though others hold the old one, and nobody sees that."""
 
     def make(real: Any) -> Any:
         def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
@@ -325,7 +325,7 @@ def make_a_lost_lock_again() -> list[_Patch]:
 
         return _make_lock_files
 
-    return [_patch(entering, "_make_lock_files", make)]
+    return [_patch(entering, "_make_lock_files", make), _patch(entering, "are_anchored", lambda real: lambda *_: True)]
 
 
 def create_over_what_is_there() -> list[_Patch]:

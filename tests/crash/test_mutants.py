@@ -13,7 +13,7 @@ import pytest
 from tests.crash import test_copies, test_directories, test_namespaces, test_paths, test_users
 from tests.crash.damage_image import make_image
 from tests.crash.damage_kinds import bit_flips, frames_exchanged
-from tests.crash.damage_lab import Head, wrongs
+from tests.crash.damage_lab import wrongs
 from tests.crash.faults import Fault
 from tests.crash.hosts import why_no_namespaces
 from tests.crash.machine import missing
@@ -68,11 +68,10 @@ def kills(directory: Path, mutant: str) -> list[str]:
 
 def damage(directory: Path, mutant: str) -> list[str]:
     image = make_image(directory / "image", rounds=1, without=("checkpoint", "roll", "prepare_a_take"))
-    log, head = image.newest, "channel/head"
+    log = image.newest
     with broken(mutant):
         wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), most=3)
-        wrong += wrongs(image, frames_exchanged(image, log), spread=True, most=3)
-        return wrong + wrongs(image, bit_flips(image, head, 0, 216, harmless=True, step=13), [Head.SAME_BOOT], most=3)
+        return wrong + wrongs(image, frames_exchanged(image, log), spread=True, most=3)
 
 
 def concurrency(directory: Path, mutant: str) -> list[str]:
@@ -144,6 +143,14 @@ def lost_locks(directory: Path, mutant: str) -> list[str]:
     return _raised_by(mutant, test, directory, "disk", "removed", ("before", "fdatasync"))
 
 
+def damaged_heads(directory: Path, mutant: str) -> list[str]:
+    return _raised_by(mutant, test_paths.test_a_head_that_is_damaged_while_it_counts_takes_nothing_back, directory)
+
+
+def killed_rolls(directory: Path, mutant: str) -> list[str]:
+    return _raised_by(mutant, test_paths.test_a_roll_that_was_killed_leaves_no_file_in_the_way, directory)
+
+
 def lost_identities(directory: Path, mutant: str) -> list[str]:
     test = test_directories.test_a_channel_without_its_identity_is_refused_and_keeps_its_files
     return _raised_by(mutant, test, directory, create=True)
@@ -179,7 +186,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "rename before the sync": [crash_states, system_calls],
     "skip the checksum": [damage],
     "believe misplaced frames": [damage],
-    "believe half a head": [damage],
+    "believe half a head": [damaged_heads],
     "publish before the write": [kills],
     "acknowledge before the sync": [crash_states, system_calls],
     "unlink early": [crash_states, system_calls],
@@ -189,7 +196,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "forget a take": [crash_states, kills],
     "leave a torn tail": [crash_states],
     "retry a failed sync": [failed_syncs],
-    "heal nothing": [kills],
+    "heal nothing": [killed_rolls],
     "swallow a failed write": [io_errors],
     "skip the lock": [concurrency],
     "trust the head": [crash_states, heads_of_earlier_moments, _REMOUNTS],

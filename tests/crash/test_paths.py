@@ -442,3 +442,47 @@ def test_what_a_killed_writer_left_is_cut_and_what_it_had_acknowledged_is_not(tm
     assert log_file(path).exists()
     with Channel(path) as channel:
         assert peek(channel) == expected
+
+
+def test_a_roll_that_was_killed_leaves_no_file_in_the_way(tmp_path: Path) -> None:
+    """Somebody else has the channel open: nobody comes first, and the next holder of the lock cleans up."""
+    path, options = tmp_path / "channel", options_of("disk")
+    with Channel(path, **options) as channel:
+        put(channel, b"a")
+
+        def die() -> None:
+            with Channel(path, **options) as mine, watching(stop_at("before", "fdatasync")):
+                roll(mine)
+
+        with Child(die, tmp_path / "stderr") as child:
+            assert child.wait_stopped(), (tmp_path / "stderr").read_text()
+            child.kill()
+        assert log_file(path, 2).exists()
+        put(channel, b"b")
+        roll(channel)
+        put(channel, b"c")
+    with Channel(path) as channel:
+        assert peek(channel) == [b"a", b"b", b"c"]
+
+
+def test_a_head_that_is_damaged_while_it_counts_takes_nothing_back(tmp_path: Path) -> None:
+    """The slot that is left is the one before: whoever believed it would write over the last commit."""
+    for offset in range(0, 88, 13):
+        path, options = tmp_path / f"{offset}", {**options_of("disk"), "lock_timeout": 0.05}
+        first = Channel(path, **options)
+        for body in (b"a", b"b", b"c"):
+            put(first, body)
+        head = bytearray((path / "head").read_bytes())
+        newer = max((0, 128), key=lambda slot: int.from_bytes(head[slot : slot + 8], "little"))
+        head[newer + offset] ^= 1
+        (path / "head").write_bytes(head)
+        expected = [b"a", b"b", b"c"]
+        with contextlib.suppress(SpillableError), Channel(path, **options) as second:
+            put(second, b"second")
+            expected.append(b"second")
+        with contextlib.suppress(SpillableError):
+            put(first, b"first")
+            expected.append(b"first")
+        kill(first)
+        with Channel(path) as channel:
+            assert peek(channel) == expected
