@@ -37,6 +37,7 @@ class Checkpointing:
         self._threads = threading.Lock()
         self._lock = FileLock.open(replica.fs, replica.layout.checkpoint_lock)
         self._failed_at = float("-inf")
+        self._made_at = float("-inf")  # the last one that was seen, in seconds since 1970
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
@@ -56,8 +57,11 @@ class Checkpointing:
         interval_seconds: float = self._replica.state.options["checkpoint_interval"] / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
-        age_seconds = time.time() - self._replica.lock.published().checkpoint_time
-        return not 0 <= age_seconds < interval_seconds  # before 0 a clock was set back
+        now = time.time()
+        if 0 <= now - self._made_at < interval_seconds:  # and by now others may only have made later ones
+            return False
+        self._made_at = self._replica.lock.published().checkpoint_time
+        return not 0 <= now - self._made_at < interval_seconds  # before 0 a clock was set back
 
     def make(self) -> None:
         """Make the state durable and remove the files that nothing needs any more.

@@ -101,7 +101,7 @@ class Engine(Replica):
             if under_way.ended:
                 self.require_not_closed()
                 raise ChannelClosedError(f"the channel {self.layout.path} is being closed; open it again")
-            seen = self.lock.published()
+            seen = self._applied  # not later than what the request will find
             try:
                 return self._group_commit.submit(request)
             except MemoryFullError:

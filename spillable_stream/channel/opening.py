@@ -209,7 +209,7 @@ class Opening:
             ForeignDirectoryError: it is there, and not to be trusted.
         """
         self._fs.sync_directory(self._layout.path)  # whoever made the channel may have been killed before that
-        discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints.newest_file_id())
+        discard_unfinished_file(self._fs, self._tiers.disk, self._checkpoints)
         known = self._lock.head.read_any_boot()
         state, start = self._disk_base(None)
         if start.disk.offset:

@@ -25,7 +25,7 @@ from spillable_stream.errors import (
     ForeignDirectoryError,
 )
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner import OWNER_FILE, Owner, parse_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
 from spillable_stream.log.owning import make_missing, own_backup
 from spillable_stream.storage.filesystem import FileSystem
@@ -108,7 +108,8 @@ class Directories:
             ForeignDirectoryError: one is missing, or another channel's, or the original's of this copy.
             ChannelBusyError: another copy of this channel holds one.
         """
-        owner = self._read(HOME, self._layout.path)
+        assert self._home is not None
+        owner = self._read(HOME, self._home)
         moved = False
         if first:
             make_missing(self._fs, self._layout, owner)
@@ -118,7 +119,7 @@ class Directories:
                 raise ChannelBusyError(
                     f"{directory} is held by another copy of {self._layout.path}; close it there first"
                 )
-            found = self._read(role, directory)
+            found = self._read(role, lock)
             if self._is_outside(directory):
                 moved = self._prove_outside(role, directory, found, owner) or moved
         if first and (moved or owner.next or (owner.home, owner.inode) != self._here()):
@@ -127,11 +128,13 @@ class Directories:
             for role in self._others:
                 self._others[role].share()
 
-    def _read(self, role: str, directory: Path) -> Owner:
-        found = read_owner(self._fs, directory)
+    def _read(self, role: str, lock: FileLock) -> Owner:
+        """Return what an owner file says that is held."""
+        directory = lock.path.parent
+        found = parse_owner(directory, lock.file.read(0, lock.file.size()))
         fault = ownership_fault(self._fs, self._layout, role, directory, found, None)
-        if found is None or fault is not None:
-            raise self._foreign(role, directory, fault or f"it has no {OWNER_FILE}")
+        if fault is not None:
+            raise self._foreign(role, directory, fault)
         return found
 
     def _is_outside(self, directory: Path) -> bool:

@@ -32,7 +32,7 @@ from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.names import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["OWNER_FILE", "Owner", "read_owner", "write_owner"]
+__all__ = ["OWNER_FILE", "Owner", "parse_owner", "read_owner", "write_owner"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,28 @@ def read_owner(fs: FileSystem, directory: Path) -> Owner | None:
         ForeignDirectoryError: the file is damaged.
         StorageError: it can't be read.
     """
-    file = directory / OWNER_FILE
     try:
-        value = json.loads(fs.read_file(file))
+        return parse_owner(directory, fs.read_file(directory / OWNER_FILE))
+    except FileNotFoundError:
+        return None
+
+
+def parse_owner(directory: Path, data: bytes) -> Owner:
+    """Return what the contents of a directory's owner file say.
+
+    Raises:
+        ForeignDirectoryError: they are damaged.
+    """
+    try:
+        value = json.loads(data)
         checksum = value.pop("checksum")
         if checksum != _checksum(value):
             raise ValueError("its checksum is wrong")
         return Owner(**value)
-    except FileNotFoundError:
-        return None
     except NONSENSE as e:
         raise ForeignDirectoryError(
-            f"{file}, which says whose directory that is, can't be read ({e}); restore it, or run 'spillable repair'"
+            f"{directory / OWNER_FILE}, which says whose directory that is, can't be read ({e}); restore it, or run "
+            "'spillable repair'"
         ) from e
 
 

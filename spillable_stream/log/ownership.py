@@ -23,6 +23,8 @@ def whereabouts(fs: FileSystem, layout: Layout) -> tuple[str, int]:
 
 def is_outside(fs: FileSystem, layout: Layout, directory: Path) -> bool:
     """Tell whether a directory does not come along when the channel's directory is copied or moved."""
+    if directory.parent == layout.path and fs.link_target(directory) is None:
+        return fs.identity(directory).device != fs.identity(layout.path).device
     home, real = fs.real_path(layout.path), fs.real_path(directory)
     return not real.is_relative_to(home) or fs.identity(real).device != fs.identity(home).device
 

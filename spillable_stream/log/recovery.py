@@ -18,6 +18,7 @@ from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarn
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.appends import ENDS, Appends
+from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.head import NO_TIER, TierEnd
 from spillable_stream.log.layout import Tier, log_name
 from spillable_stream.log.scan import Scanned, Scanner, find_frame, frame_before
@@ -80,13 +81,13 @@ def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> 
     return oldest, header
 
 
-def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: int) -> None:
+def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Checkpoints) -> None:
     """Remove a newest data file whose header was never whole: a roll that a crash cut short.
 
     Args:
         fs: the file system.
         wal: the log, whose lock is held.
-        proven_file_id: the newest file that a checkpoint was made of.
+        checkpoints: which prove that a file that they were made of was whole.
 
     Raises:
         CorruptionError: the file holds commits, or a checkpoint or the head names it: its header was whole once.
@@ -98,7 +99,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, proven_file_id: 
     path = wal.layout.log_file(files[-1])
     known = _known_end(wal)
     before_is_whole = len(files) > 1 and wal.read_file_header(files[-2]) is not None  # else this is no roll
-    if files[-1] <= max(proven_file_id, known.file_id) or not before_is_whole:
+    if files[-1] <= max(checkpoints.newest_file_id(), known.file_id) or not before_is_whole:
         raise CorruptionError(f"the header of {path.name} is damaged", str(path), 0)
     if (found := first_commit(fs, wal, files[-1])) is not None:
         raise CorruptionError(

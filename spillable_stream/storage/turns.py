@@ -30,6 +30,7 @@ _SIZE_BYTES = _SLOTS * _SLOT.size
 _NOBODY = bytes(_SIZE_BYTES)
 _NO_SLOT = bytes(_SLOT.size)
 _GONE_NS = 200_000_000
+_MOMENT_NS = 2_000_000
 
 
 class Turns:
@@ -49,6 +50,7 @@ class Turns:
         self._file = file
         self._token = random.getrandbits(64) or 1
         self._offset = -1  # of the own slot
+        self._nobody_until_ns = 0  # how long to believe that nobody waits
 
     def _table(self) -> bytes:
         """Return the table; where it can't be read, one in which nobody waits."""
@@ -58,8 +60,14 @@ class Turns:
             return _NOBODY
 
     def nobody_waits(self) -> bool:
-        """Tell whether nobody waits, as far as that is known."""
-        return self._table() == _NOBODY or self.is_mine(time.monotonic_ns())
+        """Tell whether nobody waits, as far as that was known a moment ago."""
+        now_ns = time.monotonic_ns()
+        if now_ns < self._nobody_until_ns:
+            return True
+        if self._table() != _NOBODY and not self.is_mine(now_ns):
+            return False
+        self._nobody_until_ns = now_ns + _MOMENT_NS
+        return True
 
     def is_mine(self, since_ns: int) -> bool:
         """Tell whether nobody else waits who has waited longer.

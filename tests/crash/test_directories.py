@@ -352,7 +352,7 @@ def test_verify_says_of_a_channel_without_its_identity_that_it_can_be_repaired(t
 def test_a_creation_that_was_cut_short_is_done_again(tmp_path: Path) -> None:
     """What it left holds no commit, and nothing that would be missed."""
     path = tmp_path / "channel"
-    Channel(path, **_OPTIONS).close()
+    Channel(path, **_OPTIONS).close(checkpoint=False)
     (path / "channel.json").unlink()
     with Channel(path, **_OPTIONS) as channel:
         put(channel, *numbered(0, 3))

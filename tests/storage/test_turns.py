@@ -18,7 +18,8 @@ def table(path: Path) -> Turns:
     return Turns(FS.open(path / "lock", create=True))
 
 
-def test_who_has_waited_longest_is_first(tmp_path: Path) -> None:
+def test_who_has_waited_longest_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MOMENT_NS", 0)
     one, two, three = (table(tmp_path) for _ in range(3))
     now = time.monotonic_ns()
     assert one.nobody_waits()
@@ -30,6 +31,18 @@ def test_who_has_waited_longest_is_first(tmp_path: Path) -> None:
     assert (one.is_mine(now - 1), two.is_mine(now - 2)) == (False, True)
     two.leave()
     assert one.nobody_waits()
+
+
+def test_that_nobody_waits_is_believed_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look costs as much as the write of a short commit."""
+    one, two = table(tmp_path), table(tmp_path)
+    clock = [10**12]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: clock[0])
+    assert one.nobody_waits()
+    two.wait(clock[0] - 5)
+    assert one.nobody_waits()
+    clock[0] += module._MOMENT_NS
+    assert not one.nobody_waits()
 
 
 def test_who_was_killed_while_it_waited_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
