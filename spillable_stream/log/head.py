@@ -152,8 +152,26 @@ def _parse_slot(data: bytes) -> _Parsed | None:
 
 def is_half_damaged(data: bytes) -> bool:
     """Tell whether the newer slot of a head file may be the one that is not valid: they are written in turn."""
-    found = sorted(slot[0] for offset in _SLOT_OFFSETS if (slot := _parse_slot(data[offset:])))
-    return bool(found) and found[-1] > 1 and (len(found) == 1 or found[1] - found[0] != 1)
+    slots = [_parse_slot(data[offset:]) for offset in _SLOT_OFFSETS]
+    found = sorted((slot for slot in slots if slot is not None), key=lambda slot: slot[0])
+    if not found or found[-1][0] <= 1:
+        return False
+    if len(found) == 2:
+        return found[1][0] - found[0][0] != 1
+    return not _is_surely_older(data[_SLOT_OFFSETS[slots.index(None)] :], *found)
+
+
+def _is_surely_older(damaged: bytes, whole: _Parsed) -> bool:
+    """Tell whether a damaged slot is the one before a whole one: all that is left of it says so."""
+    sequence, _, *ends = _SLOT.unpack_from(damaged.ljust(_SLOT.size, b"\0"))
+    disk, memory, last_id = ends[:2], ends[3:5], ends[6]
+    published = whole[2]
+    return (
+        sequence == whole[0] - 1
+        and disk <= list(published.disk[:2])
+        and (memory <= list(published.memory[:2]) or not published.memory.file_id)
+        and last_id <= published.last_id
+    )
 
 
 def disowned(data: bytes) -> bytes:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.errors import StorageError
+from spillable_stream.errors import ChannelBusyError, StorageError
 from spillable_stream.log import head as head_module
 from spillable_stream.log.head import Head, HeadState, Published, TierEnd
 from spillable_stream.storage.filesystem import FileSystem
@@ -161,14 +161,19 @@ def test_what_was_acknowledged_outlives_a_damaged_slot(
         assert take(channel) == [b"first", b"second", b"third"]
 
 
-def test_a_damaged_slot_keeps_nobody_out_while_another_handle_is_open(
-    path: Path, open_channel: Callable[..., Channel]
+@pytest.mark.parametrize(("byte", "sure"), [(10, True), (84, True), (3, False), (30, False)])
+def test_a_damaged_slot_keeps_others_out_unless_it_is_surely_the_older_one(
+    path: Path, open_channel: Callable[..., Channel], byte: int, sure: bool
 ) -> None:
-    """It may be one that is being written."""
+    """It may be one that is being written, or the one that counts: whoever believed the other would cut a commit."""
     channel = open_channel()
     put(channel, b"first")
+    put(channel, b"second")
     head = (path / "head").read_bytes()
     older = min((0, 128), key=lambda slot: int.from_bytes(head[slot : slot + 8], "little"))
-    flip(path / "head", older + 30)
-    other = open_channel()
-    assert peek(other, group="other") == [b"first"]
+    flip(path / "head", older + byte)
+    if sure:
+        assert peek(open_channel(), group="other") == [b"first", b"second"]
+    else:
+        with pytest.raises(ChannelBusyError, match="or its head"):
+            open_channel(lock_timeout=0.1)
