@@ -187,8 +187,8 @@ def _traced(directory: Path, configuration: str) -> list[Call]:
 
 
 def _changes(call: Call) -> bool:
-    """Tell whether a call may change a file, or make it durable; neither what only looks nor the head is watched."""
-    if (call.name, Path(call.path).name) == ("write", "head"):
+    """Tell whether a call may change a file, or make it durable; neither what only looks nor a cache is watched."""
+    if call.syscall == "pwrite64":  # the head, who waits for a lock, and which lock files belong together
         return False
     return call.name not in ("open", "close", "ledger", "publish") or call.more == "create"
 
