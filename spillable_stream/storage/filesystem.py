@@ -16,14 +16,14 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
+from spillable_stream.storage.identity import Identity, identity_of
 
-__all__ = ["File", "FileSystem", "Identity"]
+__all__ = ["File", "FileSystem"]
 
 _IOV_MAX = 512
 _COPY_BYTES = 4 << 20
@@ -75,18 +75,6 @@ def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
     return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
 
 
-class Identity(NamedTuple):
-    """What tells a file or directory from its copies, as long as it exists and its file system stays mounted.
-
-    Args:
-        device: the number of its file system, another one after each mount.
-        inode: its number there, which may be used again once it was removed.
-    """
-
-    device: int
-    inode: int
-
-
 def _closed(path: str | Path) -> ChannelClosedError:
     return ChannelClosedError(
         f"{path} was closed; what was opened before a fork is closed in the child: open the channel again there"
@@ -107,7 +95,7 @@ class File:
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._fd = descriptor
-        self._name = os.fspath(path)
+        self._name = os.fsencode(path)
         self._identity: Identity | None = None  # once it was asked for
         _open_files[id(self)] = weakref.ref(self)
 
@@ -144,12 +132,11 @@ class File:
         if self._identity is None:
             self._identity = self.identity()
         try:
-            found = os.stat(self._name)
+            return identity_of(self._name) == self._identity
         except FileNotFoundError:
             return False
         except OSError as e:
             raise _failed("looking at", self, e) from e
-        return found.st_ino == self._identity.inode and found.st_dev == self._identity.device
 
     def is_linked(self) -> bool:
         """Tell whether the file is open and still has a name."""
@@ -527,8 +514,7 @@ class FileSystem:
     def identity(self, path: Path) -> Identity:
         """Return what tells a file or directory from its copies."""
         with _named("looking at", path, may_be_missing=True):
-            found = os.stat(path)
-            return Identity(found.st_dev, found.st_ino)
+            return identity_of(os.fsencode(path))
 
     def real_path(self, path: Path) -> Path:
         """Return the path without symbolic links."""

@@ -164,7 +164,7 @@ def test_nothing_is_read_of_what_is_preallocated_behind_the_log(open_channel: Op
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
-@pytest.mark.parametrize(("work", "most"), [("put", 240), ("take", 330)])
+@pytest.mark.parametrize(("work", "most"), [("put", 245), ("take", 330)])
 def test_python_does_as_much_for_a_thousand_events_as_for_one(
     open_channel: Open, options: dict[str, int], work: str, most: int
 ) -> None:
