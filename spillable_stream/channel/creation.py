@@ -10,7 +10,7 @@ from typing import Any
 
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
-from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import parse_head
 from spillable_stream.log.layout import Layout, Tier, log_name
@@ -55,8 +55,9 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
     """
-    planned = Layout.plan(path, options).directories().values()
-    own = _OWN_NAMES | {d.relative_to(path).parts[0] for d in planned if d.is_relative_to(path) and d != path}
+    own = _OWN_NAMES | _names_in(path, Layout.plan(path, options))
+    if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
+        own |= _names_in(path, Layout.of_value(path, earlier.layout))
     foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
     if foreign and not Layout.exists(fs, path):
         raise NotAChannelError(
@@ -83,6 +84,12 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         creating.close()
 
 
+def _names_in(path: Path, layout: Layout) -> set[str]:
+    """Return the names in a channel's directory under which the directories of a layout are."""
+    directories = (*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir]))
+    return {d.relative_to(path).parts[0] for d in directories if d.is_relative_to(path) and d != path}
+
+
 def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
     """Return the layout of the new channel, after proving that no events are in the way.
 
@@ -93,15 +100,15 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
     """
     layout = Layout.plan(path, options)
     earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
-    cut_short, seed = [layout], None
+    cut_short, channel = [layout], ""
     if earlier is not None:
-        layout, seed = replace(layout, channel=earlier.channel), file_seed(earlier.channel, log_name(1))
+        layout, channel = replace(layout, channel=earlier.channel), earlier.channel
         if earlier.layout is not None:
             cut_short.append(Layout.of_value(path, earlier.layout))
     _require_distinct(fs, layout)
     require_unowned(fs, layout)
     for found in cut_short:
-        _require_no_events(fs, found, seed)
+        _require_no_events(fs, found, channel)
     return layout
 
 
@@ -110,22 +117,26 @@ def _require_distinct(fs: FileSystem, layout: Layout) -> None:
     known: dict[Path, Path] = {fs.real_path(layout.path): layout.path}
     for directory in (*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])):
         other = known.setdefault(fs.real_path(directory), directory)
-        if other is not directory:
-            raise OptionError(f"{other} and {directory} are one directory; give every use a directory of its own")
+        if other != directory:
+            raise OptionError(
+                f"{other} and {directory} are one directory; call it by one path, or give two directories"
+            )
 
 
-def _require_no_events(fs: FileSystem, layout: Layout, seed: int | None) -> None:
+def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
     """Prove that there is at most the first file of a creation that was cut short.
 
     Args:
         fs: the file system.
         layout: where it may be.
-        seed: the CRC seed of that file; None if nothing says whose it would be.
+        channel: the UUID under which the creation was begun; "" if none was.
     """
     files = layout.log_files(fs)
     for file_id in files:
         path = layout.log_file(file_id)
-        if files != [1] or not _is_unused(fs, path, seed):
+        owner = read_owner(fs, path.parent)  # which a creation writes before the first file
+        own = owner is not None and owner.channel == channel
+        if files != [1] or not (_is_torn(fs, path, channel) if own else _is_unused(fs, path)):
             raise NotAChannelError(
                 f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
                 f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
@@ -138,7 +149,7 @@ def _require_no_events(fs: FileSystem, layout: Layout, seed: int | None) -> None
 
 
 def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
-    """Return a file that a channel has only once events were committed to it, though its data may be out of sight."""
+    """Return a file that no creation leaves that was cut short: a checkpoint, or a head that speaks of commits."""
     if layout.checkpoint_dir.is_relative_to(layout.path):  # elsewhere they may be another channel's
         made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
         if (checkpoint := next(made, None)) is not None:
@@ -147,14 +158,22 @@ def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
     return layout.head if head is not None and (head[2].last_id or head[2].disk.file_id > 1) else None
 
 
-def _is_unused(fs: FileSystem, path: Path, seed: int | None) -> bool:
-    """Tell whether a data file holds at most its header, whole or torn."""
+def _is_torn(fs: FileSystem, path: Path, channel: str) -> bool:
+    """Tell whether the first file of a creation that was cut short holds at most its header, whole or torn."""
     with contextlib.closing(fs.open(path, readonly=True)) as file:
-        if seed is not None and next(iter(Scanner(file, seed, 0)), None) is None:  # torn, if nothing follows it
-            return not any(next(find_frame(file, seed, 0, type), None) for type in (FrameType.PUT, FrameType.COMMIT))
-        start = file.read(0, HEADER_SIZE_BYTES)
-        header_end = frame_size(int.from_bytes(start[4:8], "little")) if len(start) == HEADER_SIZE_BYTES else len(start)
-        return written_bytes(file, header_end) == 0
+        seed = file_seed(channel, log_name(1))
+        header = next(iter(Scanner(file, seed, 0)), None)
+        if header is not None:
+            return written_bytes(file, header.end) == 0
+        return not any(next(find_frame(file, seed, 0, type), None) for type in (FrameType.PUT, FrameType.COMMIT))
+
+
+def _is_unused(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a file of which nothing says whose it is holds nothing, or the header of a data file alone."""
+    with contextlib.closing(fs.open(path, readonly=True)) as file:
+        header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, None)
+        is_first = header is not None and header.type == FrameType.FILE_HEADER
+        return written_bytes(file, frame_size(header.length) if header and is_first else 0) == 0
 
 
 def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:

@@ -116,8 +116,8 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
             return held
         if time.monotonic() > deadline:
             raise ChannelBusyError(
-                f"{layout.path} is being recovered or repaired, or its head or a lock file is not that of the other "
-                "handles and these keep it open; wait for them, or close them"
+                f"{layout.path} is being recovered or repaired; or its head is damaged, or that or a lock file is not "
+                "the one of the other handles, and these keep it open. Wait for them, or close them"
             )
         time.sleep(_POLL_SECONDS)
 

@@ -78,6 +78,7 @@ class Place:
         in_memory: whether the file system there has no other medium, so that a reboot empties it.
         parent: the inode of the directory that holds it; 0 where that was not noted.
         inode: that of the tier's directory; 0 until it is made.
+        home: that of the channel's own directory.
     """
 
     token: str
@@ -89,13 +90,14 @@ class Place:
     in_memory: bool = True
     parent: int = 0
     inode: int = 0
+    home: int = 0
 
     @classmethod
-    def here(cls, fs: FileSystem, token: str, path: Path) -> Place:
-        """Return the place of a directory that is about to be made."""
+    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> Place:
+        """Return the place of a directory that is about to be made, for a channel whose directory has an inode."""
         parent, in_memory = fs.identity(path.parent), fs.is_in_memory(path.parent)
         host = os.uname().nodename
-        return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode)
+        return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode, 0, home)
 
     def is_certainly_gone(self, fs: FileSystem) -> bool:
         """Tell whether what was there is gone for good, given that its directory is not to be seen.
@@ -113,7 +115,10 @@ class Place:
             parent = fs.identity(Path(self.path).parent)
         except (FileNotFoundError, StorageError):
             return False
-        return parent.inode == self.parent if rebooted else parent.device == self.device
+        if not rebooted:
+            return parent.device == self.device
+        # The roots of two file systems may have one inode.
+        return parent.inode == self.parent and not Path(self.path).parent.is_mount()
 
 
 def _machine() -> str:
@@ -205,11 +210,11 @@ class MemoryDirectory:
         """
         self.remove()  # of an earlier tier, wherever it was
         target = self._parent(options) / f"spillable-{token}"
-        place = Place.here(self._fs, token, target)
+        where, inode = whereabouts(self._fs, self._layout)
+        place = Place.here(self._fs, token, target, inode)
         self._write_place(place)  # first: whoever finds a tier that was not completed knows where to look for it
         self._fs.make_private_directory(target, owner_of=self._layout.path)
         self._write_place(replace(place, inode=self._fs.identity(target).inode))
-        where, inode = whereabouts(self._fs, self._layout)
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
         self._fs.link(self._layout.memory, target)
         self._fs.sync_directory(self._layout.path)
@@ -345,26 +350,47 @@ class MemoryDirectory:
     def require_trusted(self) -> None:
         """Refuse to take for lost what is there, though it is not to be trusted any more.
 
-        It is the directory that was made, in the same boot; anything else of its name may be anybody's.
+        It is the directory that was made for this channel, in the same boot. Anything else of its name may be
+        anybody's, and a copy of the channel has the original's.
 
         Raises:
-            ForeignDirectoryError: it was opened to others, given to another user, or its owner file is gone.
+            ForeignDirectoryError: it was opened to others, or given to another user.
         """
+        if (place := self._place_made_here()) is None:
+            return
+        target = Path(place.path)
+        if not self._fs.is_private_directory(target, owner_of=self._layout.path):
+            raise ForeignDirectoryError(
+                f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
+                f"chmod it to 700. If what it holds is not to be trusted, remove {self._layout.memory}, and its events "
+                "will be reported lost"
+            )
+
+    def restore_owner(self) -> None:
+        """Write the directory's owner file anew where it is missing or damaged, and the directory proves itself."""
+        place = self._place_made_here()
+        if place is None or not self.proves_itself():
+            return
+        target = Path(place.path)
+        with contextlib.suppress(ForeignDirectoryError):
+            if read_owner(self._fs, target) is not None:
+                return
+        where, inode = whereabouts(self._fs, self._layout)
+        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, place.token, where, inode))
+
+    def proves_itself(self) -> bool:
+        """Tell whether the directory is the very one that was made for this channel, in this boot, and private."""
+        place = self._place_made_here()
+        return place is not None and self._fs.is_private_directory(Path(place.path), owner_of=self._layout.path)
+
+    def _place_made_here(self) -> Place | None:
+        """Return the tier's place if its directory is the very one that was made for this channel, in this boot."""
         target, place = self._fs.link_target(self._layout.memory), self.place()
         if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
-            return
-        if not self._fs.exists(target) or self._fs.identity(target) != (place.device, place.inode):
-            return
-        if not self._fs.is_private_directory(target, owner_of=self._layout.path):
-            fault = f"is not private to the owner of {self._layout.path} any more; chown it, and chmod it to 700"
-        elif not self._fs.exists(target / OWNER_FILE):
-            fault = f"has lost its {OWNER_FILE}; restore that"
-        else:
-            return
-        raise ForeignDirectoryError(
-            f"the memory tier {target} {fault}. If what it holds is not to be trusted, remove {self._layout.memory}: "
-            "its events will be reported lost"
-        )
+            return None
+        if place.home != self._fs.identity(self._layout.path).inode or not self._fs.exists(target):
+            return None
+        return place if self._fs.identity(target) == (place.device, place.inode) else None
 
     def is_linked(self) -> bool:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""

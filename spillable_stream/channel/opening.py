@@ -282,6 +282,7 @@ class Opening:
         holds commits was whole once.
         """
         self._directory.adopt(state.memory.token)
+        self._directory.restore_owner()
         if not self._directory.is_own():
             return []
         self._directory.hold_alone()

@@ -31,7 +31,8 @@ from spillable_stream.log.head import (
 from spillable_stream.log.layout import Layout, Tier, generation_of, in_memory, log_name
 from spillable_stream.log.names import group_of
 from spillable_stream.log.ownership import is_held
-from spillable_stream.log.scan import Scanned, find_frame, frame_before
+from spillable_stream.log.recovery import is_of_another_history
+from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.wal import Position
 from spillable_stream.log.walk import walk
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -154,7 +155,9 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Evidence:
         head, half = None, True
     checkpoints, bad = _read_checkpoints(fs, layout, findings)
     disk = [_read_log_file(fs, layout, i) for i in layout.log_files(fs)]
-    own = MemoryDirectory(fs, layout).is_own()  # a copy's link leads to the original's
+    directory = MemoryDirectory(fs, layout)
+    directory.require_trusted()
+    own = directory.is_own() or directory.proves_itself()  # a copy's link leads to the original's
     memory = [_read_log_file(fs, layout, i) for i in layout.log_files(fs, Tier.MEMORY)] if own else []
     newest = generation_of(memory[-1].file_id) if memory else 0
     memory = [f for f in memory if generation_of(f.file_id) == newest]
@@ -273,13 +276,12 @@ def _drop_foreign_history(fs: FileSystem, evidence: Evidence, findings: Findings
     for file in evidence.disk:
         for made in [c for c in evidence.checkpoints if c.position.file_id == file.file_id]:
             with opened(fs, file.path) as f:
-                before = frame_before(f, file.seed, made.position.offset) if f.size() >= made.position.offset else None
-            if before is None or before.header.type == FrameType.FILE_HEADER:
-                continue
-            if before.header.time_us > made.image["time"]:
-                text = f"the checkpoint is of another history: {file.path.name} was written after it was made of that"
-                findings.damage(made.path, text)
-                evidence.checkpoints.remove(made)
+                if is_of_another_history(f, file.seed, made.position.offset, made.image["time"]):
+                    text = (
+                        f"{file.path.name} holds other commits where this checkpoint was made: it is of another history"
+                    )
+                    findings.damage(made.path, text)
+                    evidence.checkpoints.remove(made)
 
 
 def _trust_last(

@@ -30,6 +30,7 @@ __all__ = [
     "Recovered",
     "discard_unfinished_file",
     "first_commit",
+    "is_of_another_history",
     "oldest_file",
     "recover",
     "require_log_of_checkpoint",
@@ -144,28 +145,43 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
     """
     path, seed = wal.layout.log_file(made_at.file_id), wal.seed(made_at.file_id)
     with contextlib.closing(fs.open(path, readonly=True)) as file:
-        last = frame_before(file, seed, min(made_at.offset, file.size()))
-        reached = file.size() >= made_at.offset and (last is not None or not _ends_before(file, seed, made_at.offset))
-        # A file's header is of the time when the file was made.
-        if reached and (last is None or last.header.type == FrameType.FILE_HEADER or last.header.time_us <= time_us):
+        if is_of_another_history(file, seed, made_at.offset, time_us):
+            what = "the log holds other commits there: they were written after an older log was restored"
+        elif wal.layout.log_files(fs)[-1] == made_at.file_id and _ends_before(file, seed, made_at.offset):
+            what = "the log ends before that: it is older than the checkpoint"
+        else:
             return
-    what = "ends before that" if not reached else "was continued in another way from there on"
     raise CorruptionError(
-        f"a checkpoint was made at offset {made_at.offset}, and the log {what}: the data directory is older than the "
-        "checkpoint. Restore a newer one; or 'spillable repair' goes on where the log ends, and says what is lost",
+        f"a checkpoint was made at offset {made_at.offset}, and {what}. Restore both of one moment; or let 'spillable "
+        "repair' go on with the log as it is, and say what is lost",
         str(path),
         made_at.offset,
     )
 
 
+def is_of_another_history(file: File, seed: int, offset: int, time_us: int) -> bool:
+    """Tell whether a file holds a frame that a checkpoint made at an offset can't have known.
+
+    Args:
+        file: the data file.
+        seed: its CRC seed.
+        offset: where the checkpoint was made: where an append ended.
+        time_us: the time of the last append that the checkpoint has in it.
+    """
+    last = frame_before(file, seed, min(offset, file.size()))
+    if last is None or last.header.type == FrameType.FILE_HEADER:  # that is of the time when the file was made
+        return False
+    return last.end > offset or last.header.time_us > time_us
+
+
 def _ends_before(file: File, seed: int, offset: int) -> bool:
-    """Tell whether a file holds nothing between its last whole frame before an offset, and that offset."""
+    """Tell whether a file holds nothing between its last whole frame before an offset, and its end."""
+    if file.size() < offset:
+        return True
     scanner = Scanner(file, seed, 0, offset)
     for _ in scanner:
         pass
-    return scanner.offset < offset and not any(
-        file.read(base, min(1 << 20, offset - base)).strip(b"\0") for base in range(scanner.offset, offset, 1 << 20)
-    )
+    return scanner.offset < offset and written_bytes(file, scanner.offset) == 0
 
 
 def recover(

@@ -20,6 +20,7 @@ __all__ = ["Scanned", "Scanner", "find_frame", "frame_before"]
 
 # What one read brings: a few small transactions, or one header in front of a large payload.
 _WINDOW_BYTES = 16 << 10
+_FAR_BYTES = 1 << 20
 
 
 class Scanned(NamedTuple):
@@ -98,20 +99,26 @@ def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[S
 
 
 def frame_before(file: File, seed: int, end: int) -> Scanned | None:
-    """Return the whole frame that ends at ``end``, its payload checked, or None if none does."""
-    base, step = end, 1 << 12
+    """Return the frame that ends at ``end``; else the last one whose header is whole and that begins before it.
+
+    No payload is read. What an event holds may look like a frame of the file it is in, so a frame that ends there is
+    looked for a little further than the nearest header.
+    """
+    nearest, base, step = None, end, 1 << 12
     while base > 0:
         base, step = max(0, end - step) & ~7, step << 4
-        chunk = file.read(base, end - base)
-        at = chunk.rfind(MAGIC)
+        chunk = file.read(base, end - base + HEADER_SIZE_BYTES)
+        at = chunk.rfind(MAGIC, 0, end - base + len(MAGIC) - 1)
         while at >= 0:
-            if at % 8 == 0 and (header := parse_header(chunk, at, seed)):  # the last one that begins before the end
+            if at % 8 == 0 and (header := parse_header(chunk, at, seed)):
                 found = Scanned(base + at, header, None)
-                payload = chunk[at + HEADER_SIZE_BYTES :][: header.length]
-                whole = found.end == end and payload_matches(header, payload)
-                return found._replace(payload=payload) if whole else None
+                nearest = nearest or found
+                if found.end == end:
+                    return found
             at = chunk.rfind(MAGIC, 0, at + len(MAGIC) - 1)
-    return None
+        if nearest is not None and end - base >= _FAR_BYTES:
+            break
+    return nearest
 
 
 def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -> Iterator[Scanned]:

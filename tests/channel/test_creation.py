@@ -44,7 +44,12 @@ def test_what_a_failed_creation_did_not_sync_is_synced_before_anything_is_acknow
 
 def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_name(tmp_path: Path) -> None:
     path = tmp_path / "channel"
-    options = {"checkpoint_dir": str(path / "images"), "data_dirs": [str(path / "rows")], "minimum_required_space": 0}
+    options = {
+        "checkpoint_dir": str(path / "images"),
+        "backup_checkpoint_dir": str(path / "copies"),
+        "data_dirs": [str(path / "rows")],
+        "minimum_required_space": 0,
+    }
     for number in range(1, 30):
         fs = FaultyFileSystem()
         try:
@@ -54,7 +59,7 @@ def test_a_creation_that_was_cut_short_is_done_again_with_directories_of_any_nam
             assert not (path / "channel.json").exists()
         else:
             break
-    assert number > 2
+    assert number > 3
     with Channel(path, minimum_required_space=0) as channel:
         assert put(channel, b"one")[0] == 1
 
@@ -128,3 +133,22 @@ def test_a_data_file_of_nobody_known_is_not_taken_for_a_creation_that_was_torn(t
     with pytest.raises(NotAChannelError, match="the data of a channel whose identity was removed"):
         Channel(path, minimum_required_space=0)
     assert (path / "data" / "log-000001").read_bytes() == before
+
+
+@pytest.mark.parametrize("data", ["a channel's", "somebody's"])
+def test_a_creation_that_is_done_again_takes_no_file_for_its_own(tmp_path: Path, data: str) -> None:
+    """A data directory of a first release has no owner file; nor has what is no channel's at all."""
+    path, other = tmp_path / "channel", tmp_path / "other"
+    fs = FaultyFileSystem()
+    with fs.failing(nth("rename", 4, "")), pytest.raises(StorageError):
+        Channel(path, fs=fs, minimum_required_space=0)
+    assert (path / "owner.json").exists() and not (path / "channel.json").exists()
+    with Channel(other, minimum_required_space=0) as channel:
+        put(channel, b"one")
+    (other / "data" / "owner.json").unlink()
+    if data == "somebody's":
+        (other / "data" / "log-000001").write_text("what I want to remember: " + "something; " * 100)
+    before = (other / "data" / "log-000001").read_bytes()
+    with pytest.raises(NotAChannelError, match="nothing was changed"):
+        Channel(path, data_dirs=[str(other / "data")], minimum_required_space=0)
+    assert (other / "data" / "log-000001").read_bytes() == before

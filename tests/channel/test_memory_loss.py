@@ -29,6 +29,8 @@ from spillable_stream.errors import (
     OtherHostError,
     StorageError,
 )
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
@@ -486,24 +488,48 @@ def test_a_disk_of_memory_that_is_not_mounted_after_a_reboot_is_waited_for(
         assert again.stats().drain_order == [10, -25, 3]
 
 
-@pytest.mark.parametrize("fault", ["mode", "owner file"])
-def test_memory_that_is_there_and_not_trusted_is_refused_and_not_lost(
-    path: Path, open_channel: Open, fault: str
-) -> None:
+def test_memory_that_was_opened_to_others_is_refused_and_not_lost(path: Path, open_channel: Open) -> None:
+    """Not by a repair either, which is what people try next."""
     channel = open_channel(**OPTIONS)
     spilled(channel)
     kill(channel)
-    memory, kept = memory_of(path), (memory_of(path) / "owner.json").read_bytes()
-    if fault == "mode":
-        memory.chmod(0o755)
-    else:
-        (memory / "owner.json").unlink()
-    with pytest.raises(ForeignDirectoryError, match=f"remove {path}/memory: its events will be reported lost"):
-        Channel(path, minimum_required_space=0)
+    memory = memory_of(path)
+    memory.chmod(0o755)
+    for use in (lambda: Channel(path, minimum_required_space=0), lambda: verify(path), lambda: repair(path)):
+        with pytest.raises(ForeignDirectoryError, match=f"remove {path}/memory, and its events will be reported lost"):
+            use()
     memory.chmod(0o700)
-    (memory / "owner.json").write_bytes(kept)
     with Channel(path, minimum_required_space=0) as again:
         assert again.stats().drain_order == [10, -25, 3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_memory_whose_owner_file_is_gone_proves_itself(path: Path, open_channel: Open, damage: str) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    owner = memory_of(path) / "owner.json"
+    owner.unlink()
+    if damage == "damaged":
+        owner.write_text("{")
+    assert not verify(path).loss.lost
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_copy_of_another_user_is_not_told_to_take_the_originals_memory(
+    path: Path, tmp_path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    shutil.copytree(path, tmp_path / "copy", symlinks=True)
+    for file in (tmp_path / "copy", *(tmp_path / "copy").rglob("*")):
+        os.chown(file, 65534, 65534, follow_symlinks=False)
+    copy, warning = reopened(tmp_path / "copy")
+    copy.close()
+    assert warning.lost == ((1, 10), (36, 38))
+    assert channel.stats().drain_order == [10, -25, 3]
 
 
 def test_a_tmpfs_that_is_full_spills(path: Path, tmpfs: Path, open_channel: Open) -> None:

@@ -111,9 +111,14 @@ def test_a_log_that_is_older_than_its_checkpoint_is_refused(path: Path, open_cha
         Channel(path, create=False)
 
 
-@pytest.mark.parametrize("continued", [False, True])
+@pytest.mark.parametrize("head", ["kept", "gone"])
+@pytest.mark.parametrize(
+    "continued",
+    [[], [b"%d" % i for i in range(20, 30)], [b"x" * 20_000], [b"y" * 300] * 3],
+    ids=["not", "same", "large", "other"],
+)
 def test_a_restored_log_does_not_believe_a_newer_checkpoint(
-    path: Path, tmp_path: Path, open_channel: Open, continued: bool
+    path: Path, tmp_path: Path, open_channel: Open, continued: list[bytes], head: str
 ) -> None:
     """``checkpointDir`` was elsewhere, and not restored with the rest."""
     with open_channel(checkpoint_dir=str(tmp_path / "images")) as channel:
@@ -128,17 +133,33 @@ def test_a_restored_log_does_not_believe_a_newer_checkpoint(
         (tmp_path / "images").rename(tmp_path / "kept")
         shutil.copytree(tmp_path / "kept", tmp_path / "images", ignore=shutil.ignore_patterns("checkpoint-*"))
         with open_channel() as channel:
-            put(channel, *numbered(20, 10))
+            put(channel, *continued)
         for image in (tmp_path / "kept").glob("checkpoint-*"):
             shutil.copy(image, tmp_path / "images")
-    wrong = "was continued in another way from there on" if continued else "the log ends before that"
+    if head == "gone":
+        (path / "head").unlink()
+    wrong = "the log holds other commits there" if continued else "the log ends before that"
     with pytest.raises(CorruptionError, match=wrong):
         open_channel()
     assert not verify(path).healthy
     repair(path)
     with open_channel() as channel:
-        assert peek(channel) == numbered(0, 10) + (numbered(20, 10) if continued else [])
-        assert put(channel, b"next")[0] > 20
+        assert peek(channel) == numbered(0, 10) + continued
+        assert put(channel, b"next")[0] > 10 + len(continued)
+
+
+def test_a_checkpoint_makes_up_for_a_frame_before_it_that_is_zeroed(path: Path, open_channel: Open) -> None:
+    """What was written after it proves that the log got there."""
+    with open_channel() as channel:
+        three_checkpoints(channel)
+        end = channel.engine().positions.disk.offset
+        put(channel, b"later")
+    start = max(offset for offset in offsets(path, FrameType.COMMIT) if offset < end)
+    with log_file(path).open("r+b") as file:
+        file.seek(start)
+        file.write(bytes(end - start))
+    with open_channel() as channel:
+        assert channel.stats().last_id == 31
 
 
 def test_damage_before_a_checkpoint_does_not_make_its_log_another_one(path: Path, open_channel: Open) -> None:
