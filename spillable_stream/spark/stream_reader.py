@@ -47,7 +47,9 @@ except ImportError:  # 4.0 and 4.1 pass no limits
 
     ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
-__all__ = ["SpillableStreamReader"]
+__all__ = ["START_FIRST", "SpillableStreamReader"]
+
+START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
 
 _log = logging.getLogger(__name__)
 
@@ -311,9 +313,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _open_or_create(self) -> Channel:
         try:
             return Channel(self._path, create=False)
-        except NotAChannelError:
+        except NotAChannelError as e:
             if not self._options["create_if_missing"]:
-                raise
+                raise NotAChannelError(f"{e}. {START_FIRST}") from None
             return Channel(
                 self._path, schema=creation_schema(without_metadata(self._schema, self._options["metadata"]))
             )
