@@ -291,6 +291,8 @@ OPTIONS: tuple[Option, ...] = (
            "Whether there are the columns `write_order_id`, `transaction_id` and `put_time` too."),
     Option("createIfMissing", (SOURCE,), False, _boolean, _BOOLEAN,
            "Whether a stream that reads a missing channel creates it: of the schema it is given, or for events."),
+    Option("asyncProgressTrackingEnabled", (SOURCE,), False, _boolean, _BOOLEAN,
+           "Whether the query has Spark's option of this name: then only its own word proves that a batch is done."),
     Option("ownerTimeout", (SOURCE,), 10.0, _seconds, _SECONDS,
            "How long to wait for the group's former owner to go."),
     Option("txnAppId", (SINK,), None, parse_application, APPLICATION,

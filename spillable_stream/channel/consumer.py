@@ -10,7 +10,7 @@ from typing import TypeVar
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
 from spillable_stream.channel.ranges import Range, RangeSet
-from spillable_stream.channel.requests import Abandon, Control, Prepare, Take
+from spillable_stream.channel.requests import Abandon, Control, Prepare, Take, Takes
 from spillable_stream.channel.state import ChannelState, GroupState
 from spillable_stream.channel.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError, OptionError
@@ -246,6 +246,18 @@ class Consumer:
             for first, last in ranges:
                 self._held.remove(first, last)
         return done.transaction_id
+
+    def commit_all(self, takes: Iterable[tuple[list[Range], int]]) -> None:
+        """Commit several takes in one append: a crash leaves some of the first of them committed, and undoes none.
+
+        Args:
+            takes: of each the ranges, and the transaction's ID if `prepare` wrote it, else 0.
+
+        Raises what `commit` does.
+        """
+        requests = [Take(self.group, r, tx, self._kept_position, self._require_owner) for r, tx in takes]
+        if requests:
+            self._call("a commit", lambda: self._engine.commit(Takes(requests)))
 
     def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
         """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""

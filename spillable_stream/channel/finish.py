@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
-from spillable_stream.channel.requests import Committed, Plan, Request, Take
+from spillable_stream.channel.requests import Committed, Plan, Take, Takes
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
-from spillable_stream.log.layout import Tier
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["finish_takes", "group_owner", "wait_for_owner_to_go"]
@@ -68,21 +67,12 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
 
 
 @dataclass(slots=True)
-class _Finish(Request):
+class _Finish(Takes):
     """Commit takes, as many of them as are still prepared, under the channel's lock."""
 
-    takes: list[Take]
     may_finish: Callable[[], bool]
     position: GroupPosition
     finished: int = 0
-
-    def size_bytes(self) -> int:
-        """Return at most how many bytes it takes in the log."""
-        return sum(take.size_bytes() for take in self.takes)
-
-    def tier(self, plan: Plan) -> Tier:
-        """Return the memory tier if every take belongs there: one append goes to one log."""
-        return Tier.MEMORY if all(take.tier(plan) is Tier.MEMORY for take in self.takes) else Tier.DISK
 
     def plan(self, plan: Plan) -> Committed:
         """Commit what is still prepared, if it may be: an owner that resumes it waits for this lock first."""

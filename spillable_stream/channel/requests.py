@@ -357,6 +357,30 @@ class Take(Request):
 
 
 @dataclass(slots=True)
+class Takes(Request):
+    """Commit several take transactions of one group in one append.
+
+    Args:
+        takes: the transactions, in order, one or more.
+    """
+
+    takes: list[Take]
+
+    def size_bytes(self) -> int:
+        return sum(take.size_bytes() for take in self.takes)
+
+    def tier(self, plan: Plan) -> Tier:
+        in_memory = all(take.tier(plan) is Tier.MEMORY for take in self.takes)
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: Plan) -> Committed:
+        return [take.plan(plan) for take in self.takes][-1]
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes[-1].appended(state)
+
+
+@dataclass(slots=True)
 class Abandon(Request):
     """Roll back take transactions that `Prepare` wrote."""
 

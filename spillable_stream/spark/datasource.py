@@ -10,13 +10,13 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
-from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
 from spillable_stream.spark.visit import visit
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
 
@@ -52,9 +52,9 @@ class SpillableDataSource(DataSource):
         try:
             with visit(self._path(), create=False) as channel:
                 schema = struct_type(channel.schema)
-        except NotAChannelError:
+        except NotAChannelError as e:
             if not options["create_if_missing"]:
-                raise
+                raise NotAChannelError(f"{e}. {START_FIRST}") from None
             schema = struct_type(EVENT_SCHEMA)
         return with_metadata(schema) if options["metadata"] else schema
 
@@ -99,6 +99,8 @@ class SpillableDataSource(DataSource):
         """Create or widen the channel for rows of ``schema`` and return what the writers are made of."""
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
+        if not schema.fields:
+            raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = parse_options(self._given(), (SINK, CHANNEL, CREATION), where="a Spark sink")
         sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
         if (sink["txn_app_id"] is None) != (sink["txn_version"] is None):

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.ranges import Range, shown
+from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.checkpoint import check_batch, never_taken
 from spillable_stream.spark.limits import batch_end
@@ -47,7 +47,9 @@ except ImportError:  # 4.0 and 4.1 pass no limits
 
     ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
-__all__ = ["SpillableStreamReader"]
+__all__ = ["START_FIRST", "SpillableStreamReader"]
+
+START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._initial: int | None = None
         self._last_end: dict[str, Any] | None = None
         self._done: int | None = None
+        self._planned: int | None = None  # where the batch ended that was planned last
         self._idle_polls = 0  # how many times in a row there was nothing, and no batch of any source
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
@@ -116,6 +119,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         consumer = self._consumer()
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
         self._check_batch(begin, begin)
+        self._commit_proven(None if start is None else begin)
         if (end := self._batch_under_way(begin)) is not None:
             return self._end_offset(begin, end, start)
         everything = isinstance(limit, ReadAllAvailable)
@@ -154,7 +158,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: the events were lost.
         """
         begin, last = self._event_id(start), self._event_id(end)
-        self._last_end = end
+        self._last_end, self._planned = end, last
         self._seen, self._idle_polls = max(self._seen, last), 0
         if start == end:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
             return []
@@ -178,16 +182,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
-        consumer, last = self._consumer(), self._event_id(end)
         self._idle_polls = 0
-        first = consumer.position() + 1
-        prepared, _ = self._taking.pop((first, last), (0, []))
-        for (begun, done), (tx, _) in list(self._taking.items()):
-            if done <= last:
-                del self._taking[begun, done]
-                consumer.release([], tx)
-        if first <= last:  # else a listener has done it
-            consumer.commit([(first, last)], prepared)
+        self._commit_up_to(self._event_id(end))
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
@@ -274,6 +270,33 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         _log.warning("%s; the read goes on without them", message)
         consumer.commit(passed_over)
 
+    # ── what Spark has for good ─────────────────────────────────────────────────────────────────
+
+    def _commit_proven(self, start: int | None) -> None:
+        """Commit the take of the batches that are in Spark's commit log: its asking for the next one proves it.
+
+        Spark calls `commit` when it plans the next batch, which needs a put; and a channel that is full of what a query
+        has read takes none.
+
+        Args:
+            start: where Spark wants the next batch to begin; None before 4.2, where what was planned last is done.
+        """
+        proven = self._planned if start is None else start
+        if proven is not None and not self._options["async_progress_tracking_enabled"]:
+            self._commit_up_to(proven)
+
+    def _commit_up_to(self, last: int) -> None:
+        """Commit the takes of all batches up to an event, and of whatever none of them has, in one append."""
+        consumer = self._consumer()
+        first = consumer.position() + 1
+        done = [batch for batch in self._taking if batch[1] <= last]
+        if first <= last:  # else a listener has done it
+            prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx]
+            rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
+            consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
+        for batch in done:
+            del self._taking[batch]
+
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _open(self) -> Channel:
@@ -290,9 +313,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _open_or_create(self) -> Channel:
         try:
             return Channel(self._path, create=False)
-        except NotAChannelError:
+        except NotAChannelError as e:
             if not self._options["create_if_missing"]:
-                raise
+                raise NotAChannelError(f"{e}. {START_FIRST}") from None
             return Channel(
                 self._path, schema=creation_schema(without_metadata(self._schema, self._options["metadata"]))
             )

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.requests import Put
-from spillable_stream.errors import ChannelFullError, SpillableError
+from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
@@ -56,6 +56,7 @@ class Staged(WriterCommitMessage):
     """What a task has staged.
 
     Args:
+        channel: the UUID of the channel that it was staged for.
         owner: the streaming query's ID, or a batch write's own.
         query: the streaming query that the task belongs to, if any.
         frames: payload, checksum, count and schema number of small outputs.
@@ -64,11 +65,13 @@ class Staged(WriterCommitMessage):
 
     def __init__(
         self,
+        channel: str,
         owner: str,
         query: str | None,
         frames: list[tuple[bytes, int, int, int]],
         segment: SegmentRef | None,
     ) -> None:
+        self.channel = channel
         self.owner = owner
         self.query = query
         self.frames = frames
@@ -127,7 +130,7 @@ class _Stager:
                     frames, size = [], 0
             if segment is None:
                 small = [(bytes(f.payload), f.payload_crc, f.count, f.schema_id) for f in frames]
-                return Staged(owner, query, small, None)
+                return Staged(self._layout.channel, owner, query, small, None)
             segment.write(frames)
             reference = segment.finish()
         except BaseException:
@@ -135,7 +138,7 @@ class _Stager:
                 segment.discard()
             raise
         segment.close()
-        return Staged(owner, query, [], reference)
+        return Staged(self._layout.channel, owner, query, [], reference)
 
     def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
@@ -157,6 +160,7 @@ class _Stager:
         try:
             frames, segments = self._in_order(staged, batch_id, made)
             with visit(self._path, create=False) as channel:
+                _require_same(channel, staged[0])
                 refuse_loop(channel, staged[0].query)
                 if not self._commit(channel, Put(frames, segments, sink)):
                     _log.warning(_SKIPPED, self._path, *(sink or ("", 0)))
@@ -221,6 +225,15 @@ class _Stager:
         if names:
             with visit(self._path, create=False) as channel:
                 channel.engine().checkpointing.discard(names)
+
+
+def _require_same(channel: Channel, staged: Staged) -> None:
+    """Refuse rows that were staged for another channel: its columns may have another order, and other types."""
+    if channel.uuid != staged.channel:
+        raise NotAChannelError(
+            f"the rows were staged for the channel {staged.channel}, and {channel.path} is the channel {channel.uuid} "
+            "now: it was removed and made again. None of them was stored; write them again"
+        )
 
 
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):

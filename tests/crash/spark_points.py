@@ -32,7 +32,8 @@ def arm(pipeline: Path, step: str, when: str, effect: str, passes: int = 0) -> P
 
     Args:
         pipeline: the pipeline's directory.
-        step: a method of the reader or the writer, or "offsets" or "commits", which the driver watches.
+        step: a method of the reader or the writer; "proven", where the reader commits what Spark's asking proves; or
+            "offsets" or "commits", which the driver watches.
         when: "before" or "after".
         effect: one of `EFFECTS`.
         passes: how many calls come through first.
@@ -181,6 +182,15 @@ class KillReader(SpillableStreamReader):
     @_stepped
     def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
         return super().latestOffset(start, limit)
+
+    def _commit_proven(self, start: int | None) -> None:
+        proven = (self._planned if start is None else start) or 0
+        if self._consumer().position() >= proven:  # an idle poll is no step
+            return super()._commit_proven(start)
+        pipeline = Path(self._path).parent
+        step(pipeline, "proven", "before")
+        super()._commit_proven(start)
+        step(pipeline, "proven", "after")
 
     @_stepped
     def partitions(self, start: Any, end: Any) -> Any:

@@ -19,6 +19,8 @@ KINDS = ["map", "count"]
 # In the order of a micro-batch. Spark's two logs are the JVM's own: before is a file it writes, after is its rename.
 WORKERS_STEPS = [
     ("latestOffset", "before"),
+    ("proven", "before"),
+    ("proven", "after"),
     ("latestOffset", "after"),
     ("commit", "before"),
     ("commit", "after"),
@@ -81,7 +83,8 @@ def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_pat
         for point in [(k, *s) for k in KINDS for s in FIRST_STEPS][: sized(ci=1, full=4)]:
             lab.kill_at(*point, "worker")
         for _ in range(sized(ci=1, full=3)):
-            for point in points(WORKERS_STEPS, rng)[: sized(ci=4, full=100)]:
+            early = [(kind, "proven", when) for kind in KINDS for when in ("before", "after")]
+            for point in [*early[:: sized(ci=3, full=1)], *points(WORKERS_STEPS, rng)[: sized(ci=3, full=100)]]:
                 lab.kill_at(*point, "worker", passes=rng.randint(0, 2))
         lab.drain()
         assert lab.wrongs() == []

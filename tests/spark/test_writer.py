@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import spillable_stream as ss
 from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.channel.replica import Replica
-from spillable_stream.errors import ChannelFullError, SchemaError, StorageError
+from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.spark.datasource import SpillableDataSource
@@ -219,3 +220,26 @@ def test_task_refuses_text_that_is_not_utf8_and_leaves_no_staged_file(tmp_path: 
     with pytest.raises(SchemaError, match=r"the column 's' is not sound: .*UTF8"):
         writer.write(iter(batches))
     assert segments(tmp_path / "c") == (0, 0)
+
+
+def test_rows_of_a_channel_that_was_made_again_meanwhile_are_refused(tmp_path: Path) -> None:
+    """They would land in columns of other names, in another order."""
+    path = tmp_path / "c"
+    writer, messages = staged_writer(path)
+    shutil.rmtree(path)
+    with ss.Channel(path, schema=pa.schema([("other", pa.int64())]), minimum_required_space=0) as made_again:
+        with pytest.raises(NotAChannelError, match="it was removed and made again"):
+            writer.commit(messages)
+        assert made_again.stats().channel_size == 0
+
+
+def test_frame_without_columns_is_refused_and_makes_no_channel(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(PySparkException, match="a frame without columns has nothing that a channel could store"):
+        append(spark.range(0, 3).select(), tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_read_of_a_missing_channel_says_how_to_start_first(spark: SparkSession, tmp_path: Path) -> None:
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(PySparkException, match="let a stream make it, with the option createIfMissing"):
+            reader.format("spillable").load(str(tmp_path / "c"))
