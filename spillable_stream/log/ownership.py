@@ -59,16 +59,14 @@ def ownership_fault(
 
 def is_held(fs: FileSystem, path: Path) -> bool:
     """Tell whether some handle holds the channel at a path, so that its head counts; nothing is written."""
-    for name in (OWNER_FILE, "open.lock"):  # the second where the first was removed from under its holders
-        try:
-            lock = FileLock(fs.open(path / name, readonly=True))
-        except FileNotFoundError:
-            continue
-        try:
-            return not lock.try_acquire()
-        finally:
-            lock.close()
-    return False
+    try:
+        lock = FileLock(fs.open(path / OWNER_FILE, readonly=True))
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
 
 
 def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:
