@@ -513,6 +513,7 @@ def test_nothing_of_a_batch_that_failed_is_committed(
         query.stop()
 
 
+@pytest.mark.timeout(600)  # three sources, and what else the machine has to do
 def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_path: Path) -> None:
     registry = CollectorRegistry()
     listener = spillable_stream.spark.listener(spark, prometheus=registry)
@@ -530,7 +531,7 @@ def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_p
             .queryName("three_sources")
             .start()
         )
-        until(lambda: {r.channel: r.last_id for r in listener.reports()} == {a.uuid: 30, b.uuid: 3})
+        until(lambda: {r.channel: r.last_id for r in listener.reports()} == {a.uuid: 30, b.uuid: 3}, 400)
         until(lambda: a.stats().channel_size == b.stats().channel_size == 0)
         found = {Path(r.path or "").name: r for r in listener.reports()}
         assert found.keys() == {"a", "b"}
