@@ -86,8 +86,12 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
 
 def _names_in(path: Path, layout: Layout) -> set[str]:
     """Return the names in a channel's directory under which the directories of a layout are."""
-    directories = (*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir]))
-    return {d.relative_to(path).parts[0] for d in directories if d.is_relative_to(path) and d != path}
+    return {d.relative_to(path).parts[0] for d in _directories(layout) if d.is_relative_to(path) and d != path}
+
+
+def _directories(layout: Layout) -> list[Path]:
+    """Return the directories of a layout beside the channel's own, that for copies of checkpoints too."""
+    return [*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])]
 
 
 def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
@@ -115,7 +119,7 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
 def _require_distinct(fs: FileSystem, layout: Layout) -> None:
     """Prove that no two directories are one, by whatever links."""
     known: dict[Path, Path] = {fs.real_path(layout.path): layout.path}
-    for directory in (*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])):
+    for directory in _directories(layout):
         other = known.setdefault(fs.real_path(directory), directory)
         if other != directory:
             raise OptionError(

@@ -235,7 +235,7 @@ class MemoryDirectory:
         named = f"spillable-{self._layout.channel}-{device:x}-{inode:x}"
         if target is None or target.name != named or not _NAME.match(f"spillable-{token}"):
             return
-        if self._fs.is_private_directory(target, owner_of=self._layout.path):
+        if self._is_private(target):
             new = target.with_name(f"spillable-{token}")
             home = str(self._fs.real_path(self._layout.path))
             write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, home, inode))
@@ -266,7 +266,7 @@ class MemoryDirectory:
     def _owner(self) -> Owner | None:
         """Return what the directory says of itself, or None if it is not to be trusted, or not there."""
         target = self._fs.link_target(self._layout.memory)
-        if target is None or not self._fs.is_private_directory(target, owner_of=self._layout.path):
+        if target is None or not self._is_private(target):
             return None
         if self._is_look_alike(target):
             return None
@@ -359,7 +359,7 @@ class MemoryDirectory:
         if (place := self._place_made_here()) is None:
             return
         target = Path(place.path)
-        if not self._fs.is_private_directory(target, owner_of=self._layout.path):
+        if not self._is_private(target):
             raise ForeignDirectoryError(
                 f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
                 f"chmod it to 700. If what it holds is not to be trusted, remove {self._layout.memory}, and its events "
@@ -369,9 +369,8 @@ class MemoryDirectory:
     def restore_owner(self) -> None:
         """Write the directory's owner file anew where it is missing or damaged, and the directory proves itself."""
         place = self._place_made_here()
-        if place is None or not self.proves_itself():
+        if place is None or not self._is_private(target := Path(place.path)):
             return
-        target = Path(place.path)
         with contextlib.suppress(ForeignDirectoryError):
             if read_owner(self._fs, target) is not None:
                 return
@@ -381,7 +380,10 @@ class MemoryDirectory:
     def proves_itself(self) -> bool:
         """Tell whether the directory is the very one that was made for this channel, in this boot, and private."""
         place = self._place_made_here()
-        return place is not None and self._fs.is_private_directory(Path(place.path), owner_of=self._layout.path)
+        return place is not None and self._is_private(Path(place.path))
+
+    def _is_private(self, target: Path) -> bool:
+        return self._fs.is_private_directory(target, owner_of=self._layout.path)
 
     def _place_made_here(self) -> Place | None:
         """Return the tier's place if its directory is the very one that was made for this channel, in this boot."""
@@ -416,7 +418,7 @@ class MemoryDirectory:
         if place is None:
             return
         target = Path(place.path)
-        if _NAME.match(target.name) and self._fs.is_private_directory(target, owner_of=self._layout.path):
+        if _NAME.match(target.name) and self._is_private(target):
             with contextlib.suppress(ForeignDirectoryError):
                 owner = read_owner(self._fs, target)
                 if owner is None or (owner.channel == self._layout.channel and not self._is_copied(owner)):

@@ -13,10 +13,9 @@ import spillable_stream as ss
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.requests import Takes
 from spillable_stream.errors import ChannelFullError
-from spillable_stream.options import SOURCE, defaults, parse_options
-from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.events import numbered, peek, put
+from tests.spark.test_stream_reader import source
 
 pytestmark = pytest.mark.spark
 
@@ -25,11 +24,6 @@ pytestmark = pytest.mark.spark
 def channel(tmp_path: Path) -> Iterator[ss.Channel]:
     with ss.Channel(tmp_path / "c", minimum_required_space=0, overflow_capacity=10, keep_alive=0) as channel:
         yield channel
-
-
-def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
-    parsed = parse_options(options, (SOURCE,), where="a test")
-    return SpillableStreamReader(str(channel.path), {**defaults(SOURCE), **parsed}, struct_type(channel.schema))
 
 
 def planned(reader: SpillableStreamReader, *, before_4_2: bool = False) -> tuple[dict[str, Any], dict[str, Any]]:
