@@ -16,6 +16,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
 
 import spillable_stream as ss
@@ -37,11 +38,14 @@ Open = Callable[..., ss.Channel]
 RUN = "00000000-0000-0000-0000-000000000001"
 
 
-def until(ready: Callable[[], bool], timeout_seconds: float = 150) -> None:
-    """Wait for what Spark tells the listener a moment later."""
+def until(ready: Callable[[], bool], query: StreamingQuery | None = None, timeout_seconds: float = 150) -> None:
+    """Wait for what Spark tells the listener a moment later, while the query runs that it tells of."""
     deadline = time.monotonic() + timeout_seconds
     while not ready():
-        assert time.monotonic() < deadline
+        if query and (failed := query.exception()):
+            raise failed
+        if time.monotonic() > deadline:
+            pytest.fail(f"not so after {timeout_seconds} s; the query: {query and (query.status, query.lastProgress)}")
         time.sleep(0.02)
 
 
@@ -531,8 +535,8 @@ def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_p
             .queryName("three_sources")
             .start()
         )
-        until(lambda: {r.channel: r.last_id for r in listener.reports()} == {a.uuid: 30, b.uuid: 3}, 400)
-        until(lambda: a.stats().channel_size == b.stats().channel_size == 0)
+        until(lambda: {r.channel: r.last_id for r in listener.reports()} == {a.uuid: 30, b.uuid: 3}, query, 400)
+        until(lambda: a.stats().channel_size == b.stats().channel_size == 0, query)
         found = {Path(r.path or "").name: r for r in listener.reports()}
         assert found.keys() == {"a", "b"}
         report = found["a"]
