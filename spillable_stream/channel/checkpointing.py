@@ -1,4 +1,9 @@
-"""Making checkpoints, and removing the files that nothing needs any more."""
+"""Making checkpoints, and removing the files that nothing needs any more.
+
+A file of the log is removed once nothing in it is needed and a checkpoint was made after it. The newest file is never
+removed: where it holds nothing but taken events, the log goes on in a new one first. So a channel that was drained
+gives its space back with one checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +15,17 @@ from collections.abc import Callable, Iterator
 
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
-from spillable_stream.errors import LockTimeoutError
+from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.layout import disk_segment
 from spillable_stream.log.segment import remove_abandoned_segments
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Checkpointing"]
+__all__ = ["IDLE_SECONDS", "Checkpointing"]
 
 _log = logging.getLogger(__name__)
+
+_WORTH_A_FILE_BYTES = 256 << 10  # of taken events, for which the log goes on in a new file
+IDLE_SECONDS = 1.0
 
 
 class Checkpointing:
@@ -38,12 +46,18 @@ class Checkpointing:
         self._lock = FileLock.open(replica.fs, replica.layout.checkpoint_lock)
         self._failed_at = float("-inf")
         self._made_at = float("-inf")  # the last one that was seen, in seconds since 1970
+        self._idle = replica.positions.disk  # where the log ended when there was nothing to take,
+        self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # and when that counts; None once it did
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
+        self._make_if(self._is_due)
+
+    def _make_if(self, is_wanted: Callable[[], bool]) -> None:
+        """Make a checkpoint, if one is wanted and nobody is at it; a failure is logged."""
         try:
-            if self._is_due():
-                self._under_way.run("a checkpoint", lambda: self._make_alone(0, self._is_due))
+            if is_wanted():
+                self._under_way.run("a checkpoint", lambda: self._make_alone(0, is_wanted))
         except LockTimeoutError:
             return
         except Exception as e:  # what was committed is committed
@@ -76,6 +90,47 @@ class Checkpointing:
             self._under_way.refuse("a checkpoint")
         self._under_way.run("a checkpoint", lambda: self._make_alone(self._replica.lock_timeout_seconds))
 
+    def give_back_when_idle(self) -> None:
+        """Give back the disk space of taken events, for who finds nothing to take, if nothing was committed for a second.
+
+        Who takes as fast as others put would make files all the time else.
+        """
+        now, end = time.monotonic(), self._replica.positions.disk
+        if end != self._idle:
+            self._idle, self._idle_until = end, now + IDLE_SECONDS
+        elif self._idle_until is not None and now >= self._idle_until:
+            self._idle_until = None
+            self._make_if(self._frees_space)
+
+    def give_back_within_a_commit(self) -> bool:
+        """Give back the disk space of taken events, for a commit that lacks it; tell whether there was any.
+
+        Raises what `make` raises.
+        """
+        if not self._frees_space():
+            return False
+        self._make_alone(self._replica.lock_timeout_seconds, self._frees_space)
+        return True
+
+    def _frees_space(self) -> bool:
+        """Tell whether a checkpoint made now would let files of the disk tier go."""
+        replica = self._replica
+        if self._is_drained():
+            return True
+        with replica.looking() as state:
+            needed, current = state.blocks.oldest_data_file(), replica.positions.disk.file_id
+            live = state.blocks.segments()
+            gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
+        oldest = min(replica.layout.log_files(self._fs), default=current)
+        return bool(gone) or oldest < (current if needed is None else needed)
+
+    def _is_drained(self) -> bool:
+        """Tell whether the newest file of the log, and any before it, holds much, and nothing that is needed."""
+        with self._replica.looking() as state:
+            end, log = self._replica.positions.disk, self._replica.tiers.disk
+            begin = log.first_frame_end(end.file_id)
+            return end.offset - begin >= _WORTH_A_FILE_BYTES and state.blocks.oldest_data_file() is None
+
     def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True) -> None:
         with self._alone(timeout_seconds):
             if if_still():  # nobody made one meanwhile
@@ -100,6 +155,7 @@ class Checkpointing:
     def _make(self) -> None:
         replica = self._replica
         replica.directories.require_in_place(checkpoint=True)
+        self._leave_drained_file()
         with replica.looking() as state:
             image, position = state.image(), replica.positions.disk
         self._checkpoints.write(position, image)
@@ -107,25 +163,46 @@ class Checkpointing:
             replica.directories.require_in_place(checkpoint=True)
             self._memory.renew()
             replica.lock.note_checkpoint()
-            self._clean()
+            self._clean(position.file_id)
 
-    def _clean(self) -> None:
-        """Remove log files and segments that hold nothing which is needed; the channel's lock is held."""
+    def _leave_drained_file(self) -> None:
+        """Let the log go on in a new file if nothing in it is needed, so that the checkpoint lets the old one go."""
+        if not self._is_drained():
+            return
+        replica = self._replica
+        try:
+            with replica.committing():
+                if self._is_drained():
+                    replica.tiers.disk.roll(replica.state.small)
+                    replica.catch_up()
+        except StorageError as e:
+            _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
+
+    def _clean(self, checkpointed: int) -> None:
+        """Remove log files and segments that hold nothing which is needed; the channel's lock is held.
+
+        A replay keeps two ways to begin: the newest checkpoint, and the header of the oldest file that is left, which
+        holds all that a replay needs if nothing before it is needed. A checkpoint goes before its file does.
+
+        Args:
+            checkpointed: the file that the newest checkpoint was made of.
+        """
         replica = self._replica
         with replica.looking() as state:
             oldest_block = state.blocks.oldest_data_file()
             live, sinks = state.blocks.segments(), dict(state.sinks)
             current, ttl_seconds = replica.positions.disk.file_id, state.options["staging_ttl"]
+            state.blocks.disk.emptied.clear()
         remove_abandoned_segments(self._fs, replica.layout, live, sinks, ttl_seconds)
-        kept = self._checkpoints.oldest_kept()
-        if kept is None:
+        first_needed = min(current, checkpointed, current if oldest_block is None else oldest_block)
+        unneeded = [i for i in replica.layout.log_files(self._fs) if i < first_needed]
+        if not unneeded or replica.tiers.disk.read_file_header(first_needed) is None:
             return
-        # Replay from the older checkpoint must stay possible.
-        first_needed = min(current, kept.file_id, current if oldest_block is None else oldest_block)
-        unneeded = [replica.layout.log_file(i) for i in replica.layout.log_files(self._fs) if i < first_needed]
-        for path in unneeded:
+        self._checkpoints.remove_before(first_needed)
+        paths = [replica.layout.log_file(i) for i in unneeded]
+        for path in paths:
             self._fs.remove(path)
-        for directory in {path.parent for path in unneeded}:
+        for directory in {path.parent for path in paths}:
             self._fs.sync_directory(directory)
 
     def remove_staging(self, owner: str, batch_id: int) -> None:

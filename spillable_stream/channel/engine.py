@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 import time
 from collections import deque
 from dataclasses import replace
@@ -18,6 +20,7 @@ from spillable_stream.errors import (
     ChannelFullError,
     CommitOutcomeUnknownError,
     DiskSpaceError,
+    LockTimeoutError,
     StorageError,
 )
 from spillable_stream.format.record import SegmentRef
@@ -29,10 +32,13 @@ from spillable_stream.storage.recent import Recent
 
 __all__ = ["Engine"]
 
+_log = logging.getLogger(__name__)
+
 _SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
 _SIZE_BYTES = attrgetter("size_bytes")
 _OPEN_OF_GROUPS = 32
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Engine(Replica):
@@ -52,6 +58,7 @@ class Engine(Replica):
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
         self._space_checked = float("-inf")
+        self._emptied = 0  # how many files on disk were emptied when the space was looked at
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
         self.memory = MemoryRoom(self)
@@ -67,6 +74,10 @@ class Engine(Replica):
         self.checkpointing.close()
         self.readers.clear()
         self.position_files.clear()
+
+    def _leave_files(self) -> None:
+        super()._leave_files()
+        self.readers.clear()
 
     def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
         """Commit a request, in the tier that it belongs to, and return what it got.
@@ -92,7 +103,7 @@ class Engine(Replica):
             del under_way.threads[me]
 
     def _commit(self, request: Request, keep_alive_seconds: float) -> Committed:
-        under_way, began = self.under_way, time.monotonic()
+        under_way, began, gave_back = self.under_way, time.monotonic(), False
         spill_at = began + self.state.options["overflow_timeout"]
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
@@ -103,7 +114,15 @@ class Engine(Replica):
                 raise ChannelClosedError(f"the channel {self.layout.path} is being closed; open it again")
             seen = self._applied  # not later than what the request will find
             try:
-                return self._group_commit.submit(request)
+                done = self._group_commit.submit(request)
+                if len(self.state.blocks.disk.emptied) > self._emptied:
+                    self._give_back_if_short()
+                return done
+            except (DiskSpaceError, StorageError) as e:
+                if gave_back or not _is_of_space(e, request) or not self._give_back():
+                    raise
+                gave_back = True
+                continue
             except MemoryFullError:
                 assert isinstance(request, Put)
                 request.may_spill = time.monotonic() >= spill_at
@@ -116,6 +135,23 @@ class Engine(Replica):
                 deadline = full_at
             while time.monotonic() < deadline and self.lock.published() == seen and not under_way.ended:
                 time.sleep(_FULL_POLL_SECONDS)
+
+    def _give_back_if_short(self) -> None:
+        """Let files go that a take has emptied, if puts are refused for want of space."""
+        self._emptied = len(self.state.blocks.disk.emptied)
+        required = self.state.options["minimum_required_space"]
+        if any(self.fs.free_bytes(directory) < required for directory in self.layout.data_dirs):
+            self._give_back()
+
+    def _give_back(self) -> bool:
+        """Give back the disk space of taken events, and tell whether there was any; a failure is logged."""
+        try:
+            return self.checkpointing.give_back_within_a_commit()
+        except (StorageError, LockTimeoutError) as e:
+            _log.warning("taken events keep their disk space: %s", e)
+            return False
+        finally:
+            self._emptied = len(self.state.blocks.disk.emptied)
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self.looking() as state:
@@ -263,3 +299,13 @@ class Engine(Replica):
             copy_to_disk(self.fs, self.layout, segment.name)
             self.fs.remove(source)
         return replace(segment, name=disk_segment(segment.name))
+
+
+def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
+    """Tell whether a request failed for want of space, and can be tried again."""
+    if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
+        return False
+    cause: BaseException | None = error
+    while isinstance(cause, StorageError):
+        cause = cause.__cause__
+    return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)

@@ -101,6 +101,7 @@ class Replica:
         except BaseException:
             self._held.close()
             raise
+        self._current = self.positions.disk.file_id
         self._obey_options()
         self.samples.note(self.state)
 
@@ -127,6 +128,7 @@ class Replica:
         """Apply what was published under the channel's lock, which is held."""
         if self.lock.current() is not self._applied or self._half_applied:
             self._catch_up(self.lock.current)
+            self.tiers.disk.leave_written(self.positions.disk.file_id)
 
     def _catch_up(self, published: Callable[[], Published]) -> None:
         """Apply everything up to the published ends."""
@@ -150,6 +152,13 @@ class Replica:
                 self._load()
             self._applied = head if self.positions == end else None
             self._obey_options()
+            if self.positions.disk.file_id != self._current:
+                self._current = self.positions.disk.file_id
+                self._leave_files()
+
+    def _leave_files(self) -> None:
+        """Close what is open of files that the log has left: as long as it is, their disk space is not free."""
+        self.tiers.disk.leave_read(self._current)
 
     def _apply_until(self, end: Positions) -> None:
         self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions

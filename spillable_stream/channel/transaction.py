@@ -20,6 +20,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
+from spillable_stream.channel.checkpointing import IDLE_SECONDS
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import (
@@ -405,8 +406,11 @@ class TakeTransaction(Transaction):
         consumer = self._consumer
         deadline = time.monotonic() + timeout_seconds
         ranges = consumer.claim(min(limit, capacity))
+        if not ranges:
+            self._engine.checkpointing.give_back_when_idle()
         while not ranges and (left := deadline - time.monotonic()) > 0:
-            self._engine.wait_for(lambda _: consumer.available(), left)
+            self._engine.wait_for(lambda _: consumer.available(), min(left, IDLE_SECONDS))
+            self._engine.checkpointing.give_back_when_idle()
             ranges = consumer.claim(min(limit, capacity))
         self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:

@@ -149,6 +149,11 @@ class Checkpoints:
         with self._best_effort():
             self._remove([path for path in paths if path.parent == self._backup])
 
+    def remove_before(self, file_id: int) -> None:
+        """Remove the checkpoints that were made of data files before one, durably; raises what `remove` does."""
+        if old := [path for position, path in self.all() if position.file_id < file_id]:
+            self.remove(old)
+
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
             self._fs.remove(path)
@@ -257,8 +262,3 @@ class Checkpoints:
     def newest_file_id(self) -> int:
         """Return the number of the newest data file that a checkpoint was made of, or 0."""
         return max((position.file_id for position, _ in self.all()), default=0)
-
-    def oldest_kept(self) -> Position | None:
-        """Return the position of the oldest checkpoint that is kept: the log is needed from there on."""
-        positions = [position for position, _ in self._in(self._main)]
-        return min(positions) if len(positions) >= _KEPT else None

@@ -267,7 +267,7 @@ class WriteAheadLog:
         """
         head = self.current()
         if head.end + size_bytes > self.max_file_size_bytes:
-            begin = self._first_frame_end(head.file_id)
+            begin = self.first_frame_end(head.file_id)
             most = self.max_file_size_bytes
             if self.tier is Tier.MEMORY:  # where the image of a long backlog is large, many appends share it
                 most = max(most, 4 * begin)
@@ -279,15 +279,16 @@ class WriteAheadLog:
                     _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
         return Position(head.file_id, head.end)
 
-    def _first_frame_end(self, file_id: int) -> int:
+    def first_frame_end(self, file_id: int) -> int:
+        """Return where the header of a file ends."""
         if self._begin[0] != file_id:
             self._begin = (file_id, self._scan_first_frame(file_id))
         return self._begin[1]
 
     def _scan_first_frame(self, file_id: int) -> int:
-        for found in Scanner(self._open_for_reading(file_id), self.seed(file_id), 0):
-            return found.end
-        return 0
+        file = self._fs.open(self.layout.log_file(file_id), readonly=True)
+        with contextlib.closing(file):  # not the one that a thread may be following with
+            return next((found.end for found in Scanner(file, self.seed(file_id), 0)), 0)
 
     def append(self, at: Position, entries: list[Entry], last_id: int, snapshot: Snapshot) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.
@@ -426,8 +427,20 @@ class WriteAheadLog:
             self.publish(head._replace(state=HeadState.CLEAN))
 
     def roll(self, snapshot: Snapshot) -> TierEnd:
-        """Begin a new file, which holds a snapshot of the state at this moment."""
-        return self._roll(self.current(), snapshot)
+        """Begin a new file, which holds a snapshot of the state at this moment.
+
+        On a full disk it takes what room the old one has in reserve.
+
+        Raises:
+            StorageError: it could not be made; the log stays in the old one.
+        """
+        try:
+            return self._roll(self.current(), snapshot)
+        except StorageError:
+            if self.tier is Tier.MEMORY or not self._give_back_unused(self.current()):
+                raise
+            self._allocated = self.current().end
+            return self._roll(self.current(), snapshot)
 
     def _roll(self, head: TierEnd, snapshot: Snapshot, first_file_id: int = 1) -> TierEnd:
         """Begin a new file and publish it."""
@@ -475,11 +488,15 @@ class WriteAheadLog:
         if self.tier is Tier.DISK:
             self._fs.sync_directory(path.parent)
 
-    def _give_back_unused(self, head: TierEnd) -> None:
-        """Cut the preallocated rest of a file that is full; only space depends on it."""
+    def _give_back_unused(self, head: TierEnd) -> bool:
+        """Cut the preallocated rest of a file, and tell whether there was one; only space depends on it."""
         if head.file_id and self.tier is Tier.DISK:
             with contextlib.suppress(StorageError, FileNotFoundError):
-                self._open_for_writing(head.file_id).truncate(head.end)
+                file = self._open_for_writing(head.file_id)
+                size = file.size()
+                file.truncate(head.end)
+                return size > head.end
+        return False
 
     def create_first_file(self, snapshot: Snapshot, file_id: int = 1) -> None:
         """Begin the log.
@@ -534,6 +551,16 @@ class WriteAheadLog:
         self._close_writing()
         text = f"{path.name}, the newest data file, {what}; close every handle of the channel and open it again"
         return DataLossError(text, str(path))
+
+    def leave_read(self, current: int) -> None:
+        """Close the file that was followed, if the log went on in another: an open file keeps its disk space."""
+        if self._reading and self._reading[0] < current:
+            self._close_reading()
+
+    def leave_written(self, current: int) -> None:
+        """Do the same with the file that was written; the lock is held."""
+        if self._writing and self._writing[0] < current:
+            self._close_writing()
 
     def _close_writing(self) -> None:
         if self._writing:

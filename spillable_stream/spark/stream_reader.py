@@ -127,6 +127,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end == begin and self._idle_polls and self._target is None:
             end = self._wait(begin, everything)
         self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        if end == begin:
+            self._open().engine().checkpointing.give_back_when_idle()
         return self._end_offset(begin, end, start)
 
     def reportLatestOffset(self) -> dict[str, Any]:

@@ -15,8 +15,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from spillable_stream import Channel, Event
+from spillable_stream.channel import checkpointing
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
@@ -155,8 +157,8 @@ class Program:
                 steps.append(self.flush)
             self._rng.shuffle(steps)
             yield from steps
-        yield from (self.checkpoint, self.roll, self.take_all)
-        yield from (self.checkpoint, self.put_small, self.checkpoint)  # the files of what was taken go
+        yield from (self.checkpoint, self.roll, self.drain)  # the files of what was taken go
+        yield from (self.put_small, self.checkpoint)
         yield self.close
 
     def open(self) -> None:
@@ -198,10 +200,12 @@ class Program:
         """Take a few events."""
         take(self._open_channel(), self._ledger, self._rng.randint(1, 10))
 
-    def take_all(self) -> None:
-        """Take all that there is."""
+    def drain(self) -> None:
+        """Take all that there is, and give its space back, little as it is."""
         while take(self._open_channel(), self._ledger, 1000):
             pass
+        with mock.patch.object(checkpointing, "_WORTH_A_FILE_BYTES", 1):
+            self.checkpoint()
 
     def roll_back_a_take(self) -> None:
         """Take events and give them back."""

@@ -438,7 +438,7 @@ def test_another_channels_checkpoints_are_passed_over_and_never_removed(
             put(channel, *[bytes(200)] * 10)
             take(channel, 10)
             channel.checkpoint()
-        assert not log_file(path, 1).exists()  # what is kept for replay are this channel's own two
+        assert not log_file(path, 1).exists()  # what is kept for replay are this channel's own
         assert log_file(other, 1).exists()
     assert len(list(shared.glob("checkpoint-*"))) == 4
     assert {f: f.read_bytes() for f in theirs} == theirs
