@@ -91,7 +91,7 @@ class Checkpointing:
         self._under_way.run("a checkpoint", lambda: self._make_alone(self._replica.lock_timeout_seconds))
 
     def give_back_when_idle(self) -> None:
-        """Give back the disk space of taken events, for who finds nothing to take, if nothing was committed for a second.
+        """Give back the disk space of taken events if nothing was committed for a second; for who finds none to take.
 
         Who takes as fast as others put would make files all the time else.
         """
