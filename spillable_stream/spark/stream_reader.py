@@ -27,6 +27,7 @@ from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
+from spillable_stream.spark.worker_end import at_end, not_at_end
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -73,6 +74,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._schema = schema
         self._channel: Channel | None = None
+        self._at_end = 0
         self._taking: dict[tuple[int, int], tuple[int, list[Range]]] = {}  # micro-batch → take transaction, events
         self._owned: Consumer | None = None
         self._target: int | None = None
@@ -189,8 +191,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
-        """Close the channel, if Spark gets round to it."""
+        """Close the channel; Spark rarely gets round to it, and ends the worker."""
         if self._channel is not None:
+            not_at_end(self._at_end)
             self._channel.close()
             self._channel = self._owned = None
 
@@ -310,6 +313,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 channel.close(checkpoint=False, flush=False)
                 raise
             self._channel = channel
+            self._at_end = at_end(self.stop)
         return self._channel
 
     def _open_or_create(self) -> Channel:

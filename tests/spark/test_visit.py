@@ -27,7 +27,7 @@ def none_parked() -> Iterator[None]:
 
 def close_parked() -> None:
     while module._parked:
-        module._close(module._parked.popitem()[1])
+        module._parked.popitem()[1].channel.close(checkpoint=False, flush=False)
 
 
 @pytest.fixture
@@ -116,6 +116,46 @@ def test_a_kept_handle_keeps_nobody_from_being_the_last(tmp_path: Path) -> None:
         assert visitor.stats().drain_order == [-5, 2]
     with opened(path) as channel:
         assert bodies(channel) == numbered(0, 7)
+
+
+@pytest.mark.parametrize("ends", ["the worker is idle", "the worker ends"])
+def test_a_kept_handle_that_is_the_last_moves_memory_to_disk(
+    tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "c"
+    with opened(path, memory_capacity=100):
+        pass
+    with visit(str(path)) as visitor:
+        put(visitor, *numbered(0, 3))
+    module._leave_late()
+    assert os.path.lexists(path / "memory")  # the next call may come soon
+    if ends == "the worker is idle":
+        module._parked[str(path)].until = 0
+        module._leave_late()
+    else:
+        module._leave_all()
+    assert not os.path.lexists(path / "memory")
+    with opened(path) as channel:
+        assert channel.stats().drain_order == [-3]
+
+
+def test_a_kept_handle_is_not_the_last_while_another_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with opened(path, memory_capacity=100) as channel:
+        with visit(str(path)) as visitor:
+            put(visitor, *numbered(0, 3))
+        module._leave_all()
+        assert channel.stats().drain_order == [3]
+
+
+def test_a_kept_handle_of_a_channel_that_was_removed_is_closed_without_a_word(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with visit(str(path)):
+        pass
+    shutil.rmtree(path)
+    module._leave_all()
+    assert not module._parked and not caplog.records
 
 
 def test_what_was_in_a_memory_tier_that_is_gone_is_not_guessed(tmp_path: Path) -> None:

@@ -1,0 +1,131 @@
+"""How Spark's workers end, and that memory is on disk then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+from tests.events import numbered, peek
+from tests.spark import worker_like
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with ss.Channel(tmp_path / "channel", minimum_required_space=0, memory_capacity=1000):
+        pass
+    return tmp_path / "channel"
+
+
+@contextmanager
+def worker(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", worker_like.__name__, path, how]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "READY\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("how", ["source", "visit"])
+def test_a_worker_that_a_signal_ends_moves_memory_to_disk(path: Path, how: str, number: signal.Signals) -> None:
+    with worker(path, how) as process:
+        process.send_signal(number)
+        assert process.wait(60) == -number
+    assert not os.path.lexists(path / "memory")
+    with ss.Channel(path) as channel:
+        assert channel.stats().drain_order == [-100]
+
+
+def test_a_commit_under_way_ends_before_its_worker_does(path: Path) -> None:
+    with worker(path, "commit") as process:
+        assert process.stdin and process.stdout
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.wait(60) == -signal.SIGTERM
+        assert process.stdout.read().startswith("COMMITTED\n")
+    assert not os.path.lexists(path / "memory")
+    with ss.Channel(path) as channel:
+        assert peek(channel, 150) == numbered(0, 150)
+
+
+def test_a_worker_that_leaves_by_itself_moves_memory_to_disk(path: Path) -> None:
+    with worker(path, "visit") as process:
+        assert process.stdin
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert not os.path.lexists(path / "memory")
+
+
+def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:
+    with worker(path, "source") as process:
+        process.kill()
+        process.wait(60)
+    assert os.path.lexists(path / "memory")
+    with ss.Channel(path) as channel:
+        assert channel.stats().drain_order == [100]
+    assert not os.path.lexists(path / "memory")
+
+
+def test_a_program_that_is_no_worker_of_spark_decides_itself_about_signals(path: Path) -> None:
+    with worker(path, "program") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == -signal.SIGTERM
+    assert os.path.lexists(path / "memory")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("query", ["sink", "source", "move"])
+def test_after_a_session_stopped_all_is_on_disk(path: Path, tmp_path: Path, query: str) -> None:
+    program = textwrap.dedent(
+        """
+        import sys, time
+        from pyspark.sql import SparkSession
+        import spillable_stream as ss
+
+        path, other, checkpoint, kind = sys.argv[1:]
+        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+        rate = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
+        events = rate.selectExpr("CAST(CAST(value AS STRING) AS BINARY) AS body")
+        if kind != "sink":
+            with ss.Channel(path) as channel, channel.put_transaction() as tx:
+                tx.put_many(ss.Event(b"%d" % i) for i in range(500))
+            events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 100).load(path)
+        writer = events.writeStream.option("checkpointLocation", checkpoint)
+        if kind == "source":
+            writer = writer.foreachBatch(lambda df, batch: time.sleep(1))
+        else:
+            writer = writer.format("spillable").option("path", path if kind == "sink" else other)
+        query = writer.start()
+        while not (query.lastProgress and query.lastProgress["numInputRows"]):
+            time.sleep(0.05)
+        query.stop()
+        spark.stop()
+        """
+    )
+    other = tmp_path / "other"
+    with ss.Channel(other, minimum_required_space=0, memory_capacity=1000):
+        pass
+    command = [sys.executable, "-c", program, path, other, tmp_path / "checkpoint", query]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    subprocess.run(command, check=True, timeout=300, env=environment, capture_output=True)
+    deadline = time.monotonic() + 60
+    while os.path.lexists(path / "memory") or os.path.lexists(other / "memory"):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    with ss.Channel(other if query == "move" else path, checkpoint_on_close=False) as channel:
+        assert channel.stats().channel_size > 0
