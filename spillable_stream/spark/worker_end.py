@@ -1,8 +1,8 @@
 """The end of one of Spark's Python workers, at which its channels are closed, so that memory moves to disk.
 
-Spark calls no ``stop``. It ends workers by SIGTERM, by SIGHUP when the session stops, and idle ones by closing their
-socket, after which they leave by ``os._exit``, without ``atexit``. So signals are caught, and handles that wait for a
-next call are closed after a while (`spark.visit`). Whoever gets SIGKILL leaves it to the next close.
+Spark calls no ``stop``. It ends workers by SIGTERM, by two SIGHUPs in a row, or by closing their socket, after which
+``pyspark.daemon`` leaves by ``os._exit``, without ``atexit``. So signals are caught in such a worker, and ``os._exit``
+is. Whoever gets SIGKILL leaves it to the next close.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 from spillable_stream.errors import SpillableError
 
@@ -27,7 +28,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 _closers: dict[int, Callable[[], None]] = {}
 _numbers = itertools.count()
-_caught = threading.Event()  # whether the end of this process is noticed
+_caught = threading.Event()  # whether the end of this process is noticed,
+_ending = threading.Event()  # and whether it has begun
 
 
 def at_end(close: Callable[[], None]) -> int:
@@ -45,10 +47,8 @@ def at_end(close: Callable[[], None]) -> int:
     if not _caught.is_set():
         _caught.set()
         atexit.register(_close_all)
-        if _is_spark_worker() and threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                if signal.getsignal(number) == signal.SIG_DFL:
-                    signal.signal(number, _end)
+        if _is_spark_worker():
+            _catch()
     key = next(_numbers)
     _closers[key] = close
     return key
@@ -64,15 +64,31 @@ def _is_spark_worker() -> bool:
     return spec is not None and spec.name.startswith("pyspark.")
 
 
+def _catch() -> None:
+    leave = os._exit
+
+    def close_and_leave(status: int) -> NoReturn:
+        _close_all()
+        leave(status)
+
+    os._exit = close_and_leave
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _end)
+
+
 def _end(number: int, _: FrameType | None) -> None:
     """Close everything in a thread: what the main thread is at goes on, and a close waits for it."""
-    signal.signal(number, signal.SIG_DFL)  # another one ends the process at once
+    if _ending.is_set():
+        return
+    _ending.set()
     threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
 
 
 def _close_and_die(number: int) -> None:
     _close_all()
-    os.kill(os.getpid(), number)
+    os._exit(128 + number)
 
 
 def _close_all() -> None:

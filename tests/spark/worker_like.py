@@ -1,12 +1,13 @@
 """A process that takes itself for one of Spark's workers, for tests of its end.
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
-what: "source" reads them as a source, "visit" leaves a parked handle, "program" is no worker of Spark's, and "commit"
-is inside of a commit, whose sync lasts until a line comes in.
+what: "source" reads them as a source, "visit" leaves a parked handle, "program" is no worker of Spark's, "commit" is
+inside of a commit, whose sync lasts until a line comes in, and "daemon" leaves as ``pyspark.daemon`` does.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 from pathlib import Path
@@ -32,6 +33,8 @@ def main(path: str, how: str) -> None:
         commit_slowly(path)
     print("READY", flush=True)
     sys.stdin.read()
+    if how == "daemon":
+        os._exit(0)
 
 
 def commit_slowly(path: str) -> None:
