@@ -30,6 +30,7 @@ _closers: dict[int, Callable[[], None]] = {}
 _numbers = itertools.count()
 _caught = threading.Event()  # whether the end of this process is noticed,
 _ending = threading.Event()  # and whether it has begun
+_closing = threading.Lock()
 
 
 def at_end(close: Callable[[], None]) -> int:
@@ -68,6 +69,7 @@ def _catch() -> None:
     leave = os._exit
 
     def close_and_leave(status: int) -> NoReturn:
+        _ending.set()
         _close_all()
         leave(status)
 
@@ -92,16 +94,19 @@ def _close_and_die(number: int) -> None:
 
 
 def _close_all() -> None:
-    while _closers:
-        _, close = _closers.popitem()
-        try:
-            close()
-        except (SpillableError, OSError) as e:
-            _log.warning("a channel was not closed cleanly at the end of a worker: %s", e)
+    with _closing:  # who leaves by itself is often sent a signal too
+        while _closers:
+            _, close = _closers.popitem()
+            try:
+                close()
+            except (SpillableError, OSError) as e:
+                _log.warning("a channel was not closed cleanly at the end of a worker: %s", e)
 
 
 def _forget_after_fork() -> None:
     """In a forked child: what the parent has open is the parent's to close."""
+    global _closing
+    _closing = threading.Lock()
     _closers.clear()
     _caught.clear()
 
