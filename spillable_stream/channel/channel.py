@@ -377,17 +377,27 @@ class Channel:
             return
         if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
             engine.checkpointing.make()
-        flush = options["flush_on_close"] if flush is None else flush
-        if flush and engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
+        if options["flush_on_close"] if flush is None else flush:
+            self._flush_if_last()
+
+    def _flush_if_last(self) -> None:
+        """Move to disk what is in memory if no other handle is open; this one does not count as open any more."""
+        engine = self._engine
+        if engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
             flush_memory(engine)
             while not engine.memory.close():  # a thread's commit was under way
                 flush_memory(engine)
 
     def park(self) -> None:
-        """Leave the handle as if it were closed, without a checkpoint and without a flush, until `resume`.
+        """Leave the handle as if it were closed, without a checkpoint, until `resume`.
 
         The state and the files stay at hand. Only for a handle that owns no group and has no open transaction.
+
+        Raises:
+            StorageError: this was the last handle, and the disk refused: what is in memory still is.
         """
+        if self._engine.state.options["flush_on_close"]:
+            self._flush_if_last()
         self._engine.park()
 
     def resume(self, *, schema: Any = None, **options: Any) -> bool:

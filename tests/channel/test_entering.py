@@ -91,12 +91,12 @@ def test_a_thousand_visits_of_a_sink_recover_once_per_idle_gap(
         with visit(str(path), minimum_required_space=0) as channel:
             assert channel.uuid
     assert len(recoveries) == 1
-    visit_module._parked.popitem()[1].channel.close(checkpoint=False, flush=False)  # the worker was idle, and ended
+    visit_module._parked.popitem()[1].close(checkpoint=False, flush=False)  # the worker was idle, and ended
     for _ in range(10):
         with visit(str(path), minimum_required_space=0):
             pass
     assert len(recoveries) == 2
-    visit_module._parked.popitem()[1].channel.close(checkpoint=False, flush=False)
+    visit_module._parked.popitem()[1].close(checkpoint=False, flush=False)
 
 
 def test_a_parked_handle_keeps_the_head_and_holds_back_neither_flush_nor_repair(

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.channel import channel as channel_module
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import visit as module
@@ -27,7 +28,7 @@ def none_parked() -> Iterator[None]:
 
 def close_parked() -> None:
     while module._parked:
-        module._parked.popitem()[1].channel.close(checkpoint=False, flush=False)
+        module._close(module._parked.popitem()[1])
 
 
 @pytest.fixture
@@ -118,44 +119,39 @@ def test_a_kept_handle_keeps_nobody_from_being_the_last(tmp_path: Path) -> None:
         assert bodies(channel) == numbered(0, 7)
 
 
-@pytest.mark.parametrize("ends", ["the worker is idle", "the worker ends"])
-def test_a_kept_handle_that_is_the_last_moves_memory_to_disk(
-    tmp_path: Path, ends: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_visit_that_is_the_last_to_go_moves_memory_to_disk(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    with opened(path, memory_capacity=100):
-        pass
-    with visit(str(path)) as visitor:
-        put(visitor, *numbered(0, 3))
-    module._leave_late()
-    assert os.path.lexists(path / "memory")  # the next call may come soon
-    if ends == "the worker is idle":
-        module._parked[str(path)].until = 0
-        module._leave_late()
-    else:
-        module._leave_all()
-    assert not os.path.lexists(path / "memory")
+    for first in (0, 3):
+        with visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
+            put(visitor, *numbered(first, 3))
+            assert visitor.stats().drain_order[-1] == 3
+        assert not os.path.lexists(path / "memory")
     with opened(path) as channel:
-        assert channel.stats().drain_order == [-3]
+        assert channel.stats().drain_order == [-6]
 
 
-def test_a_kept_handle_is_not_the_last_while_another_is_open(tmp_path: Path) -> None:
+def test_a_visit_is_not_the_last_while_another_handle_is_open(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with opened(path, memory_capacity=100) as channel:
         with visit(str(path)) as visitor:
             put(visitor, *numbered(0, 3))
-        module._leave_all()
         assert channel.stats().drain_order == [3]
 
 
-def test_a_kept_handle_of_a_channel_that_was_removed_is_closed_without_a_word(
-    path: Path, caplog: pytest.LogCaptureFixture
+def test_a_visit_does_what_it_is_for_though_the_move_to_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with visit(str(path)):
-        pass
-    shutil.rmtree(path)
-    module._leave_all()
-    assert not module._parked and not caplog.records
+    def fail(_: object) -> None:
+        raise ss.StorageError("no space left")
+
+    path = tmp_path / "c"
+    with monkeypatch.context() as patched:
+        patched.setattr(channel_module, "flush_memory", fail)
+        with visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
+            put(visitor, *numbered(0, 3))
+    assert "was not left cleanly: no space left" in caplog.text
+    with opened(path) as channel:
+        assert channel.stats().drain_order == [3]
 
 
 def test_what_was_in_a_memory_tier_that_is_gone_is_not_guessed(tmp_path: Path) -> None:

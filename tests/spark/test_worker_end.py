@@ -38,9 +38,8 @@ def worker(path: Path, how: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("how", ["source", "visit"])
-def test_a_worker_that_a_signal_ends_moves_memory_to_disk(path: Path, how: str, number: signal.Signals) -> None:
-    with worker(path, how) as process:
+def test_a_source_that_a_signal_ends_moves_memory_to_disk(path: Path, number: signal.Signals) -> None:
+    with worker(path, "source") as process:
         process.send_signal(number)
         process.send_signal(number)
         assert process.wait(60) == 128 + number
@@ -62,15 +61,6 @@ def test_a_commit_under_way_ends_before_its_worker_does(path: Path) -> None:
     assert not os.path.lexists(path / "memory")
     with ss.Channel(path) as channel:
         assert peek(channel, 150) == numbered(0, 150)
-
-
-@pytest.mark.parametrize("how", ["visit", "daemon"])
-def test_a_worker_that_leaves_by_itself_moves_memory_to_disk(path: Path, how: str) -> None:
-    with worker(path, how) as process:
-        assert process.stdin
-        process.stdin.close()
-        assert process.wait(60) == 0
-    assert not os.path.lexists(path / "memory")
 
 
 def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:

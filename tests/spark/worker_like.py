@@ -1,20 +1,18 @@
 """A process that takes itself for one of Spark's workers, for tests of its end.
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
-what: "source" reads them as a source, "visit" leaves a parked handle, "program" is no worker of Spark's, "commit" is
-inside of a commit, whose sync lasts until a line comes in, and "daemon" leaves as ``pyspark.daemon`` does.
+what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, and "commit" is inside of a
+commit, whose sync lasts until a line comes in.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 import types
 from pathlib import Path
 from unittest import mock
 
 import spillable_stream as ss
-from spillable_stream.spark.visit import visit
 from spillable_stream.spark.worker_end import at_end
 from tests.events import numbered, put
 from tests.spark.reader_process import reader
@@ -24,17 +22,14 @@ def main(path: str, how: str) -> None:
     """Wait to be ended."""
     if how != "program":
         sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")  # type: ignore[assignment]
-    with visit(path, minimum_required_space=0) as channel:
+    with ss.Channel(Path(path), create=False) as channel:
         put(channel, *numbered(0, 100))
-    if how == "source":
+        if how == "commit":
+            commit_slowly(path)
         source = reader(path)
         source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
-    elif how == "commit":
-        commit_slowly(path)
     print("READY", flush=True)
     sys.stdin.read()
-    if how == "daemon":
-        os._exit(0)
 
 
 def commit_slowly(path: str) -> None:
