@@ -315,6 +315,7 @@ class Channel:
         """
         engine = self.engine()
         with engine.looking() as state:
+            engine.samples.settle(state)
             engine.samples.note(state, now=True)
             samples = engine.samples.all()
         return plot_samples(samples, self.path.name, ax)

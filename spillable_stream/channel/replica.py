@@ -152,6 +152,7 @@ class Replica:
             self._obey_options()
 
     def _apply_until(self, end: Positions) -> None:
+        self.samples.settle(self.state)
         self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
         self.applying = True
         try:
@@ -254,6 +255,7 @@ class Replica:
             before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
             if before != start or self._half_applied:
                 return
+            self.samples.settle(self.state)
             offset = start.offset
             self._half_applied = self.applying = True
             try:
