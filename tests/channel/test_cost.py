@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -159,6 +160,14 @@ def test_nothing_is_read_of_what_is_preallocated_behind_the_log(open_channel: Op
     follower.stats()
     assert by_its_owner <= log_end(channel) - before
     assert fs.read_bytes <= log_end(channel) - before
+
+
+def test_a_hundred_channels_of_one_event_take_a_dozen_megabytes_of_disk(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    put(channel, batch(1))
+    channel.checkpoint()
+    taken_bytes = sum(512 * found.stat().st_blocks for found in [path, *path.rglob("*")])
+    assert 100 * taken_bytes < 12 << 20
 
 
 # ── both tiers ──────────────────────────────────────────────────────────────────────────────
