@@ -31,13 +31,11 @@ import spillable_stream as ss
 from spillable_stream.termination import exit_on_sigterm
 
 EVENTS_PER_TRIGGER = 50_000
-FREE_BYTES = 64 << 20  # the demo is content with a small disk
 LOOK_SECONDS = 0.5
 CHANNEL: dict[str, Any] = {
     "memory_capacity": 40_000,  # less than what waits until Spark has started: the rest spills to disk
     "overflow_capacity": 400_000,
     "overflow_timeout": 1,
-    "minimum_required_space": FREE_BYTES,
 }
 Totals = dict[str, tuple[int, int, int]]  # of each carrier, as `flights.totals` has them
 
@@ -106,7 +104,7 @@ def start_query(spark: SparkSession, flights: Path, months: Path, checkpoint: Pa
     """Start the query that takes from the first channel and puts into the second."""
     source = spark.readStream.format("spillable").option("maxEventsPerTrigger", EVENTS_PER_TRIGGER)
     sink = by_carrier_and_month(source.load(str(flights))).writeStream.format("spillable")
-    sink = sink.option("checkpointLocation", str(checkpoint)).option("minimumRequiredSpace", FREE_BYTES)
+    sink = sink.option("checkpointLocation", str(checkpoint))
     return sink.start(str(months))
 
 

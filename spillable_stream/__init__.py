@@ -66,13 +66,10 @@ def register(spark: Any) -> None:
 
     Args:
         spark: the ``SparkSession``, classic or Connect.
+
+    Raises:
+        PythonMismatchError: the Python that Spark runs can't import this package; the message says what to set.
     """
-    from pyspark.errors import PySparkException
+    from spillable_stream.spark.registration import register
 
-    from spillable_stream.spark.datasource import SpillableDataSource
-
-    try:
-        spark.dataSource.register(SpillableDataSource)
-    except PySparkException as e:  # Spark 4.0 refuses what it has found by itself
-        if "DATA_SOURCE_ALREADY_EXISTS" not in str(e.getErrorClass() if hasattr(e, "getErrorClass") else e):
-            raise
+    register(spark)

@@ -32,7 +32,8 @@
     │   └── SendFailedError               events that were not stored; it carries them
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
-    └── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
+    ├── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
+    └── PythonMismatchError               Spark runs a Python that lacks this package
 
     UserWarning
     ├── TornTailWarning                   bytes that no commit counted were cut at open
@@ -73,6 +74,7 @@ __all__ = [
     "ProducerError",
     "ProducerSequenceError",
     "ProducerTimeoutError",
+    "PythonMismatchError",
     "SchemaError",
     "SendFailedError",
     "SpillableError",
@@ -244,6 +246,10 @@ class OptionError(SpillableError, ValueError):
 
 class CheckpointMismatchError(SpillableError):
     """A Spark checkpoint of another channel, or one that is older than its group's position."""
+
+
+class PythonMismatchError(SpillableError):
+    """The Python that Spark runs can't import this package, or is of another version than the one here."""
 
 
 class TornTailWarning(UserWarning):

@@ -231,8 +231,9 @@ OPTIONS: tuple[Option, ...] = (
            "Whether the last handle's clean close moves to disk what is in memory."),
     Option("keepAlive", (CHANNEL, SINK), 3.0, _seconds, _SECONDS,
            "How long a commit waits for room in a full channel.", {SINK: 300.0}),
-    Option("minimumRequiredSpace", (CHANNEL,), 524_288_000, _integer(0), "a number of bytes, 0 or more",
-           "Puts are refused when the file system has less free space; takes go on."),
+    Option("minimumRequiredSpace", (CHANNEL,), None, _integer(0), "a number of bytes, 0 or more",
+           "Puts that would leave the file system less free space are refused; takes go on. Default: 500 MiB, or a "
+           "tenth of the file system if that is less."),
     Option("checkpointInterval", (CHANNEL,), 30_000, _integer(1), "a number of milliseconds, 1 or more",
            "How old the last checkpoint may be before a commit makes a new one."),
     Option("checkpointOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,

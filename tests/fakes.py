@@ -106,6 +106,36 @@ class FaultyFileSystem(FileSystem):
         super().remove(path)
 
 
+class SmallDisk(FaultyFileSystem):
+    """The real file system, whose free space is that of a small disk on which there is nothing but one directory.
+
+    Args:
+        directory: the directory.
+        total_bytes: the size of the disk.
+    """
+
+    def __init__(self, directory: Path, total_bytes: int) -> None:
+        super().__init__()
+        self._directory = directory
+        self._total_bytes = total_bytes
+
+        self._used_bytes = 0
+
+    def use(self, size_bytes: int) -> None:
+        """Let other programs write so much."""
+        self._used_bytes += size_bytes
+
+    def total_bytes(self, path: Path) -> int:
+        return self._total_bytes
+
+    def free_bytes(self, path: Path) -> int:
+        return (
+            self._total_bytes
+            - self._used_bytes
+            - sum(512 * found.stat().st_blocks for found in self._directory.rglob("*"))
+        )
+
+
 def nth(name: str, number: int, file: str = "") -> Callable[[Call], bool]:
     """Choose the ``number``-th call of a name to files whose names begin with ``file``, counted from 1."""
     seen = [0]

@@ -265,7 +265,7 @@ class Channel:
 
         Raises:
             GroupOwnedError: a live consumer owns it.
-            OptionError: no group can have this name, and none has.
+            OptionError: the channel has no group of this name; the message names those that it has.
         """
         self.engine().under_way.refuse_within("drop_group")
 
@@ -315,6 +315,7 @@ class Channel:
         """
         engine = self.engine()
         with engine.looking() as state:
+            engine.samples.settle(state)
             engine.samples.note(state, now=True)
             samples = engine.samples.all()
         return plot_samples(samples, self.path.name, ax)

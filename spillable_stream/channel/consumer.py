@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from spillable_stream.channel.engine import Engine
@@ -20,9 +21,11 @@ from spillable_stream.log.reader import Extent, ReadBatch
 from spillable_stream.names import check_group, is_name
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["Consumer", "drop_group", "starting_position"]
+__all__ = ["Consumer", "drop_group", "existing_group", "starting_position"]
 
 T = TypeVar("T")
+
+_NAMED_GROUPS = 20
 
 
 class Consumer:
@@ -307,6 +310,25 @@ def starting_position(starting: str, state: ChannelState) -> int:
     return max(wanted, beginning) - 1
 
 
+def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
+    """Return a group that a channel has.
+
+    Args:
+        state: the channel's state.
+        group: the group's name.
+        path: the channel's directory, for the error.
+
+    Raises:
+        OptionError: the channel has none of this name; names those that it has.
+    """
+    groups = state.groups
+    if (found := groups.get(group)) is not None:
+        return found
+    known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
+    more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
+    raise OptionError(f"{path} has no group {group!r}; its groups are: {known}{more}")
+
+
 def drop_group(engine: Engine, group: str) -> None:
     """Forget a group, so that it holds back no event.
 
@@ -314,13 +336,14 @@ def drop_group(engine: Engine, group: str) -> None:
 
     Raises:
         GroupOwnedError: a live consumer owns it.
-        OptionError: no group can have this name, and none has.
+        OptionError: the channel has no group of this name, or none can have it.
     """
     if not is_name(group):
         if not isinstance(group, str) or group not in engine.follow().groups:
             check_group(group)
         engine.commit(_dropped(group))
         return
+    existing_group(engine.follow(), group, engine.layout.path)
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         if not lock.try_acquire():

@@ -184,7 +184,8 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
     """Draw what the tiers held, memory below and disk above it, shaded where overflow was active.
 
     Args:
-        samples: the samples, oldest first; a single one is drawn as if it had lasted a second.
+        samples: the samples, oldest first, each of which holds until the next; a single one is drawn as if it had
+            lasted a second.
         name: the title.
         ax: where to draw; None for a figure of its own.
 
@@ -214,7 +215,7 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
     length, unit = next((t for t in _TIMES if span >= 3 * t[0]), _TIMES[-1])
     times = [(s.time - start) / length for s in samples]
     memory, disk = [s.memory_events for s in samples], [s.disk_events for s in samples]
-    ax.stackplot(times, memory, disk, labels=["memory", "disk"], colors=[_MEMORY, _DISK])
+    ax.stackplot(times, memory, disk, labels=["memory", "disk"], colors=[_MEMORY, _DISK], step="post")
     for i, (first, last) in enumerate(_overflows(samples)):
         label = "overflow active" if i == 0 else "_"  # one entry in the legend
         ends = ((first - start) / length, (last - start) / length)
@@ -227,8 +228,8 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
 
 
 def _overflows(samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
-    """Yield from when to when overflow was active, as far as the samples at both ends of a stretch tell."""
-    for active, found in groupby(pairwise(samples), key=lambda pair: pair[0].overflow or pair[1].overflow):
+    """Yield from when to when overflow was active."""
+    for active, found in groupby(pairwise(samples), key=lambda pair: pair[0].overflow):
         stretch = list(found)
         if active:
             yield stretch[0][0].time, stretch[-1][1].time

@@ -24,6 +24,7 @@ from spillable_stream.errors import (
     StorageError,
 )
 from spillable_stream.format.record import SegmentRef
+from spillable_stream.log.disk_space import DiskSpace, required_bytes
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.segment import copy_to_disk
@@ -34,7 +35,6 @@ __all__ = ["Engine"]
 
 _log = logging.getLogger(__name__)
 
-_SPACE_CHECK_SECONDS = 1.0
 _FULL_POLL_SECONDS = 0.01
 _SIZE_BYTES = attrgetter("size_bytes")
 _OPEN_OF_GROUPS = 32
@@ -57,7 +57,7 @@ class Engine(Replica):
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
-        self._space_checked = float("-inf")
+        self._disk_space = DiskSpace(self.fs, self.layout)
         self._emptied = 0  # how many files on disk were emptied when the space was looked at
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
@@ -139,8 +139,8 @@ class Engine(Replica):
     def _give_back_if_short(self) -> None:
         """Let files go that a take has emptied, if puts are refused for want of space."""
         self._emptied = len(self.state.blocks.disk.emptied)
-        required = self.state.options["minimum_required_space"]
-        if any(self.fs.free_bytes(directory) < required for directory in self.layout.data_dirs):
+        fs, given = self.fs, self.state.options["minimum_required_space"]
+        if any(fs.free_bytes(d) < required_bytes(fs, d, given) for d in self.layout.data_dirs):
             self._give_back()
 
     def _give_back(self) -> bool:
@@ -184,20 +184,6 @@ class Engine(Replica):
             + (f"To go on, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
         )
 
-    def _check_space(self) -> None:
-        now = time.monotonic()
-        if now - self._space_checked < _SPACE_CHECK_SECONDS:
-            return
-        required = self.state.options["minimum_required_space"]
-        for directory in self.layout.data_dirs:
-            free = self.fs.free_bytes(directory)
-            if free < required:
-                raise DiskSpaceError(
-                    f"the file system of {directory} has {free:,} bytes free, minimumRequiredSpace is {required:,}; "
-                    "make room, or take events: takes go on"
-                )
-        self._space_checked = now
-
     def _commit_group(self, group: list[Ticket]) -> None:
         with self.committing():
             waiting, with_memory = deque(group), True
@@ -225,15 +211,16 @@ class Engine(Replica):
             return False
         plan.begin(self.state, tier, start.offset)
         planned: list[Ticket] = []
-        first = waiting[0]
+        first, end = waiting[0], start.offset
         while waiting:
             ticket, kept = waiting[0], plan.kept()
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
-                self._prepare(ticket.request, plan)
+                self._prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
+                end += ticket.size_bytes
             except Exception as e:  # also what can't be encoded: it is nobody else's matter
                 plan.take_back(kept)
                 ticket.fail(e)
@@ -267,12 +254,19 @@ class Engine(Replica):
             self.memory.reserve_ids(self.state.last_id + sum([put.use().events for put in puts]))
         return tier
 
-    def _prepare(self, request: Request, plan: Plan) -> None:
-        """Refuse a put for which there is no disk space, or whose staged files are not there."""
+    def _prepare(self, request: Request, plan: Plan, file_id: int, end: int) -> None:
+        """Refuse a put for which there is no disk space, or whose staged files are not there.
+
+        Args:
+            request: what is about to be planned.
+            plan: where to.
+            file_id: the file of the append.
+            end: where that ends with it, at most.
+        """
         if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
             return
         if plan.tier is Tier.DISK:
-            self._check_space()
+            self._require_space(request, file_id, end)
             try:
                 request.segments = [self._on_disk(s) for s in request.segments]
             except StorageError as e:
@@ -282,6 +276,13 @@ class Engine(Replica):
             path = self.layout.segment_file(segment.name)
             if self.fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
+    def _require_space(self, request: Put, file_id: int, end: int) -> None:
+        staged = copied = 0
+        for segment in request.segments:
+            staged += segment.end
+            copied += segment.end if in_memory(segment.name) else 0
+        self._disk_space.require(self.state.options["minimum_required_space"], file_id, end, staged, copied)
 
     def _found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""

@@ -108,6 +108,7 @@ class Replica:
     def _obey_options(self) -> None:
         options = self.state.options
         self.tiers.disk.max_file_size_bytes = options["max_file_size"]
+        self.tiers.disk.preallocation.minimum_required_space = options["minimum_required_space"]
         byte_capacity = self.state.memory_byte_capacity()
         self.tiers.memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
 
@@ -161,6 +162,7 @@ class Replica:
         self.tiers.disk.leave_read(self._current)
 
     def _apply_until(self, end: Positions) -> None:
+        self.samples.settle(self.state)
         self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
         self.applying = True
         try:
@@ -263,6 +265,7 @@ class Replica:
             before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
             if before != start or self._half_applied:
                 return
+            self.samples.settle(self.state)
             offset = start.offset
             self._half_applied = self.applying = True
             try:

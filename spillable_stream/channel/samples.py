@@ -1,4 +1,8 @@
-"""The recent past of a channel, as one handle saw it: a sample a second, for rates and for plots."""
+"""The recent past of a channel, as one handle saw it: a sample a second, for rates and for plots.
+
+A sample holds until the next one. So where a change that came too soon after a sample was the last one for a while, it
+gets a sample too, once that is known.
+"""
 
 from __future__ import annotations
 
@@ -67,6 +71,7 @@ class Samples:
         self._kept: deque[Sample] = deque(maxlen=_KEPT)
         self._taken: deque[_Taken] = deque(maxlen=_KEPT_TAKEN)
         self._due = float("-inf")
+        self._unseen_at = 0.0  # the last look of which no sample was taken
 
     def note(self, state: ChannelState, *, now: bool = False) -> None:
         """Take a sample if the last one is a second old.
@@ -77,17 +82,31 @@ class Samples:
         """
         clock = time.monotonic()
         if clock < self._due and not now:
+            self._unseen_at = time.time()
             return
-        self._due = clock + _EVERY_SECONDS
+        self._due, self._unseen_at = clock + _EVERY_SECONDS, 0.0
         at = time.time()
-        memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events
-        self._kept.append(Sample(at, memory, disk, state.overflow, state.last_id))
+        self._keep(at, state)
         while self._taken and at - self._taken[0].time > _RATES_SECONDS:
             self._taken.popleft()
         groups = tuple(state.groups)
         if self._taken and self._taken[-1].groups == groups:
             groups = self._taken[-1].groups
         self._taken.append(_Taken(at, groups, array("q", (g.taken_count() for g in state.groups.values()))))
+
+    def settle(self, state: ChannelState) -> None:
+        """Take the sample that is missing if the last change has lasted for a second.
+
+        Args:
+            state: the channel as it was since then, before it changes again.
+        """
+        if self._unseen_at and time.time() - self._unseen_at >= _EVERY_SECONDS:
+            self._keep(self._unseen_at, state)
+            self._unseen_at = 0.0
+
+    def _keep(self, at: float, state: ChannelState) -> None:
+        memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events
+        self._kept.append(Sample(at, memory, disk, state.overflow, state.last_id))
 
     def all(self) -> list[Sample]:
         """Return the samples, oldest first."""

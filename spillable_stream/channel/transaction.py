@@ -181,6 +181,7 @@ class PutTransaction(Transaction):
             TransactionStateError: the transaction is not open.
             TransactionCapacityError: it is full.
             SchemaError: the event does not fit the channel.
+            DiskSpaceError: it would be staged on disk, and leave less than ``minimumRequiredSpace``.
         """
         self.put_many((event,))
 
@@ -286,7 +287,12 @@ class PutTransaction(Transaction):
         if self._segment is None:
             memory_bytes = self._engine.memory.put_bytes()
             self._engine.directories.require_in_place()
-            self._segment = SegmentWriter(self._engine.fs, self._engine.layout, memory_bytes=memory_bytes)
+            self._segment = SegmentWriter(
+                self._engine.fs,
+                self._engine.layout,
+                memory_bytes=memory_bytes,
+                minimum_required_space=self._options["minimum_required_space"],
+            )
         self._segment.write(self._frames)
         self._frames, self._frames_bytes = [], 0
 

@@ -31,6 +31,7 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack, unpack
+from spillable_stream.log.disk_space import require_space
 from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout, disk_segment, memory_segment, seed_name
 from spillable_stream.names import check_owner
@@ -60,13 +61,20 @@ class SegmentWriter:
         owner: whose it is (`check_owner`).
         batch: the owner's number for it.
         memory_bytes: how large it may get in the memory tier; 0 stages it on disk at once.
+        minimum_required_space: the option's value: what it leaves free on disk, in bytes, or None for the default.
 
     Raises:
         OptionError: no owner may have this name; no file was made.
     """
 
     def __init__(
-        self, fs: FileSystem, layout: Layout, owner: str = LOCAL_OWNER, batch: int = 0, memory_bytes: int = 0
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        owner: str = LOCAL_OWNER,
+        batch: int = 0,
+        memory_bytes: int = 0,
+        minimum_required_space: int | None = 0,
     ) -> None:
         self.count = 0
         self.payload_bytes = 0
@@ -75,6 +83,7 @@ class SegmentWriter:
         self._fs = fs
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
+        self._minimum_required_space = minimum_required_space
         name = f"segment.{check_owner(owner)}.{batch}.{uuid.uuid4().hex}"
         self._create(memory_segment(name) if self._memory_bytes else name)
         self._seed = file_seed(layout.channel, seed_name(self.name))
@@ -98,6 +107,7 @@ class SegmentWriter:
 
         Raises:
             StorageError: the file system refused; nothing was appended.
+            DiskSpaceError: too little would be free on disk; nothing was appended.
         """
         self._require_sound()
         buffers: list[Payload] = []
@@ -109,13 +119,15 @@ class SegmentWriter:
             payload_bytes += len(frame.payload)
             size_bytes += frame_size(len(frame.payload))
         if self._memory_bytes and self._end + size_bytes > self._memory_bytes:
-            self._move_to_disk()
+            self._move_to_disk(size_bytes)
+        elif not self._memory_bytes:
+            self._require_space(size_bytes)
         try:
             self._file.write(self._end, buffers)
         except StorageError:
             if not self._memory_bytes:
                 raise
-            self._move_to_disk()
+            self._move_to_disk(size_bytes)
             self._file.write(self._end, buffers)
         self.count += count
         self.payload_bytes += payload_bytes
@@ -124,8 +136,14 @@ class SegmentWriter:
             self._file.start_sync(self._begun, self._end - self._begun)
             self._begun = self._end
 
-    def _move_to_disk(self) -> None:
-        """Go on in a file on disk: this one gets too large for memory."""
+    def _require_space(self, size_bytes: int) -> None:
+        if self._minimum_required_space != 0:
+            directory = self._layout.segment_file(disk_segment(self.name)).parent
+            require_space(self._fs, directory, self._minimum_required_space, size_bytes)
+
+    def _move_to_disk(self, more_bytes: int) -> None:
+        """Go on in a file on disk, where so much more is about to be written: this one gets too large for memory."""
+        self._require_space(self._end + more_bytes)
         memory, memory_path = self._lock, self.path
         self._memory_bytes = 0
         try:

@@ -28,6 +28,7 @@ from spillable_stream.log.appends import Appends
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
 from spillable_stream.log.layout import Tier, log_name
+from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.scan import Scanned, Scanner, find_frame
 from spillable_stream.storage.filesystem import File
 
@@ -35,7 +36,6 @@ __all__ = ["Entry", "Position", "WriteAheadLog"]
 
 _log = logging.getLogger(__name__)
 
-_PREALLOCATE_BYTES = 32 << 20
 _ZEROS = 1 << 20
 _SLOW_SYNC_SECONDS = 1.0
 _ROLL_AGAIN_SECONDS = 60.0
@@ -83,6 +83,9 @@ class WriteAheadLog:
         lock: the channel's lock and head.
         tier: whether these are the data files, synced at every commit, or the memory tier's, never synced.
         max_file_size_bytes: when to roll.
+
+    Attributes:
+        preallocation: what is reserved of the file that is written.
     """
 
     def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
@@ -93,7 +96,7 @@ class WriteAheadLog:
         self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
         self._begin = (0, 0)  # a file, and where its first frame ends
-        self._allocated = 0
+        self.preallocation = Preallocation(lock.fs)
         self._proven = 0  # the file that was proven to be this channel's since it was opened
         self._roll_again_at = float("-inf")
         self._seeded = (0, 0)  # a file, and its seed
@@ -310,7 +313,7 @@ class WriteAheadLog:
         buffers, size = self._encode(at.file_id, entries)
         try:
             if self.tier is Tier.DISK:
-                self._preallocate(file, at.offset, size)
+                self.preallocation.reserve(file, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, _joined(buffers))
         except StorageError:
             self._cut(file, head)
@@ -344,17 +347,6 @@ class WriteAheadLog:
         for entry in entries:
             buffers += encode(entry.frame, seed, entry.transaction_id, entry.write_order_id, entry.time_us)
         return buffers, sum(map(len, buffers))
-
-    def _preallocate(self, file: File, offset: int, size: int) -> None:
-        """Keep blocks reserved ahead, so that syncs leave the file's size alone."""
-        if offset + size > self._allocated:
-            step = min(_PREALLOCATE_BYTES, self.max_file_size_bytes)
-            self._allocated = max(self._allocated, file.size())
-            if offset + size > self._allocated:
-                # On a nearly full disk the write itself decides: takes must go on.
-                with contextlib.suppress(StorageError):
-                    file.preallocate(self._allocated, max(step, offset + size - self._allocated))
-                self._allocated = max(file.size(), offset + size)
 
     def _sync(self, file: File, head: TierEnd, snapshot: Snapshot) -> None:
         if self.tier is Tier.MEMORY:
@@ -417,7 +409,7 @@ class WriteAheadLog:
 
     def _sync_cut(self, file: File, head: TierEnd) -> None:
         """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
-        self._allocated = head.end
+        self.preallocation.begin(head.end)
         try:
             if self.tier is Tier.DISK:
                 self._sync_or_distrust(file, head)
@@ -439,7 +431,7 @@ class WriteAheadLog:
         except StorageError:
             if self.tier is Tier.MEMORY or not self._give_back_unused(self.current()):
                 raise
-            self._allocated = self.current().end
+            self.preallocation.begin(self.current().end)
             return self._roll(self.current(), snapshot)
 
     def _roll(self, head: TierEnd, snapshot: Snapshot, first_file_id: int = 1) -> TierEnd:
@@ -469,7 +461,8 @@ class WriteAheadLog:
         self._give_back_unused(head)
         self._close_writing()
         self._writing = (file_id, file)
-        self._allocated, self._proven = end, file_id
+        self._proven = file_id
+        self.preallocation.begin(end)
         return published
 
     def _make(self, path: Path) -> File:
@@ -533,7 +526,8 @@ class WriteAheadLog:
             self._writing = (file_id, self._fs.open(path))
         except FileNotFoundError as e:
             raise self._lost(path, "is missing") from e
-        self._allocated = self._proven = 0
+        self._proven = 0
+        self.preallocation.begin(0)
         return self._writing[1]
 
     def _require_whole(self, file: File, published: TierEnd) -> None:

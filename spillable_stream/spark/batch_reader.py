@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.consumer import starting_position
+from spillable_stream.channel.consumer import existing_group, starting_position
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import OptionError
@@ -74,10 +74,7 @@ class SpillableBatchReader(DataSourceReader):
         if (name := self._options["group"]) is None:
             gone, first = state.gone(), max(first, state.beginning())
             return list(gone.gaps(first, last)), gone.within(first, last)
-        group = state.groups.get(name)
-        if group is None:
-            known = ", ".join(map(repr, state.groups)) or "none"
-            raise OptionError(f"{self._path} has no group {name!r}; its groups are: {known}")
+        group = existing_group(state, name, self._path)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
         return list(untaken), group.lost.within(first, last)
 

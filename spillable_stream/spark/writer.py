@@ -142,7 +142,10 @@ class _Stager:
 
     def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
-        return SegmentWriter(FileSystem(), self._layout, owner, batch_id, self._options["memory_bytes"])
+        options = self._options
+        return SegmentWriter(
+            FileSystem(), self._layout, owner, batch_id, options["memory_bytes"], options["minimum_required_space"]
+        )
 
     def _publish(self, messages: list[Any], batch_id: int, sink: tuple[str, int] | None) -> None:
         """Commit what the tasks staged as one put transaction.

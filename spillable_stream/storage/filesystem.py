@@ -564,3 +564,8 @@ class FileSystem:
         """Return the free space, in bytes, of the file system that holds ``path``."""
         with _named("reading the free space of", path):
             return shutil.disk_usage(path).free
+
+    def total_bytes(self, path: Path) -> int:
+        """Return the size, in bytes, of the file system that holds ``path``."""
+        with _named("reading the size of the file system of", path):
+            return shutil.disk_usage(path).total

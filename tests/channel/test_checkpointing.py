@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError, StorageError
-from spillable_stream.channel import checkpointing, engine
+from spillable_stream.channel import checkpointing
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from tests.crash.machine import mounted
 from tests.damage import flip, log_file, reboot
@@ -48,7 +49,7 @@ class SmallDisk(FileSystem):
 @pytest.fixture
 def small_disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     """A disk of 64 MiB, at which every put looks."""
-    monkeypatch.setattr(engine, "_SPACE_CHECK_SECONDS", 0)
+    monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
     return SmallDisk()
 
 
@@ -170,7 +171,7 @@ def test_a_put_for_which_nothing_can_be_given_back_is_refused(open_channel: Open
     channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
     until_refused(channel)
     with pytest.raises(DiskSpaceError, match="make room, or take events"):
-        put(channel, b"x")
+        put(channel, bytes(64 << 10))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -184,6 +185,30 @@ def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
     channel.drop_group("slow")
     assert channel.stats().channel_size == 0
     assert list(channel.stats().groups) == ["fast"]
+
+
+def test_dropping_a_group_that_is_not_there_names_those_that_are(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    with pytest.raises(OptionError, match=re.escape(f"{path} has no group 'slow'; its groups are: none")):
+        channel.drop_group("slow")
+    put(channel, *numbered(0, 5))
+    for name in numbered(0, 22):
+        peek(channel, group=f"g{name.decode()}")
+    files, log = sorted(path.rglob("*")), channel.engine().positions
+    with pytest.raises(OptionError, match=r"has no group 'G1'; its groups are: 'g0', .*'g19' and 2 more$"):
+        channel.drop_group("G1")
+    assert sorted(path.rglob("*")) == files
+    assert channel.engine().positions == log
+
+
+def test_a_group_that_another_process_dropped_is_not_there(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 5))
+    peek(channel, group="g")
+    other.stats()
+    channel.drop_group("g")
+    with pytest.raises(OptionError, match="has no group 'g'"):
+        other.drop_group("g")
 
 
 def test_a_group_that_is_owned_is_not_dropped(open_channel: Open) -> None:

@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -29,10 +30,10 @@ WARM_UP = 30
 MEMORY = {"memory_capacity": 1_000_000, "byte_capacity": 1 << 28}
 
 
-def batch(count: int) -> pa.RecordBatch:
+def batch(count: int, body_bytes: int = BODY_BYTES) -> pa.RecordBatch:
     headers = pa.array([[]] * count, EVENT_SCHEMA.field("headers").type)
     return pa.RecordBatch.from_arrays(
-        [headers, pa.array([bytes(BODY_BYTES)] * count, pa.binary())], schema=EVENT_SCHEMA
+        [headers, pa.array([bytes(body_bytes)] * count, pa.binary())], schema=EVENT_SCHEMA
     )
 
 
@@ -49,9 +50,10 @@ def take(channel: ss.Channel, count: int, group: str = "default") -> None:
 
 def warm(channel: ss.Channel, events: pa.RecordBatch) -> None:
     """Let files be preallocated, mapped and opened; what comes once is not what a transaction costs."""
-    for _ in range(WARM_UP):
-        put(channel, events)
-        take(channel, events.num_rows)
+    large = batch(1, 3 << 20)  # so much is reserved behind two of them that the test does not come to the end of it
+    for some in (large, large, *[events] * WARM_UP):
+        put(channel, some)
+        take(channel, some.num_rows)
 
 
 @contextmanager
@@ -158,6 +160,14 @@ def test_nothing_is_read_of_what_is_preallocated_behind_the_log(open_channel: Op
     follower.stats()
     assert by_its_owner <= log_end(channel) - before
     assert fs.read_bytes <= log_end(channel) - before
+
+
+def test_a_hundred_channels_of_one_event_take_a_dozen_megabytes_of_disk(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    put(channel, batch(1))
+    channel.checkpoint()
+    taken_bytes = sum(512 * found.stat().st_blocks for found in [path, *path.rglob("*")])
+    assert 100 * taken_bytes < 12 << 20
 
 
 # ── both tiers ──────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import matplotlib
 import pyarrow as pa
@@ -201,20 +202,20 @@ def labels(ax: pyplot.Axes) -> list[str]:
     return [text.get_text() for text in legend.get_texts()] if legend else []
 
 
-def test_a_plot_stacks_disk_on_memory() -> None:
+def test_a_plot_stacks_disk_on_memory_and_steps_where_the_fill_did() -> None:
     ax = plot_samples(samples((0, 4, 0, False), (1, 30, 25, False), (3, 10, 20, False)), "orders")
-    assert outline(ax, 0) == {(0, 0), (1, 0), (3, 0), (0, 4), (1, 30), (3, 10)}
-    assert outline(ax, 1) == {(0, 4), (1, 30), (3, 10), (1, 55), (3, 30)}
+    assert outline(ax, 0) == {(0, 0), (1, 0), (3, 0), (0, 4), (1, 4), (1, 30), (3, 30), (3, 10)}
+    assert outline(ax, 1) == {(0, 4), (1, 4), (1, 30), (3, 30), (3, 10), (1, 55), (3, 55)}
     assert labels(ax) == ["memory", "disk"]
     assert (ax.get_title(loc="left"), ax.get_ylabel()) == ("orders", "events stored")
     assert ax.get_xlabel().startswith("seconds since 2023-11-1")
 
 
 def test_it_is_shaded_where_overflow_was_active() -> None:
-    active = [False, True, True, False, False, False, True]
+    active = [False, True, True, False, False, False]
     ax = plot_samples(samples(*((i, 1, 1, overflow) for i, overflow in enumerate(active))), "orders")
     spans = [(patch.get_extents().transformed(ax.transData.inverted())) for patch in ax.patches]
-    assert [(round(s.x0, 6), round(s.x1, 6)) for s in spans] == [(0, 3), (5, 6)]
+    assert [(round(s.x0, 6), round(s.x1, 6)) for s in spans] == [(1, 3)]
     assert labels(ax) == ["memory", "disk", "overflow active"]
 
 
@@ -243,6 +244,27 @@ def test_a_channel_plots_what_its_handle_saw_up_to_now(open_channel: Open, tmp_p
     assert ax is given and ax.get_title(loc="left") == "channel"
     assert max(y for _, y in outline(ax, 0)) == 10 and max(y for _, y in outline(ax, 1)) == 35
     assert channel.plot() is not given
+
+
+def test_what_came_right_after_a_sample_is_drawn_from_when_it_came(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def at(seconds: float) -> None:
+        clock = SimpleNamespace(time=lambda: 1000 + seconds, monotonic=lambda: seconds)
+        monkeypatch.setattr("spillable_stream.channel.samples.time", clock)
+
+    at(0)
+    channel = open_channel()
+    at(0.5)
+    put(channel, *numbered(0, 7))
+    at(60)
+    put(channel, b"later")
+    at(60.5)
+    put(channel, b"and later")
+    at(80)
+    channel.plot()
+    drawn = [(s.time - 1000, s.disk_events) for s in channel.engine().samples.all()]
+    assert drawn == [(0, 0), (0.5, 7), (60, 8), (60.5, 9), (80, 9)]
 
 
 def test_a_closed_channel_has_no_plot(open_channel: Open) -> None:

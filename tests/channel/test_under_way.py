@@ -19,6 +19,8 @@ from spillable_stream import (
     StorageError,
     TransactionStateError,
 )
+from spillable_stream.channel.requests import Control
+from spillable_stream.format.frame import FrameType
 from spillable_stream.log import wal
 from tests.events import numbered, peek, put, take
 from tests.fakes import Call, FaultyFileSystem
@@ -215,6 +217,8 @@ def test_a_signal_handler_anywhere_in_a_call_does_what_it_wants_or_is_refused(
     watching = Channel(path, minimum_required_space=0, memory_capacity=memory_capacity)
     channel, stored = Channel(path), 0
     while hit:
+        if call == "drop_group" and "other" not in watching.stats().groups:
+            watching.engine().commit(Control(FrameType.GROUP, {"group": "other", "position": 0}))
         channel.engine().lock_timeout_seconds = 3.0  # whoever waits for itself shows
         refusals: list[BaseException] = []
 

@@ -10,12 +10,10 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from spillable_stream import Channel, Event, SpillableError
-from spillable_stream.channel import engine
 from spillable_stream.errors import ChannelFullError, DiskSpaceError, StorageError, TornTailWarning
 from tests.crash.children import Child, mutate
 from tests.crash.contents import CONSUMERS, contents
@@ -157,13 +155,12 @@ def fill_a_disk(
         directory: where everything goes, empty.
         size_bytes: the size of the disk.
         configuration: one of the workload's.
-        required_bytes: the channel's `minimumRequiredSpace`, which it then looks at before every put.
+        required_bytes: the channel's `minimumRequiredSpace`.
         mutant: how the package is broken.
     """
     disk = directory / "disk"
     disk.mkdir()
-    seconds = mock.patch.object(engine, "_SPACE_CHECK_SECONDS", 0 if required_bytes else 1)
-    with seconds, mounted(disk, size_bytes):
+    with mounted(disk, size_bytes):
         options = {**CONFIGURATIONS[configuration], "minimum_required_space": required_bytes}
         return _run(directory, disk, lambda: resize(disk, ROOM_BYTES), size_bytes, options, mutant)
 

@@ -14,7 +14,7 @@ def orders() -> DataFrame:
     return events.selectExpr("headers['country'] AS country", "CAST(CAST(body AS STRING) AS INT) AS amount")
 
 
-dp.create_sink("large", "spillable", {"path": f"{home}/large", "minimumRequiredSpace": "0"})
+dp.create_sink("large", "spillable", {"path": f"{home}/large"})
 
 
 @dp.append_flow(target="large")

@@ -1,0 +1,103 @@
+"""What a channel leaves free of its disks (``minimumRequiredSpace``)."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from spillable_stream.errors import DiskSpaceError
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["DiskSpace", "require_space", "required_bytes"]
+
+_LARGEST_DEFAULT_BYTES = 500 << 20
+_DEFAULT_PART = 10
+_LOOK_SECONDS = 1.0
+_PART_OF_ROOM = 8  # is written before the next look: others write too, who are not seen
+
+
+def required_bytes(fs: FileSystem, directory: Path, given: int | None) -> int:
+    """Return how much space a channel leaves free on a file system, in bytes.
+
+    Args:
+        fs: the file system.
+        directory: a directory on it.
+        given: ``minimumRequiredSpace``, or None for its default.
+    """
+    return min(_LARGEST_DEFAULT_BYTES, fs.total_bytes(directory) // _DEFAULT_PART) if given is None else given
+
+
+def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes: int) -> int:
+    """Refuse a write that leaves too little space.
+
+    Args:
+        fs: the file system.
+        directory: where the write goes.
+        given: ``minimumRequiredSpace``, or None for its default.
+        size_bytes: how much space the write takes.
+
+    Returns:
+        How much more can be written, in bytes.
+
+    Raises:
+        DiskSpaceError: it would leave less than is required.
+    """
+    required, free = required_bytes(fs, directory, given), fs.free_bytes(directory)
+    if free - size_bytes < required:
+        default = " (the default)" if given is None else ""
+        raise DiskSpaceError(
+            f"the file system of {directory} has {free:,} bytes free, minimumRequiredSpace is {required:,}{default}: "
+            f"{size_bytes:,} bytes more are not put there; make room, or take events: takes go on"
+        )
+    return free - size_bytes - required
+
+
+class DiskSpace:
+    """Refuses puts that leave too little space, with a look at the disks every second, or sooner.
+
+    In between it counts: what all processes appended, which the log's end shows, and what this one adopted. When that
+    may have used up a part of what was free it looks again, so that no writer is faster than the looks.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._looked_for: tuple[int | None, int] = (0, 0)  # of the last look: what was required, and the data file
+        self._looked_at = 0.0
+        self._look_again_end = 0  # where the data file ends when it is time for another look
+
+    def require(self, given: int | None, file_id: int, end: int, staged_bytes: int = 0, copied_bytes: int = 0) -> None:
+        """Refuse a put that leaves too little space.
+
+        Args:
+            given: ``minimumRequiredSpace``, or None for its default.
+            file_id: the data file that it is appended to.
+            end: where that ends then.
+            staged_bytes: how large the segments are that it adopts.
+            copied_bytes: how much of that is still to be copied to disk.
+
+        Raises:
+            DiskSpaceError: it would leave less than is required.
+        """
+        if given == 0:
+            return
+        self._look_again_end -= staged_bytes
+        if (
+            end > self._look_again_end
+            or self._looked_for != (given, file_id)
+            or time.monotonic() - self._looked_at >= _LOOK_SECONDS
+        ):
+            self._look(given, file_id, end, copied_bytes)
+
+    def _look(self, given: int | None, file_id: int, end: int, copied_bytes: int) -> None:
+        self._look_again_end = 0  # also when this one fails
+        reserved_end = self._fs.size_bytes(self._layout.log_file(file_id))
+        size_bytes = max(0, end - reserved_end) + copied_bytes
+        room = min([require_space(self._fs, d, given, size_bytes) for d in self._layout.data_dirs])
+        self._looked_for, self._looked_at = (given, file_id), time.monotonic()
+        self._look_again_end = end + room // _PART_OF_ROOM

@@ -1,0 +1,80 @@
+"""Making the format known to a session, and proving that Spark's Python can run it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from typing import Any
+
+from pyspark.errors import PySparkException
+
+from spillable_stream.errors import PythonMismatchError
+from spillable_stream.spark.datasource import SpillableDataSource
+
+__all__ = ["register", "wrong_python"]
+
+_NOWHERE = "/nonexistent/spillable"
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_WRONG_PYTHONS = (
+    (re.compile(r"No module named '([\w.]+)'"), "has no module {0}"),
+    (re.compile(r"different version:? \(?([\d.]+)"), f"is {{0}}, and this one is {_VERSION}"),
+    (re.compile(r"Cannot run program"), "can't be run"),
+)
+
+
+def register(spark: Any) -> None:
+    """Make ``format("spillable")`` known to a Spark session, unless the session found it by itself.
+
+    Args:
+        spark: the ``SparkSession``, classic or Connect.
+
+    Raises:
+        PythonMismatchError: the Python that Spark runs can't import the package.
+    """
+    failure = _ask(spark)
+    if failure and wrong_python(failure) is None:
+        _register(spark)
+        failure = _ask(spark)
+    if (wrong := wrong_python(failure)) is not None:
+        raise PythonMismatchError(
+            f"Spark's Python{_named(spark)} {wrong}: set the environment variable PYSPARK_PYTHON to a Python that has "
+            f"spillable_stream, such as {sys.executable}, before Spark starts"
+        )
+
+
+def _ask(spark: Any) -> str:
+    """Let Spark's Python look at a channel that is missing, which makes none, and return why it could not, or ""."""
+    reader = spark.read.format(SpillableDataSource.name()).option("createIfMissing", True)
+    try:
+        _ = reader.load(_NOWHERE).schema
+    except Exception as e:  # of whatever kind this Spark has for it
+        return str(e)
+    return ""
+
+
+def _register(spark: Any) -> None:
+    try:
+        spark.dataSource.register(SpillableDataSource)
+    except PySparkException as e:  # Spark 4.0 refuses what it has found by itself
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(e.getErrorClass() if hasattr(e, "getErrorClass") else e):
+            raise
+
+
+def wrong_python(error: str) -> str | None:
+    """Return what an error of Spark's says is wrong with its Python, None if it says nothing of that.
+
+    Args:
+        error: the error's text.
+    """
+    for pattern, text in _WRONG_PYTHONS:
+        if found := pattern.search(error):
+            return text.format(*found.groups())
+    return None
+
+
+def _named(spark: Any) -> str:
+    """Return the name of the Python that Spark runs; of a Connect session nobody here knows."""
+    try:
+        return f", {spark.sparkContext.pythonExec},"
+    except PySparkException:
+        return ""

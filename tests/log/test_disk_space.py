@@ -1,0 +1,144 @@
+"""What must stay free stays free, however fast is written, by whomever."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, DiskSpaceError, Event
+from spillable_stream.channel.event import batch_from_events
+from spillable_stream.channel.requests import Put
+from spillable_stream.format.batch import encode_batch
+from spillable_stream.log import disk_space
+from spillable_stream.log.disk_space import required_bytes
+from spillable_stream.log.segment import SegmentWriter
+from tests.events import put, take
+from tests.fakes import SmallDisk
+
+KIB, MIB = 1 << 10, 1 << 20
+TOTAL_BYTES, REQUIRED_BYTES = 10 * MIB, MIB
+BODY = bytes(20 * KIB)
+Open = Callable[..., Channel]
+
+
+@pytest.fixture
+def fs(tmp_path: Path) -> SmallDisk:
+    return SmallDisk(tmp_path, TOTAL_BYTES)
+
+
+@pytest.fixture
+def open_channel(fs: SmallDisk, path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Open handles of a channel on a small disk; no time passes, so that only what is counted makes them look at it."""
+    monkeypatch.setattr(disk_space, "_LOOK_SECONDS", float("inf"))
+    opened = []
+
+    def open_channel(**options: Any) -> Channel:
+        opened.append(Channel(path, fs=fs, **{"checkpoint_interval": 10**9, **options}))
+        return opened[-1]
+
+    yield open_channel
+    for channel in opened:
+        channel.close()
+
+
+def fill(channel: Channel, body: bytes = BODY) -> int:
+    """Put one by one until a put is refused, and return how many were not."""
+    for number in range(10_000):
+        try:
+            put(channel, body)
+        except DiskSpaceError:
+            return number
+    raise AssertionError("the disk was never full")
+
+
+@pytest.mark.parametrize(("total_bytes", "default"), [(1 << 40, 500 * MIB), (5000 * MIB, 500 * MIB), (MIB, MIB // 10)])
+def test_by_default_a_small_file_system_must_have_a_tenth_free(tmp_path: Path, total_bytes: int, default: int) -> None:
+    fs = SmallDisk(tmp_path, total_bytes)
+    assert required_bytes(fs, tmp_path, None) == default
+    assert required_bytes(fs, tmp_path, 7) == 7
+
+
+@pytest.mark.parametrize("options", [{}, {"minimum_required_space": REQUIRED_BYTES}], ids=["default", "given"])
+def test_a_fast_writer_leaves_what_must_be_free_and_little_more(
+    open_channel: Open, fs: SmallDisk, path: Path, options: dict[str, int]
+) -> None:
+    channel = open_channel(**options)
+    count = fill(channel)
+    assert REQUIRED_BYTES <= fs.free_bytes(path) < REQUIRED_BYTES + 2 * len(BODY)
+    assert len(take(channel)) == count
+
+
+def test_the_error_says_what_is_free_and_what_must_be(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    fill(channel)
+    said = rf"file system of {path}/data has 1,\d+,\d+ bytes free, minimumRequiredSpace is 1,048,576 \(the default\)"
+    with pytest.raises(DiskSpaceError, match=said):
+        put(channel, BODY)
+
+
+def test_what_another_process_appended_counts(open_channel: Open, fs: SmallDisk, path: Path) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, BODY)
+    fill(other)
+    with pytest.raises(DiskSpaceError):
+        put(channel, BODY)
+    assert fs.free_bytes(path) >= REQUIRED_BYTES
+
+
+def test_a_large_transaction_is_refused_while_it_is_staged(open_channel: Open, fs: SmallDisk, path: Path) -> None:
+    channel = open_channel(max_inline_bytes=0)
+    tx = channel.put_transaction()
+    tx.begin()
+    with pytest.raises(DiskSpaceError, match="bytes more are not put there"):
+        for _ in range(20):
+            tx.put_batch(batch_from_events([Event(bytes(MIB))]))
+    assert 8 <= tx.count < 10
+    assert fs.free_bytes(path) >= REQUIRED_BYTES
+    tx.rollback()
+    assert fs.free_bytes(path) > 9 * MIB
+
+
+def test_a_segment_that_memory_has_no_room_for_does_not_go_to_a_disk_without_space(
+    open_channel: Open, fs: SmallDisk, path: Path
+) -> None:
+    layout = open_channel().engine().layout
+    layout.memory.mkdir()
+    writer = SegmentWriter(fs, layout, memory_bytes=8 * MIB, minimum_required_space=5 * MIB)
+    frames = encode_batch(batch_from_events([Event(bytes(2 * MIB))]))
+    for _ in range(3):
+        writer.write(frames)
+    with pytest.raises(DiskSpaceError, match=f"file system of {path}/data has"):
+        writer.write(frames)
+    assert writer.path.parent == layout.memory
+    assert writer.finish().count == 3
+    writer.discard()
+    layout.memory.rmdir()
+
+
+def test_what_a_task_staged_counts_when_it_is_adopted(open_channel: Open, fs: SmallDisk, path: Path) -> None:
+    channel = open_channel(transaction_capacity=100)
+    put(channel, BODY)
+    writer = SegmentWriter(fs, channel.engine().layout, "query")  # of another program, which does not look
+    while fs.free_bytes(path) > REQUIRED_BYTES:
+        writer.write(encode_batch(batch_from_events([Event(bytes(MIB))])))
+    with pytest.raises(DiskSpaceError):
+        channel.engine().commit(Put([], [writer.finish()]))
+    writer.close()
+
+
+def test_takes_and_checkpoints_go_on_without_space(open_channel: Open, fs: SmallDisk) -> None:
+    channel = open_channel(minimum_required_space=TOTAL_BYTES // 2)
+    count = fill(channel)
+    fs.use(TOTAL_BYTES // 4)
+    assert len(take(channel, 5)) == 5
+    channel.checkpoint()
+    assert len(take(channel)) == count - 5
+
+
+def test_a_channel_that_requires_no_space_does_not_look(open_channel: Open, fs: SmallDisk) -> None:
+    channel = open_channel(minimum_required_space=0)
+    fs.use(TOTAL_BYTES)
+    put(channel, BODY)

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSourceRegistration
+
+import spillable_stream as ss
+from spillable_stream.spark.registration import wrong_python
+
+_PACKAGE = Path(ss.__file__).parents[1]
+_REGISTER = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from pyspark.sql import SparkSession
+import spillable_stream as ss
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    ss.register(spark)
+except ss.PythonMismatchError as e:
+    print("refused:", e)
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_a_format_that_the_session_knows_is_not_registered_again(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark would warn that the source replaced itself."""
+    registered = []
+    monkeypatch.setattr(DataSourceRegistration, "register", lambda _, source: registered.append(source))
+    ss.register(spark)
+    ss.register(spark)
+    assert registered == []
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_a_python_of_sparks_without_the_package_is_named_and_what_to_set(tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", with_pip=False)
+    other = str(tmp_path / "other/bin/python")
+    unset = {"PYTHONPATH", "PYSPARK_DRIVER_PYTHON"}
+    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"PYSPARK_PYTHON": other}
+    command = [sys.executable, "-c", _REGISTER, str(_PACKAGE)]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    said = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]
+    assert said == [
+        f"refused: Spark's Python, {other}, has no module spillable_stream: set the environment variable "
+        f"PYSPARK_PYTHON to a Python that has spillable_stream, such as {sys.executable}, before Spark starts"
+    ]
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("ModuleNotFoundError: No module named 'pyarrow'\n SQLSTATE: 38000", "has no module pyarrow"),
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 2.7 than that",
+            "is 2.7, and this",
+        ),
+        ('java.io.IOException: Cannot run program "python3": error=2, No such file', "can't be run"),
+        ("[DATA_SOURCE_NOT_FOUND] Failed to find the data source: spillable", None),
+        ("", None),
+    ],
+)
+def test_what_is_wrong_with_sparks_python_is_told_from_other_failures(error: str, said: str | None) -> None:
+    found = wrong_python(error)
+    assert found is None if said is None else found is not None and found.startswith(said)
