@@ -32,7 +32,7 @@ def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds
     """Wait until an owner (`Consumer.owner`) has given its group up or died, and tell whether it has."""
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
-        return lock.acquire(timeout_seconds if lock.read_holder() == owner else 0)
+        return lock.is_free_within(timeout_seconds if lock.read_holder() == owner else 0)
     finally:
         lock.close()
 
