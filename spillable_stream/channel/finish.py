@@ -91,7 +91,14 @@ class _Finish(Takes):
 
 
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
-    """Return the commits of a group's prepared takes that end at an event or before it, oldest first."""
+    """Return the commits of a group's prepared takes that end at an event or before it, oldest first.
+
+    There are none if the group's position would go on over events that were taken ahead: its owner commits these
+    takes when it knows that the next batch is done too.
+    """
+    known = state.groups.get(group)
+    if known is None or through_id + 1 in known.ahead:
+        return []
     return [
         Take(group, ranges, tx)
         for tx, ranges in state.taking(group).items()

@@ -19,8 +19,9 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.ranges import Range, RangeSet, shown
+from spillable_stream.channel.ranges import shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint import check_batch, never_taken
 from spillable_stream.spark.limits import batch_end
 from spillable_stream.spark.metadata import without_metadata
@@ -73,7 +74,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._options = options
         self._schema = schema
         self._channel: Channel | None = None
-        self._taking: dict[tuple[int, int], tuple[int, list[Range]]] = {}  # micro-batch → take transaction, events
+        self._takes: BatchTakes
         self._owned: Consumer | None = None
         self._target: int | None = None
         self._seen = 0
@@ -120,7 +121,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
         self._check_batch(begin, begin)
         self._commit_proven(None if start is None else begin)
-        if (end := self._batch_under_way(begin)) is not None:
+        if (end := self._takes.under_way(begin)) is not None:
             return self._end_offset(begin, end, start)
         everything = isinstance(limit, ReadAllAvailable)
         end = self._end(begin, everything)
@@ -172,10 +173,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
             missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
             check_loss(engine.layout, state, missed, self._options)
-        if (first, last) not in self._taking:
-            ranges = consumer.untaken(first, last)
-            self._taking[first, last] = (consumer.prepare(ranges) if ranges else 0, ranges)
-        ranges = self._taking[first, last][1]
+        ranges = self._takes.take(first, last)
         with engine.looking() as state:
             group, ends = self._options["group"], engine.ends()
             return list(plan_partitions(engine.layout, state, ranges, self._options, group, ends))
@@ -183,7 +181,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
         self._idle_polls = 0
-        self._commit_up_to(self._event_id(end))
+        self._consumer()
+        self._takes.commit_up_to(self._event_id(end))
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
@@ -242,13 +241,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 end = self._end(begin, everything)
         return end
 
-    def _batch_under_way(self, begin: int) -> int | None:
-        """Return where the batch after ``begin`` ended that Spark's checkpoint lost: the sink may have it."""
-        for (first, end), (_, ranges) in reversed(self._taking.items()):
-            if first == begin + 1 or (first > begin and not self._consumer().untaken(begin + 1, first - 1) and ranges):
-                return end
-        return None
-
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
         consumer, engine = self._consumer(), self._open().engine()
@@ -268,7 +260,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "has had them"
             )
         _log.warning("%s; the read goes on without them", message)
-        consumer.commit(passed_over)
+        if self._takes.is_position(begin):
+            consumer.commit(passed_over)
 
     # ── what Spark has for good ─────────────────────────────────────────────────────────────────
 
@@ -283,19 +276,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         proven = self._planned if start is None else start
         if proven is not None and not self._options["async_progress_tracking_enabled"]:
-            self._commit_up_to(proven)
-
-    def _commit_up_to(self, last: int) -> None:
-        """Commit the takes of all batches up to an event, and of whatever none of them has, in one append."""
-        consumer = self._consumer()
-        first = consumer.position() + 1
-        done = [batch for batch in self._taking if batch[1] <= last]
-        if first <= last:  # else a listener has done it
-            prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx]
-            rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
-            consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
-        for batch in done:
-            del self._taking[batch]
+            self._takes.commit_up_to(proven)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
@@ -326,8 +307,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             known = group in channel.engine().follow().groups
             starting = "earliest" if known else starting_id(channel, self._options)
             self._owned = channel.consumer(group, self._options["owner_timeout"], starting, resume=True)
-            for tx, ranges in self._owned.prepared().items():  # of a query that was killed
-                self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
+            self._takes = BatchTakes(self._owned)
         return self._owned
 
     def _event_id(self, value: dict[str, Any]) -> int:

@@ -90,10 +90,11 @@ def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel)
     reader = source(channel, maxEventsPerTrigger=3)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
-    assert end["writeOrderId"] == 3
+    assert end["writeOrderId"] == 10, "it ends where the group's position goes on to"
     assert reader.partitions(start, end)
     reader.commit(end)
     assert reader.initialOffset()["writeOrderId"] == 10
+    assert reader.latestOffset(end) == end
 
 
 def test_max_bytes_per_trigger_reads_one_large_event_at_least(channel: ss.Channel) -> None:
