@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
@@ -17,7 +18,7 @@ from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["finish_takes", "group_owner", "wait_for_owner_to_go"]
+__all__ = ["finish_takes", "group_owner", "owner_since", "wait_for_owner_to_go"]
 
 
 def group_owner(engine: Engine, group: str) -> str:
@@ -26,6 +27,14 @@ def group_owner(engine: Engine, group: str) -> str:
         return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
     except (FileNotFoundError, StorageError):
         return ""
+
+
+def owner_since(owner: str) -> datetime | None:
+    """Return when an owner took its group, by what it wrote about itself; None if that does not say it."""
+    try:
+        return datetime.fromisoformat(owner.rpartition(" since ")[2])
+    except ValueError:
+        return None
 
 
 def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:

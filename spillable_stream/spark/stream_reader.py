@@ -23,6 +23,7 @@ from spillable_stream.channel.ranges import shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint import check_batch, never_taken
+from spillable_stream.spark.lag import Lag
 from spillable_stream.spark.limits import batch_end
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
@@ -78,6 +79,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._owned: Consumer | None = None
         self._target: int | None = None
         self._seen = 0
+        self._covered = 0  # where the batch ends that Spark was told of last
         self._initial: int | None = None
         self._last_end: dict[str, Any] | None = None
         self._done: int | None = None
@@ -121,31 +123,33 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
         self._check_batch(begin, begin)
         self._commit_proven(None if start is None else begin)
-        if (end := self._takes.under_way(begin)) is not None:
-            return self._end_offset(begin, end, start)
-        everything = isinstance(limit, ReadAllAvailable)
-        end = self._end(begin, everything)
-        if end == begin and self._idle_polls and self._target is None:
-            end = self._wait(begin, everything)
-        self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        end = self._takes.under_way(begin)
+        if end is None:
+            end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
+        self._covered = end
         return self._end_offset(begin, end, start)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return where the channel ends, and what a listener needs to know; Spark's progress shows it.
 
-        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``channel``, ``group``,
-        ``lagEvents`` (what the group has yet to take, beyond the last batch planned), ``oldestPutTimeMicros``
-        (when the first of these was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`),
+        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``avgOffsetsBehindLatest``,
+        ``channel``, ``group``, ``lagEvents`` (the events that no batch has covered: what the group has yet to take
+        beyond the batch that Spark plans now), ``maxOffsetsBehindLatest``, ``minOffsetsBehindLatest`` (Kafka's words;
+        a channel is one partition, so all three are ``lagEvents``), ``oldestPutTimeMicros`` (when the first of these
+        was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`),
         ``path`` and ``writeOrderId``.
         """
-        consumer, channel = self._consumer(), self._open()
+        consumer, channel, group = self._consumer(), self._open(), self._options["group"]
         with channel.engine().looking() as state:
-            begin = max(self._seen, consumer.position())
+            lag = Lag.beyond(state, group, self._covered)
             return {
+                "avgOffsetsBehindLatest": float(lag.events),
                 "channel": channel.uuid,
-                "group": consumer.group,
-                "lagEvents": state.last_id - begin,
-                "oldestPutTimeMicros": state.blocks.time_of(begin + 1),
+                "group": group,
+                "lagEvents": lag.events,
+                "maxOffsetsBehindLatest": lag.events,
+                "minOffsetsBehindLatest": lag.events,
+                "oldestPutTimeMicros": lag.put_time_us,
                 "owner": consumer.owner,
                 "path": str(channel.path),
                 "writeOrderId": state.last_id,
@@ -160,6 +164,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         begin, last = self._event_id(start), self._event_id(end)
         self._last_end, self._planned = end, last
+        self._covered = last
         self._seen, self._idle_polls = max(self._seen, last), 0
         if start == end:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
             return []
@@ -200,6 +205,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_partition(partition, arrow_schema(self._schema), self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
+
+    def _end_or_wait(self, begin: int, everything: bool) -> int:
+        """Do what `_end` does; of a query that is idle, wait a moment for a micro-batch."""
+        end = self._end(begin, everything)
+        if end == begin and self._idle_polls and self._target is None:
+            end = self._wait(begin, everything)
+        self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        return end
 
     def _end(self, begin: int, everything: bool) -> int:
         """Return where the micro-batch after ``begin`` ends; ``begin`` if there is none yet.

@@ -410,6 +410,61 @@ def test_available_now_does_not_wait_when_it_is_done(channel: ss.Channel, monkey
     assert [reader.latestOffset(start) for _ in range(3)] == [start] * 3
 
 
+# ── how far behind it is ────────────────────────────────────────────────────────────────────
+
+
+def lag(reader: SpillableStreamReader) -> tuple[int, int | None]:
+    report = reader.reportLatestOffset()
+    words = [report[f"{of}OffsetsBehindLatest"] for of in ("min", "max", "avg")]
+    assert words == [report["lagEvents"]] * 3
+    assert list(report) == sorted(report)
+    return report["lagEvents"], report["oldestPutTimeMicros"]
+
+
+def test_lag_is_what_no_batch_has_covered(channel: ss.Channel) -> None:
+    put(channel, 10, 5)
+    with channel.engine().looking() as state:
+        times = [state.blocks.time_of(i) for i in (1, 11)]
+    reader = source(channel, maxEventsPerTrigger=10)
+    start = reader.initialOffset()
+    assert lag(reader) == (15, times[0])
+    end = reader.latestOffset(start)
+    assert lag(reader) == (5, times[1]), "Spark asks before it plans the batch, and shows it when that is done"
+    reader.partitions(start, end)
+    assert lag(reader) == (5, times[1])
+    last = reader.latestOffset(end)
+    assert lag(reader) == (0, None)
+    reader.partitions(end, last)
+    reader.stop()
+
+
+@pytest.mark.parametrize("async_progress", [False, True])
+def test_after_a_restart_the_last_batch_is_no_lag(channel: ss.Channel, async_progress: bool) -> None:
+    put(channel, 10)
+    reader = source(channel, asyncProgressTrackingEnabled=async_progress)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    reader.partitions(start, end)
+    reader.stop()
+    again = source(channel, asyncProgressTrackingEnabled=async_progress)
+    again.latestOffset(end)
+    assert lag(again) == (0, None)
+    put(channel, 1)
+    assert lag(again)[0] == 1
+    again.stop()
+
+
+def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
+    put(channel, 4, 4, 2)
+    with ss.Channel(channel.path) as other:
+        other.consumer("default").commit([(5, 8)])
+    reader = source(channel, maxEventsPerTrigger=4)
+    assert reader.latestOffset(reader.initialOffset())["writeOrderId"] == 8
+    with channel.engine().looking() as state:
+        assert lag(reader) == (2, state.blocks.time_of(9))
+    reader.stop()
+
+
 # ── the schema ──────────────────────────────────────────────────────────────────────────────
 
 
