@@ -54,6 +54,15 @@ def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tup
     return found
 
 
+def batches_of(channel: ss.Channel, **options: Any) -> list[tuple[int, int]]:
+    """Return the micro-batches of a query that is stopped then."""
+    reader = source(channel, **options)
+    try:
+        return batches(reader)
+    finally:
+        reader.stop()
+
+
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -220,11 +229,13 @@ def test_start_at_an_event_that_left_is_an_error_or_passed_over(
 
 
 def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
-    put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
-    put(channel, 5)
-    assert batches(source(channel, startingOffsets="earliest")) == [(6, 10)]
-    assert batches(source(channel, startingTimestamp=0)) == []
+    for options, found in (
+        ({}, [(1, 5)]),
+        ({"startingOffsets": "earliest"}, [(6, 10)]),
+        ({"startingTimestamp": 0}, [(11, 15)]),
+    ):
+        put(channel, 5)
+        assert batches_of(channel, **options) == found
 
 
 # ── checkpoints that do not fit ─────────────────────────────────────────────────────────────
@@ -289,7 +300,7 @@ def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: s
 def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
     """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
     put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
+    assert batches_of(channel) == [(1, 5)]
     put(channel, 2)
     reader = source(channel, failOnDataLoss=False)
     with pytest.raises(CheckpointMismatchError, match="has taken 3 to 5 too"):
@@ -328,7 +339,7 @@ def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
     channel: ss.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
+    assert batches_of(channel) == [(1, 5)]
     put(channel, 6)  # 6 to 8 are not those that the checkpoint's 6 to 8 were
     reader = source(channel)
     start = {**reader.initialOffset(), "writeOrderId": 8}
@@ -357,7 +368,7 @@ def test_batch_that_was_under_way_is_planned_again_as_it_was(channel: ss.Channel
     first = source(channel)
     start = first.initialOffset()
     first.partitions(start, first.latestOffset(start))
-    first._channel.close(checkpoint=False)
+    first.stop()
     put(channel, 5)
     assert source(channel).latestOffset(start)["writeOrderId"] == 5
 
@@ -509,7 +520,7 @@ def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Chan
     value = {"lost": [[first, last]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
     channel.engine().commit(Control(FrameType.LOST, value))
     with pytest.raises(DataLossError, match=f"the events {first} to {last} are lost"):
-        batches(source(channel))
+        batches_of(channel)
     reader = source(channel, group="another", failOnDataLoss=False)
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start))
