@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
-from spillable_stream.channel.consumer import Consumer, drop_group
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.flush import flush_memory
+from spillable_stream.channel.groups import drop_group
 from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction

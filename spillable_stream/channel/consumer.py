@@ -5,27 +5,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
+from spillable_stream.channel.groups import create_group
 from spillable_stream.channel.ranges import Range, RangeSet
-from spillable_stream.channel.requests import Abandon, Control, Prepare, Take, Takes
+from spillable_stream.channel.requests import Abandon, Prepare, Take, Takes
 from spillable_stream.channel.state import ChannelState, GroupState
 from spillable_stream.channel.under_way import UnderWay
-from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError, OptionError
-from spillable_stream.format.frame import FrameType
+from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.reader import Extent, ReadBatch
-from spillable_stream.names import check_group, is_name
+from spillable_stream.names import check_group
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["Consumer", "drop_group", "existing_group", "starting_position"]
+__all__ = ["Consumer"]
 
 T = TypeVar("T")
-
-_NAMED_GROUPS = 20
 
 
 class Consumer:
@@ -68,7 +65,7 @@ class Consumer:
         self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
         engine.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-        if not self._lock.acquire(owner_timeout_seconds):
+        if not self._lock.acquire_alone(owner_timeout_seconds):
             owner = self._lock.read_holder()
             self._lock.close()
             raise GroupOwnedError(
@@ -92,10 +89,8 @@ class Consumer:
             self._require_owner()
         with self._engine.looking() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
-            position = starting_position(starting, state)
         if not known:
-            self._kept_position.forget()  # of a group of that name that was dropped
-            self._engine.commit(Control(FrameType.GROUP, {"group": self.group, "position": position}))
+            create_group(self._engine, self.group, starting)
         elif orphans and not resume:
             self._engine.commit(Abandon(orphans))
 
@@ -284,74 +279,3 @@ class Consumer:
         self._engine.readers.forget(self.group)
         self._kept_position.close()
         self._lock.close()
-
-
-def starting_position(starting: str, state: ChannelState) -> int:
-    """Return the position of a new group.
-
-    Args:
-        starting: "earliest", "latest", or the ID of its first event.
-        state: the channel's state.
-
-    Raises:
-        DataLossError: that event has left the channel.
-        OptionError: the ID is beyond the next event's.
-    """
-    beginning = state.beginning()
-    if starting == "earliest":
-        return beginning - 1
-    if starting == "latest":
-        return state.last_id
-    wanted = int(starting)
-    if 0 < wanted < beginning:
-        raise DataLossError(f"the events {wanted} to {beginning - 1} have left the channel")
-    if wanted > state.last_id + 1:
-        raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
-    return max(wanted, beginning) - 1
-
-
-def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
-    """Return a group that a channel has.
-
-    Args:
-        state: the channel's state.
-        group: the group's name.
-        path: the channel's directory, for the error.
-
-    Raises:
-        OptionError: the channel has none of this name; names those that it has.
-    """
-    groups = state.groups
-    if (found := groups.get(group)) is not None:
-        return found
-    known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
-    more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
-    raise OptionError(f"{path} has no group {group!r}; its groups are: {known}{more}")
-
-
-def drop_group(engine: Engine, group: str) -> None:
-    """Forget a group, so that it holds back no event.
-
-    A group of an older log may have a name that none can have now, of which no file is made: nobody can own it.
-
-    Raises:
-        GroupOwnedError: a live consumer owns it.
-        OptionError: the channel has no group of this name, or none can have it.
-    """
-    if not is_name(group):
-        if not isinstance(group, str) or group not in engine.follow().groups:
-            check_group(group)
-        engine.commit(_dropped(group))
-        return
-    existing_group(engine.follow(), group, engine.layout.path)
-    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-    try:
-        if not lock.try_acquire():
-            raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
-        engine.commit(_dropped(group))
-    finally:
-        lock.close()
-
-
-def _dropped(group: str) -> Control:
-    return Control(FrameType.GROUP, {"group": group, "drop": True})

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.group_position import GroupPosition
@@ -17,7 +18,7 @@ from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import StorageError
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["finish_takes", "group_owner", "wait_for_owner_to_go"]
+__all__ = ["finish_takes", "group_owner", "owner_since", "wait_for_owner_to_go"]
 
 
 def group_owner(engine: Engine, group: str) -> str:
@@ -28,11 +29,19 @@ def group_owner(engine: Engine, group: str) -> str:
         return ""
 
 
+def owner_since(owner: str) -> datetime | None:
+    """Return when an owner took its group, by what it wrote about itself; None if that does not say it."""
+    try:
+        return datetime.fromisoformat(owner.rpartition(" since ")[2])
+    except ValueError:
+        return None
+
+
 def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:
     """Wait until an owner (`Consumer.owner`) has given its group up or died, and tell whether it has."""
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
-        return lock.acquire(timeout_seconds if lock.read_holder() == owner else 0)
+        return lock.is_free_within(timeout_seconds if lock.read_holder() == owner else 0)
     finally:
         lock.close()
 
@@ -91,7 +100,14 @@ class _Finish(Takes):
 
 
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
-    """Return the commits of a group's prepared takes that end at an event or before it, oldest first."""
+    """Return the commits of a group's prepared takes that end at an event or before it, oldest first.
+
+    There are none if the group's position would go on over events that were taken ahead: its owner commits these
+    takes when it knows that the next batch is done too.
+    """
+    known = state.groups.get(group)
+    if known is None or through_id + 1 in known.ahead:
+        return []
     return [
         Take(group, ranges, tx)
         for tx, ranges in state.taking(group).items()

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.consumer import existing_group, starting_position
+from spillable_stream.channel.groups import existing_group, starting_position
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import OptionError

@@ -28,15 +28,26 @@ def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: i
     least = options["min_events_per_trigger"]
     if least and count_of(ranges) < least and not _is_overdue(state, ranges[0][0], options):
         return begin
-    return min(
+    end = min(
         _end_by_events(ranges, last, options["max_events_per_trigger"]),
         _end_by_bytes(state, ranges, last, options["max_bytes_per_trigger"]),
     )
+    return _behind_what_others_took(ranges, end, last)
 
 
 def _is_overdue(state: ChannelState, first_id: int, options: dict[str, Any]) -> bool:
     put_us = state.blocks.time_of(first_id)
     return put_us is None or time.time() - put_us / 1e6 >= options["max_trigger_delay"]
+
+
+def _behind_what_others_took(ranges: list[Range], end: int, last: int) -> int:
+    """Return where an end is to be that is right before events to pass over: where the group's position goes on to."""
+    for a, b in ranges:
+        if end < a:
+            return a - 1
+        if end < b:
+            return end
+    return last
 
 
 def _end_by_events(ranges: list[Range], last: int, most: int | None) -> int:

@@ -13,13 +13,12 @@ another one, are left to the new owner, whose lock's note differs (`finish_takes
 from __future__ import annotations
 
 import atexit
-import json
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,13 +26,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.finish import finish_takes, wait_for_owner_to_go
-from spillable_stream.channel.ranges import count_of
+from spillable_stream.channel.finish import finish_takes, group_owner, owner_since, wait_for_owner_to_go
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.layout import Layout
-from spillable_stream.names import check_group, is_name
+from spillable_stream.names import check_group
 from spillable_stream.spark.kept_channels import KeptChannels
+from spillable_stream.spark.lag import Lag
 from spillable_stream.spark.query_metrics import QueryMetrics
+from spillable_stream.spark.query_report import QueryReport
+from spillable_stream.spark.source_progress import SourceProgress
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -44,39 +45,6 @@ __all__ = ["QueryListener", "QueryReport", "listener"]
 _log = logging.getLogger(__name__)
 _MOST_REPORTS = 1000
 _WORKER_END_SECONDS = 2.0  # how long Spark takes at most to end a query's worker
-
-
-@dataclass(frozen=True, slots=True)
-class QueryReport:
-    """How far a query is in one of its channels, after its last batch.
-
-    Args:
-        query: the query's name, or None.
-        query_id: its ID, which stays over restarts.
-        run_id: the ID of its run.
-        channel: the channel's UUID.
-        path: the channel's directory; None where Spark does not say it (before 4.2).
-        group: the group; None likewise.
-        active: whether the run goes on.
-        last_batch: the ID of the last batch that is done.
-        last_id: the write-order ID up to which the query is done.
-        lag_events: how many events it has yet to take; None where that can't be told.
-        events_per_second: how fast the last batch was; 0 while the query is idle or over.
-        oldest_age_seconds: how long ago the oldest of these was put; None if there are none, or it can't be told.
-    """
-
-    query: str | None
-    query_id: str
-    run_id: str
-    channel: str
-    path: str | None
-    group: str | None
-    active: bool
-    last_batch: int
-    last_id: int
-    lag_events: int | None
-    events_per_second: float
-    oldest_age_seconds: float | None
 
 
 def listener(
@@ -123,19 +91,6 @@ def listener(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """What one source of a batch that is done says of itself."""
-
-    end_id: int
-    channel: str
-    path: str | None
-    group: str | None
-    owner: str | None
-    latest_id: int | None
-    put_time_us: int | None
-
-
 class QueryListener(StreamingQueryListener):
     """Watches the queries of a session; made by `listener`. Nothing that it meets is raised into Spark.
 
@@ -152,7 +107,7 @@ class QueryListener(StreamingQueryListener):
         self._channels = KeptChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
-        self._found: dict[tuple[str, int], tuple[_Done, QueryReport]] = {}  # query ID, number of the source
+        self._found: dict[tuple[str, int], tuple[SourceProgress, QueryReport]] = {}  # query ID, number of the source
         self._closed = False
 
     @property
@@ -192,22 +147,22 @@ class QueryListener(StreamingQueryListener):
 
     def onQueryIdle(self, event: Any) -> None:
         """Report that a query waits, and commit what could not be committed before."""
-        self._handle(lambda: self._look_again(str(event.runId), active=True), "an idle query")
+        self._handle(lambda: self._waits(str(event.id), str(event.runId)), "an idle query")
 
     def onQueryTerminated(self, event: Any) -> None:
         """Close the channels that only this query used."""
         run = str(event.runId)
-        self._handle(lambda: self._look_again(run, active=False), "the end of a query")
+        self._handle(partial(self._look_again, run, active=False), "the end of a query")
         self._handle(lambda: self._channels.leave(run), "closing the channels of a query")
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
-    def _handle(self, what: Callable[[], None], name: str) -> None:
+    def _handle(self, what: Callable[[], object], name: str) -> None:
         with self._events:
             if not self._closed:
                 self._guarded(what, name)
 
-    def _guarded(self, what: Callable[[], None], name: str) -> None:
+    def _guarded(self, what: Callable[[], object], name: str) -> None:
         try:
             what()
         except Exception:
@@ -218,66 +173,96 @@ class QueryListener(StreamingQueryListener):
             self._guarded(partial(self._batch_done, progress, number, source), "a batch")
 
     def _batch_done(self, progress: Any, number: int, source: Any) -> None:
-        done = _parse(source)
+        done = self._source(progress, number, source)
         if done is None:
             return
-        key = str(progress.id), number
-        done = self._completed(done, str(progress.runId), self._found.get(key))
-        report = QueryReport(
-            query=progress.name,
-            query_id=key[0],
-            run_id=str(progress.runId),
-            channel=done.channel,
-            path=done.path,
-            group=done.group,
-            active=True,
-            last_batch=progress.batchId,
-            last_id=done.end_id,
-            lag_events=None,
-            events_per_second=source.processedRowsPerSecond,
-            oldest_age_seconds=None,
-        )
+        report = _report(progress, done, last_batch=progress.batchId, speed=source.processedRowsPerSecond)
         commits, report = self._look(done, report)
-        self._keep(key, done, report)
+        self._keep((report.query_id, number), done, report)
         if self._metrics is not None:
             self._metrics.count(report, events=source.numInputRows, commits=commits)
 
-    def _completed(self, done: _Done, run: str, before: tuple[_Done, QueryReport] | None) -> _Done:
+    def _waits(self, query_id: str, run: str) -> None:
+        """Report on a query that is idle; where one is that has had no batch in this run, its session knows."""
+        if self._look_again(run, active=True) or self._session is None:
+            return
+        query = next((q for q in self._session.streams.active if str(q.id) == query_id), None)
+        progress = None if query is None else query.lastProgress
+        if progress is None or str(progress.runId) != run:
+            return
+        for number, source in enumerate(progress.sources):
+            done = self._source(progress, number, source)
+            if done is not None:
+                report = _report(progress, done, last_batch=progress.batchId - 1, speed=0.0)
+                self._look_at(number, done, report)
+
+    def _source(self, progress: Any, number: int, source: Any) -> SourceProgress | None:
+        """Return what is known of a source; None of one that is no channel."""
+        found = SourceProgress.parse(source)
+        if found is None:
+            return None
+        return self._completed(found, progress, self._found.get((str(progress.id), number)))
+
+    def _completed(
+        self, done: SourceProgress, progress: Any, before: tuple[SourceProgress, QueryReport] | None
+    ) -> SourceProgress:
         """Return what Spark left out: it tells nothing before 4.2, and nothing of a batch that is tried again."""
         if done.path is not None:
             return done
+        run = str(progress.runId)
         for path, group in self._told.items():
             if _uuid(path) == done.channel:
-                return replace(done, path=path, group=group)
+                done = replace(done, path=path, group=group)
+                return replace(done, owner=self._owner_then(done, progress))
         if before is not None and before[0].channel == done.channel:
             old, report = before
             owner = old.owner if report.run_id == run else None
             return replace(done, path=old.path, group=old.group, owner=owner)
         return done
 
-    def _look_again(self, run: str, active: bool) -> None:
+    def _owner_then(self, done: SourceProgress, progress: Any) -> str | None:
+        """Return who owned a group when a batch ended, which Spark does not tell; None if somebody has it only since.
+
+        A new owner may be at the same events again. By the clock: only before Spark 4.2, and for who is told the group.
+        """
+        assert done.path is not None and done.group is not None
+        channel = self._channels.get(done.path, done.channel, str(progress.runId))
+        if channel is None:
+            return None
+        owner = group_owner(channel.engine(), done.group)
+        since = owner_since(owner)
+        ended = datetime.fromisoformat(progress.timestamp) + timedelta(milliseconds=progress.batchDuration)
+        return owner if since is not None and since <= ended else None
+
+    def _look_again(self, run: str, active: bool) -> bool:
+        """Look at the channels of a run's last batch, and tell whether it has had one."""
         with self._mutex:
             found = [(key, *value) for key, value in self._found.items() if value[1].run_id == run]
-        for key, done, report in found:
-            now = replace(report, active=active, events_per_second=0.0)
-            commits, now = self._look(done, now)
-            self._keep(key, done, now)
+        for (_, number), done, report in found:
+            self._look_at(number, done, replace(report, active=active, events_per_second=0.0))
             if not active:
                 self._wait_for_the_worker(done, run)
-            if self._metrics is not None and commits:
-                self._metrics.count(now, events=0, commits=commits, batches=0)
+        return bool(found)
 
-    def _look(self, done: _Done, report: QueryReport) -> tuple[int, QueryReport]:
+    def _look_at(self, number: int, done: SourceProgress, report: QueryReport) -> None:
+        """Commit what is done, and report, while there is no new batch."""
+        commits, now = self._look(done, report)
+        self._keep((now.query_id, number), done, now)
+        if self._metrics is not None and commits:
+            self._metrics.count(now, events=0, commits=commits, batches=0)
+
+    def _look(self, done: SourceProgress, report: QueryReport) -> tuple[int, QueryReport]:
         """Commit what is done; return how many takes that were, and the report with the lag as it is now."""
         channel = None
         if done.path is not None:
             channel = self._channels.get(done.path, done.channel, report.run_id)
         if channel is None or done.group is None:
-            return 0, _as_spark_says(done, report)
-        commits = self._finish(channel, done) if done.owner is not None or done.path in self._told else 0
-        return commits, _as_the_channel_says(channel, done.group, done.end_id, report)
+            return 0, report.with_lag(done.lag)
+        commits = self._finish(channel, done) if done.owner is not None else 0
+        with channel.engine().looking() as state:
+            return commits, report.with_lag(Lag.beyond(state, done.group, done.end_id))
 
-    def _wait_for_the_worker(self, done: _Done, run: str) -> None:
+    def _wait_for_the_worker(self, done: SourceProgress, run: str) -> None:
         """Let the source's worker die first: it would keep the listener from being the last, who flushes memory."""
         if done.path is None or done.group is None or done.owner is None:
             return
@@ -285,7 +270,7 @@ class QueryListener(StreamingQueryListener):
         if channel is not None and channel.engine().memory.exists():
             wait_for_owner_to_go(channel.engine(), done.group, done.owner, _WORKER_END_SECONDS)
 
-    def _finish(self, channel: Channel, done: _Done) -> int:
+    def _finish(self, channel: Channel, done: SourceProgress) -> int:
         assert done.group is not None
         try:
             commits = finish_takes(channel.engine(), done.group, done.end_id, done.owner)
@@ -296,7 +281,7 @@ class QueryListener(StreamingQueryListener):
             channel.engine().checkpointing.make_if_due()
         return commits
 
-    def _keep(self, key: tuple[str, int], done: _Done, report: QueryReport) -> None:
+    def _keep(self, key: tuple[str, int], done: SourceProgress, report: QueryReport) -> None:
         dropped = None
         with self._mutex:
             self._found.pop(key, None)
@@ -309,56 +294,27 @@ class QueryListener(StreamingQueryListener):
                 self._metrics.forget(dropped)
 
 
+def _report(progress: Any, done: SourceProgress, *, last_batch: int, speed: float) -> QueryReport:
+    """Return the report on a query's source, without the lag."""
+    return QueryReport(
+        query=progress.name,
+        query_id=str(progress.id),
+        run_id=str(progress.runId),
+        channel=done.channel,
+        path=done.path,
+        group=done.group,
+        active=True,
+        last_batch=last_batch,
+        last_id=done.end_id,
+        lag_events=None,
+        events_per_second=speed,
+        oldest_age_seconds=None,
+    )
+
+
 def _uuid(path: str) -> str | None:
     """Return the identity of the channel at a path, or None."""
     try:
         return Layout.read(FileSystem(), Path(path)).channel
     except (SpillableError, OSError):
         return None
-
-
-def _parse(source: Any) -> _Done | None:
-    """Return what a source's progress says, or None if it is no channel's."""
-    end, latest = _offset(source.endOffset), _offset(source.latestOffset)
-    if end.keys() - {"start"} != {"channel", "writeOrderId"}:
-        return None
-    if latest.get("channel") != end["channel"] or "path" not in latest:
-        return _Done(int(end["writeOrderId"]), end["channel"], None, None, None, None, None)
-    return _Done(
-        end_id=int(end["writeOrderId"]),
-        channel=end["channel"],
-        path=latest["path"],
-        group=latest["group"] if is_name(latest["group"]) else None,
-        owner=latest["owner"],
-        latest_id=latest["writeOrderId"],
-        put_time_us=latest["oldestPutTimeMicros"],
-    )
-
-
-def _offset(text: str | None) -> dict[str, Any]:
-    """Return an offset; an empty one of what is none, such as the "None" that pyspark makes of a missing one."""
-    try:
-        value = json.loads(text or "null")
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _as_the_channel_says(channel: Channel, group: str, end_id: int, report: QueryReport) -> QueryReport:
-    with channel.engine().looking() as state:
-        known = state.groups.get(group)
-        position = max(end_id, known.position if known else 0)
-        waiting = list(known.ahead.gaps(position + 1, state.last_id)) if known else [(position + 1, state.last_id)]
-        lag = count_of(waiting)
-        put_time_us = state.blocks.time_of(waiting[0][0]) if lag else None
-    return replace(report, lag_events=lag, oldest_age_seconds=_age_seconds(put_time_us))
-
-
-def _as_spark_says(done: _Done, report: QueryReport) -> QueryReport:
-    """Return the lag as it was when the batch was planned."""
-    lag = None if done.latest_id is None else max(0, done.latest_id - done.end_id)
-    return replace(report, lag_events=lag, oldest_age_seconds=_age_seconds(done.put_time_us) if lag else None)
-
-
-def _age_seconds(put_time_us: int | None) -> float | None:
-    return None if put_time_us is None else max(0.0, time.time() - put_time_us / 1e6)

@@ -3,15 +3,17 @@
 ``partitions(start, end)`` writes TAKE, ``commit(end)`` commits it. Spark calls ``commit`` one batch
 late and ``stop`` never, so nothing here depends on either: the group's position only says what may
 be forgotten, and a query's own offsets say what it reads. The group's lock is the kernel's, so that
-the next query has it as soon as this one's worker is gone.
+the next query has it as soon as this one's worker is gone; before a batch is planned it is held only while Spark
+asks for one (`spark.group_hold`).
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -19,15 +21,18 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.ranges import Range, RangeSet, shown
+from spillable_stream.channel.groups import create_group
+from spillable_stream.channel.ranges import shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint import check_batch, never_taken
+from spillable_stream.spark.group_hold import GroupHold
+from spillable_stream.spark.lag import Lag
 from spillable_stream.spark.limits import batch_end
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
-from spillable_stream.spark.worker_end import at_end, not_at_end
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -54,10 +59,26 @@ START_FIRST = "Start what puts to it first; or let a stream make it, with the op
 
 _log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 # Spark asks an idle source a hundred times a second; a look at the head costs less than an answer. Both get rarer
 # the longer nothing comes, but no source of a query with several shall keep the others waiting for long.
 _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
+
+
+def _held(
+    method: Callable[Concatenate[SpillableStreamReader, P], T],
+) -> Callable[Concatenate[SpillableStreamReader, P], T]:
+    """Hold the channel, and the group if it is owned, during a call of Spark's."""
+
+    @functools.wraps(method)
+    def call(self: SpillableStreamReader, /, *args: P.args, **named: P.kwargs) -> T:
+        with self._hold.call():
+            return method(self, *args, **named)
+
+    return call
 
 
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -73,25 +94,35 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._path = path
         self._options = options
         self._schema = schema
-        self._channel: Channel | None = None
-        self._at_end = 0
-        self._taking: dict[tuple[int, int], tuple[int, list[Range]]] = {}  # micro-batch → take transaction, events
-        self._owned: Consumer | None = None
+        self._hold = GroupHold(self._open_channel, self._own_group)
+        self._takes: BatchTakes
         self._target: int | None = None
         self._seen = 0
+        self._covered = 0  # where the batch ends that Spark was told of last
         self._initial: int | None = None
+        self._is_new = False  # whether what Spark knows of a position is what `initialOffset` has just said
         self._last_end: dict[str, Any] | None = None
         self._done: int | None = None
         self._planned: int | None = None  # where the batch ended that was planned last
         self._idle_polls = 0  # how many times in a row there was nothing, and no batch of any source
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Be sent to executors as what it was made of."""
+        return type(self), (self._path, self._options, self._schema)
+
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
+    @_held
     def initialOffset(self) -> dict[str, Any]:
-        """Return the group's position; it is stored, so it is the same after every restart."""
+        """Return the group's position; it is stored, so it is the same after every restart.
+
+        A new group is created; it is owned by nobody until Spark asks where the first batch ends.
+        """
+        channel, group = self._open(), self._options["group"]
         self._done = 0  # a new query: it misses all that the group lost
-        self._initial = self._consumer().position()
-        return offset(self._open().uuid, self._initial)
+        self._is_new = True
+        self._initial = create_group(channel.engine(), group, self._starting(channel))
+        return offset(channel.uuid, self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
@@ -103,11 +134,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return ReadMinRows(self._options["min_events_per_trigger"])
         return ReadAllAvailable()
 
+    @_held
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the channel ends now: the query stops there."""
-        self._consumer()
         self._target = self._open().engine().follow().last_id
 
+    @_held
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
         """Return where the next micro-batch ends; of a query that is idle, wait a moment for events.
 
@@ -118,42 +150,51 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             CheckpointMismatchError: the query can't go on from there (`spark.checkpoint`).
         """
-        consumer = self._consumer()
-        begin = max(self._seen, consumer.position()) if start is None else self._event_id(start)
+        position = self._consumer().position()
+        begin = max(self._seen, position) if start is None else self._event_id(start)
+        if self._is_new and start is not None and begin == self._initial != position:
+            # Spark knows of no batch, and a former owner's take was committed before this worker had the group.
+            begin = self._initial = position
+            start = offset(self._open().uuid, begin)
+        self._is_new = False
         self._check_batch(begin, begin)
         self._commit_proven(None if start is None else begin)
-        if (end := self._batch_under_way(begin)) is not None:
-            return self._end_offset(begin, end, start)
-        everything = isinstance(limit, ReadAllAvailable)
-        end = self._end(begin, everything)
-        if end == begin and self._idle_polls and self._target is None:
-            end = self._wait(begin, everything)
-        self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        end = self._takes.under_way(begin)
+        if end is None:
+            end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
+        self._covered = end
         if end == begin:
             self._open().engine().checkpointing.give_back_when_idle()
         return self._end_offset(begin, end, start)
 
+    @_held
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return where the channel ends, and what a listener needs to know; Spark's progress shows it.
 
-        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``channel``, ``group``,
-        ``lagEvents`` (what the group has yet to take, beyond the last batch planned), ``oldestPutTimeMicros``
-        (when the first of these was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`),
+        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``avgOffsetsBehindLatest``,
+        ``channel``, ``group``, ``lagEvents`` (the events that no batch has covered: what the group has yet to take
+        beyond the batch that Spark plans now), ``maxOffsetsBehindLatest``, ``minOffsetsBehindLatest`` (Kafka's words;
+        a channel is one partition, so all three are ``lagEvents``), ``oldestPutTimeMicros`` (when the first of these
+        was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`; null while it owns nothing),
         ``path`` and ``writeOrderId``.
         """
-        consumer, channel = self._consumer(), self._open()
+        channel, group = self._open(), self._options["group"]
         with channel.engine().looking() as state:
-            begin = max(self._seen, consumer.position())
+            lag = Lag.beyond(state, group, self._covered)
             return {
+                "avgOffsetsBehindLatest": float(lag.events),
                 "channel": channel.uuid,
-                "group": consumer.group,
-                "lagEvents": state.last_id - begin,
-                "oldestPutTimeMicros": state.blocks.time_of(begin + 1),
-                "owner": consumer.owner,
+                "group": group,
+                "lagEvents": lag.events,
+                "maxOffsetsBehindLatest": lag.events,
+                "minOffsetsBehindLatest": lag.events,
+                "oldestPutTimeMicros": lag.put_time_us,
+                "owner": self._hold.owner(),
                 "path": str(channel.path),
                 "writeOrderId": state.last_id,
             }
 
+    @_held
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """Write that the group takes a range, and return it split for the tasks.
 
@@ -162,7 +203,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: the events were lost.
         """
         begin, last = self._event_id(start), self._event_id(end)
-        self._last_end, self._planned = end, last
+        self._last_end, self._is_new = end, False
+        self._planned = self._covered = last
         self._seen, self._idle_polls = max(self._seen, last), 0
         if start == end:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
             return []
@@ -176,26 +218,23 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
             missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
             check_loss(engine.layout, state, missed, self._options)
-        if (first, last) not in self._taking:
-            ranges = consumer.untaken(first, last)
-            self._taking[first, last] = (consumer.prepare(ranges) if ranges else 0, ranges)
-        ranges = self._taking[first, last][1]
+        self._hold.keep()
+        ranges = self._takes.take(first, last)
         with engine.looking() as state:
             group, ends = self._options["group"], engine.ends()
             return list(plan_partitions(engine.layout, state, ranges, self._options, group, ends))
 
+    @_held
     def commit(self, end: dict[str, Any]) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
         self._idle_polls = 0
-        self._commit_up_to(self._event_id(end))
+        self._consumer()
+        self._takes.commit_up_to(self._event_id(end))
         self._open().engine().checkpointing.make_if_due()
 
     def stop(self) -> None:
-        """Close the channel; Spark rarely gets round to it, and ends the worker."""
-        if self._channel is not None:
-            not_at_end(self._at_end)
-            self._channel.close()
-            self._channel = self._owned = None
+        """Close the channel, if Spark gets round to it."""
+        self._hold.close()
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
@@ -206,6 +245,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return read_partition(partition, arrow_schema(self._schema), self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
+
+    def _end_or_wait(self, begin: int, everything: bool) -> int:
+        """Do what `_end` does; of a query that is idle, wait a moment for a micro-batch."""
+        end = self._end(begin, everything)
+        if end == begin and self._idle_polls and self._target is None:
+            end = self._wait(begin, everything)
+        self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        return end
 
     def _end(self, begin: int, everything: bool) -> int:
         """Return where the micro-batch after ``begin`` ends; ``begin`` if there is none yet.
@@ -247,13 +294,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 end = self._end(begin, everything)
         return end
 
-    def _batch_under_way(self, begin: int) -> int | None:
-        """Return where the batch after ``begin`` ended that Spark's checkpoint lost: the sink may have it."""
-        for (first, end), (_, ranges) in reversed(self._taking.items()):
-            if first == begin + 1 or (first > begin and not self._consumer().untaken(begin + 1, first - 1) and ranges):
-                return end
-        return None
-
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
         consumer, engine = self._consumer(), self._open().engine()
@@ -273,7 +313,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 "has had them"
             )
         _log.warning("%s; the read goes on without them", message)
-        consumer.commit(passed_over)
+        if self._takes.is_position(begin):
+            consumer.commit(passed_over)
 
     # ── what Spark has for good ─────────────────────────────────────────────────────────────────
 
@@ -288,33 +329,24 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         proven = self._planned if start is None else start
         if proven is not None and not self._options["async_progress_tracking_enabled"]:
-            self._commit_up_to(proven)
-
-    def _commit_up_to(self, last: int) -> None:
-        """Commit the takes of all batches up to an event, and of whatever none of them has, in one append."""
-        consumer = self._consumer()
-        first = consumer.position() + 1
-        done = [batch for batch in self._taking if batch[1] <= last]
-        if first <= last:  # else a listener has done it
-            prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx]
-            rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
-            consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
-        for batch in done:
-            del self._taking[batch]
+            self._takes.commit_up_to(proven)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _open(self) -> Channel:
-        if self._channel is None:
-            channel = self._open_or_create()
-            try:
-                check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
-            except BaseException:
-                channel.close(checkpoint=False, flush=False)
-                raise
-            self._channel = channel
-            self._at_end = at_end(self.stop)
-        return self._channel
+        return self._hold.channel()
+
+    def _consumer(self) -> Consumer:
+        return self._hold.consumer()
+
+    def _open_channel(self) -> Channel:
+        channel = self._open_or_create()
+        try:
+            check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
+        except BaseException:
+            channel.close(checkpoint=False, flush=False)
+            raise
+        return channel
 
     def _open_or_create(self) -> Channel:
         try:
@@ -326,15 +358,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 self._path, schema=creation_schema(without_metadata(self._schema, self._options["metadata"]))
             )
 
-    def _consumer(self) -> Consumer:
-        if self._owned is None:
-            channel, group = self._open(), self._options["group"]
-            known = group in channel.engine().follow().groups
-            starting = "earliest" if known else starting_id(channel, self._options)
-            self._owned = channel.consumer(group, self._options["owner_timeout"], starting, resume=True)
-            for tx, ranges in self._owned.prepared().items():  # of a query that was killed
-                self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
-        return self._owned
+    def _own_group(self, channel: Channel) -> Consumer:
+        group, timeout_seconds = self._options["group"], self._options["owner_timeout"]
+        consumer = channel.consumer(group, timeout_seconds, self._starting(channel), resume=True)
+        self._takes = BatchTakes(consumer)
+        return consumer
+
+    def _starting(self, channel: Channel) -> str:
+        """Return where the group starts if it is new; of one that exists, nothing that could be refused."""
+        known = self._options["group"] in channel.engine().follow().groups
+        return "earliest" if known else starting_id(channel, self._options)
 
     def _event_id(self, value: dict[str, Any]) -> int:
         return event_id(value, self._open().uuid, self._path)

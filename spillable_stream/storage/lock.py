@@ -21,6 +21,7 @@ _FIRST_WAIT_SECONDS = 0.00005
 _LONGEST_WAIT_SECONDS = 0.005
 _PATIENCE_NS = 10_000_000  # until then a lock goes to and fro as chance has it, which wastes the least time
 _FIRST_IN_LINE_SECONDS = 0.0005
+_LONGEST_LOOK_SECONDS = 1.0
 
 
 class FileLock:
@@ -103,6 +104,32 @@ class FileLock:
         finally:
             if turns is not None:
                 turns.leave()
+
+    def acquire_alone(self, timeout_seconds: float) -> bool:
+        """Do what `acquire` does, and wait a moment for those who share the lock only to look whether it is free.
+
+        So a look (`is_free_within`) never makes it seem taken, whatever ``timeout_seconds`` is.
+        """
+        if self.acquire(timeout_seconds):
+            return True
+        deadline = time.monotonic() + _LONGEST_LOOK_SECONDS
+        while self.is_free_within(0):
+            if self.try_acquire():
+                return True
+            if time.monotonic() >= deadline:  # who looks was stopped in the middle of it
+                break
+            time.sleep(_FIRST_WAIT_SECONDS)
+        return False
+
+    def is_free_within(self, timeout_seconds: float) -> bool:
+        """Wait up to ``timeout_seconds`` until nobody has the lock alone, and tell whether nobody has.
+
+        There is no such question to the kernel but to share the lock for a moment: `acquire_alone` allows for it.
+        """
+        free = self.acquire(timeout_seconds, shared=True)
+        if free:
+            self.release()
+        return free
 
     def _wait(self, since_ns: int, timeout_seconds: float, shared: bool, turns: Turns | None) -> bool:
         deadline_ns = since_ns + int(timeout_seconds * 1e9)

@@ -20,11 +20,13 @@ from spillable_stream import (
     MemoryLossWarning,
     OptionError,
 )
+from spillable_stream.channel import groups
 from spillable_stream.channel.finish import group_owner, wait_for_owner_to_go
 from spillable_stream.channel.group_commit import Ticket
 from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.requests import Abandon, Control, Take
 from spillable_stream.format.frame import FrameType
+from spillable_stream.storage.lock import FileLock
 from tests.damage import lose_memory, reboot
 from tests.events import numbered, peek, put, take
 
@@ -218,6 +220,26 @@ def test_a_group_that_is_owned_is_not_dropped(open_channel: Open) -> None:
         second.drop_group("g")
 
 
+def test_who_looks_for_a_groups_owner_makes_nobody_wait_for_it(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_channel(), open_channel()
+    real = FileLock.release
+
+    def look_in_the_middle_of_which_another_starts(lock: FileLock) -> None:
+        monkeypatch.undo()
+        starter = threading.Thread(target=lambda: owned.append(second.consumer("g", owner_timeout_seconds=0)))
+        starter.start()
+        starter.join(0.1)
+        real(lock)
+        starter.join()
+
+    owned: list[Any] = []
+    monkeypatch.setattr(FileLock, "release", look_in_the_middle_of_which_another_starts)
+    assert wait_for_owner_to_go(first.engine(), "g", "nobody", 0)
+    assert owned
+
+
 def test_a_group_dropped_under_a_transaction_says_so(open_channel: Open) -> None:
     channel = open_channel()
     put(channel, *numbered(0, 5))
@@ -238,11 +260,9 @@ def test_a_group_name_that_is_no_file_name_is_refused(open_channel: Open, name: 
 def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from spillable_stream.channel import consumer
-
     channel, other = open_channel(), open_channel()
     put(channel, *numbered(0, 10))
-    real = consumer.starting_position
+    real = groups.starting_position
 
     def slow(*arguments: object) -> int:
         position = real(*arguments)  # type: ignore[arg-type]
@@ -251,7 +271,7 @@ def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
         return position
 
     peek(other, group="fast")
-    monkeypatch.setattr(consumer, "starting_position", slow)
+    monkeypatch.setattr(groups, "starting_position", slow)
     assert peek(channel, group="new") == numbered(6, 4)
 
 

@@ -1,5 +1,6 @@
 """One Spark session for the Spark tests, with tasks in this virtual environment's Python."""
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -29,6 +30,25 @@ def spark() -> Iterator[Any]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def no_source_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Stop the sources that a test used and did not stop: each has its channel open, and a thread that closes it."""
+    from spillable_stream.spark.group_hold import GroupHold
+
+    holds: list[GroupHold] = []
+    real = GroupHold.channel
+
+    def channel(hold: GroupHold) -> ss.Channel:
+        holds.append(hold)
+        return real(hold)
+
+    monkeypatch.setattr(GroupHold, "channel", channel)
+    yield
+    for hold in holds:
+        with contextlib.suppress(ss.SpillableError):
+            hold.close()
 
 
 def local_files() -> str:

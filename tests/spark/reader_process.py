@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.types import StructType
@@ -28,13 +29,13 @@ def plan(source: SpillableStreamReader, start: dict[str, Any], batch: int) -> di
 
 
 def progress(sources: list[tuple[Any, Any, Any]], batch: int = 0, run: int = 1) -> dict[str, Any]:
-    """Return a progress event in the form in which Spark Connect sends it."""
+    """Return the progress event of a batch that ends now, in the form in which Spark Connect sends it."""
     return {
         "progress": {
             "id": "00000000-0000-0000-0000-00000000000a",
             "runId": f"00000000-0000-0000-0000-{run:012}",
             "name": None,
-            "timestamp": "2026-01-01T00:00:00.000Z",
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "batchId": batch,
             "batchDuration": 1,
             "stateOperators": [],

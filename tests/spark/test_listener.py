@@ -9,6 +9,8 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -389,6 +391,44 @@ def test_a_listener_that_is_told_the_group_commits_before_spark_4_2_too(
     listener._close_channels()
 
 
+def test_a_listener_that_is_told_the_group_leaves_the_takes_of_a_later_query_alone(
+    open_channel: Open, path: Path
+) -> None:
+    """Before Spark 4.2 nobody says whose batch is done; who has the group since the batch ended has another."""
+    channel = open_channel()
+    put(channel, *numbered(0, 20))
+    source = reader(str(path))
+    late = plan(source, source.initialOffset(), 0)
+    done = late["progress"]["sources"][0]
+    done["latestOffset"] = done["endOffset"]
+    source.stop()
+    later = reader(str(path))  # with a new checkpoint: it reads the same events again
+    repeated = plan(later, later.initialOffset(), 0)
+    ended = datetime.fromisoformat(group_owner(channel.engine(), "default").rpartition(" ")[2])
+    late["progress"]["timestamp"] = (ended - timedelta(seconds=1)).isoformat()
+    listener = QueryListener(None, None, {path: "default"})
+    tell(listener, late)
+    assert group_state(channel) == (0, 10)
+    assert [(r.last_id, r.lag_events) for r in listener.reports()] == [(10, 10)]
+    repeated["progress"]["sources"][0]["latestOffset"] = done["endOffset"]
+    tell(listener, repeated)
+    assert group_state(channel) == (10, 0)
+    later.stop()
+    listener._close_channels()
+
+
+def test_a_report_has_kafkas_words(open_channel: Open, path: Path, alone: QueryListener) -> None:
+    put(open_channel(), *numbered(0, 25))
+    source = reader(str(path))
+    tell(alone, plan(source, source.initialOffset(), 0))
+    (report,) = alone.reports()
+    behind = report.min_offsets_behind_latest, report.max_offsets_behind_latest, report.avg_offsets_behind_latest
+    assert behind == (15, 15, 15.0)
+    unknown = replace(report, lag_events=None)
+    assert unknown.min_offsets_behind_latest is unknown.avg_offsets_behind_latest is None
+    source.stop()
+
+
 def test_an_idle_event_commits_what_could_not_be_before(
     open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -515,6 +555,34 @@ def test_nothing_of_a_batch_that_failed_is_committed(
         put(channel, *numbered(20, 5))  # Spark does not report a batch that it tries again in full, but the next one
         until(lambda: group_state(channel) == (25, 0))
         query.stop()
+
+
+def test_a_query_that_is_idle_since_it_began_is_reported(
+    spark: SparkSession, listener: QueryListener, tmp_path: Path
+) -> None:
+    path = tmp_path / "a"
+    interval = "spark.sql.streaming.noDataProgressEventInterval"
+    spark.conf.set(interval, 500)
+    try:
+        with ss.Channel(path, minimum_required_space=0) as channel:
+            put(channel, *numbered(0, 10))
+            run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+            until(lambda: is_over(listener, path))
+            with listener._mutex:
+                listener._found.clear()  # as after a restart of the driver
+            query = (
+                stream(spark, path)
+                .writeStream.format("spillable")
+                .option("checkpointLocation", str(tmp_path / "ck"))
+                .start(str(tmp_path / "b"))
+            )
+            until(lambda: bool(reports_of(listener, path)), query)
+            (report,) = reports_of(listener, path)
+            assert (report.run_id, report.group, report.active) == (str(query.runId), "default", True)
+            assert (report.last_batch, report.last_id, report.lag_events) == (0, 10, 0)
+            query.stop()
+    finally:
+        spark.conf.unset(interval)
 
 
 @pytest.mark.timeout(600)  # three sources, and what else the machine has to do

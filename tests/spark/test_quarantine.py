@@ -94,7 +94,7 @@ def test_batch_that_is_replayed_is_the_same(path: Path) -> None:
     reader = stream(path, **QUARANTINE)
     start, end = batch_of(reader)
     assert run(reader, start, end) == EVERYTHING_READABLE
-    reader._channel.close(checkpoint=False)
+    reader.stop()
     again = stream(path, **QUARANTINE)
     assert again.latestOffset(start)["writeOrderId"] == end["writeOrderId"]
     assert run(again, start, end) == EVERYTHING_READABLE

@@ -54,6 +54,15 @@ def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tup
     return found
 
 
+def batches_of(channel: ss.Channel, **options: Any) -> list[tuple[int, int]]:
+    """Return the micro-batches of a query that is stopped then."""
+    reader = source(channel, **options)
+    try:
+        return batches(reader)
+    finally:
+        reader.stop()
+
+
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -90,10 +99,11 @@ def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel)
     reader = source(channel, maxEventsPerTrigger=3)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
-    assert end["writeOrderId"] == 3
+    assert end["writeOrderId"] == 10, "it ends where the group's position goes on to"
     assert reader.partitions(start, end)
     reader.commit(end)
     assert reader.initialOffset()["writeOrderId"] == 10
+    assert reader.latestOffset(end) == end
 
 
 def test_max_bytes_per_trigger_reads_one_large_event_at_least(channel: ss.Channel) -> None:
@@ -219,11 +229,13 @@ def test_start_at_an_event_that_left_is_an_error_or_passed_over(
 
 
 def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
-    put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
-    put(channel, 5)
-    assert batches(source(channel, startingOffsets="earliest")) == [(6, 10)]
-    assert batches(source(channel, startingTimestamp=0)) == []
+    for options, found in (
+        ({}, [(1, 5)]),
+        ({"startingOffsets": "earliest"}, [(6, 10)]),
+        ({"startingTimestamp": 0}, [(11, 15)]),
+    ):
+        put(channel, 5)
+        assert batches_of(channel, **options) == found
 
 
 # ── checkpoints that do not fit ─────────────────────────────────────────────────────────────
@@ -288,7 +300,7 @@ def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: s
 def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
     """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
     put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
+    assert batches_of(channel) == [(1, 5)]
     put(channel, 2)
     reader = source(channel, failOnDataLoss=False)
     with pytest.raises(CheckpointMismatchError, match="has taken 3 to 5 too"):
@@ -327,7 +339,7 @@ def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
     channel: ss.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(channel, 5)
-    assert batches(source(channel)) == [(1, 5)]
+    assert batches_of(channel) == [(1, 5)]
     put(channel, 6)  # 6 to 8 are not those that the checkpoint's 6 to 8 were
     reader = source(channel)
     start = {**reader.initialOffset(), "writeOrderId": 8}
@@ -356,7 +368,7 @@ def test_batch_that_was_under_way_is_planned_again_as_it_was(channel: ss.Channel
     first = source(channel)
     start = first.initialOffset()
     first.partitions(start, first.latestOffset(start))
-    first._channel.close(checkpoint=False)
+    first.stop()
     put(channel, 5)
     assert source(channel).latestOffset(start)["writeOrderId"] == 5
 
@@ -409,6 +421,61 @@ def test_available_now_does_not_wait_when_it_is_done(channel: ss.Channel, monkey
     assert [reader.latestOffset(start) for _ in range(3)] == [start] * 3
 
 
+# ── how far behind it is ────────────────────────────────────────────────────────────────────
+
+
+def lag(reader: SpillableStreamReader) -> tuple[int, int | None]:
+    report = reader.reportLatestOffset()
+    words = [report[f"{of}OffsetsBehindLatest"] for of in ("min", "max", "avg")]
+    assert words == [report["lagEvents"]] * 3
+    assert list(report) == sorted(report)
+    return report["lagEvents"], report["oldestPutTimeMicros"]
+
+
+def test_lag_is_what_no_batch_has_covered(channel: ss.Channel) -> None:
+    put(channel, 10, 5)
+    with channel.engine().looking() as state:
+        times = [state.blocks.time_of(i) for i in (1, 11)]
+    reader = source(channel, maxEventsPerTrigger=10)
+    start = reader.initialOffset()
+    assert lag(reader) == (15, times[0])
+    end = reader.latestOffset(start)
+    assert lag(reader) == (5, times[1]), "Spark asks before it plans the batch, and shows it when that is done"
+    reader.partitions(start, end)
+    assert lag(reader) == (5, times[1])
+    last = reader.latestOffset(end)
+    assert lag(reader) == (0, None)
+    reader.partitions(end, last)
+    reader.stop()
+
+
+@pytest.mark.parametrize("async_progress", [False, True])
+def test_after_a_restart_the_last_batch_is_no_lag(channel: ss.Channel, async_progress: bool) -> None:
+    put(channel, 10)
+    reader = source(channel, asyncProgressTrackingEnabled=async_progress)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    reader.partitions(start, end)
+    reader.stop()
+    again = source(channel, asyncProgressTrackingEnabled=async_progress)
+    again.latestOffset(end)
+    assert lag(again) == (0, None)
+    put(channel, 1)
+    assert lag(again)[0] == 1
+    again.stop()
+
+
+def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
+    put(channel, 4, 4, 2)
+    with ss.Channel(channel.path) as other:
+        other.consumer("default").commit([(5, 8)])
+    reader = source(channel, maxEventsPerTrigger=4)
+    assert reader.latestOffset(reader.initialOffset())["writeOrderId"] == 8
+    with channel.engine().looking() as state:
+        assert lag(reader) == (2, state.blocks.time_of(9))
+    reader.stop()
+
+
 # ── the schema ──────────────────────────────────────────────────────────────────────────────
 
 
@@ -453,7 +520,7 @@ def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Chan
     value = {"lost": [[first, last]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
     channel.engine().commit(Control(FrameType.LOST, value))
     with pytest.raises(DataLossError, match=f"the events {first} to {last} are lost"):
-        batches(source(channel))
+        batches_of(channel)
     reader = source(channel, group="another", failOnDataLoss=False)
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start))

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -37,6 +38,47 @@ def test_many_share_a_lock(tmp_path: Path) -> None:
     assert first.try_acquire(shared=True)
     assert second.try_acquire(shared=True)
     assert not third.try_acquire()
+
+
+def test_a_look_whether_a_lock_is_free_does_not_take_it(tmp_path: Path) -> None:
+    holder, looker, other = lock(tmp_path), lock(tmp_path), lock(tmp_path)
+    assert looker.is_free_within(0)
+    assert holder.acquire_alone(0)
+    assert not looker.is_free_within(0)
+    holder.release()
+    assert looker.is_free_within(0)
+    assert other.try_acquire()
+
+
+def test_a_look_makes_nobody_find_the_lock_taken(tmp_path: Path) -> None:
+    starter, looker = lock(tmp_path), lock(tmp_path)
+    looker.acquire(0, shared=True)  # as in the middle of a look
+    threading.Timer(0.05, looker.release).start()
+    assert starter.acquire_alone(0)
+
+
+def test_a_lock_that_is_shared_for_good_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spillable_stream.storage.lock._LONGEST_LOOK_SECONDS", 0.01)
+    starter, stopped = lock(tmp_path), lock(tmp_path)
+    stopped.acquire(0, shared=True)
+    assert not starter.acquire_alone(0)
+
+
+def test_of_many_that_look_and_try_at_once_one_has_the_lock(tmp_path: Path) -> None:
+    found: list[bool] = []
+    locks = [lock(tmp_path) for _ in range(8)]
+
+    def start(mine: FileLock) -> None:
+        for _ in range(20):
+            mine.is_free_within(0)
+        found.append(mine.acquire_alone(0))
+
+    threads = [threading.Thread(target=start, args=[mine]) for mine in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.count(True) == 1
 
 
 def test_waiting_ends_at_the_timeout(tmp_path: Path) -> None:
