@@ -16,6 +16,7 @@ from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, def
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
+from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
 from spillable_stream.spark.visit import visit
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
@@ -27,6 +28,7 @@ _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
+@short_traces
 class SpillableDataSource(DataSource):
     """The Spark data source; all that it keeps are its options.
 
@@ -129,6 +131,7 @@ def _path_of_uri(uri: str) -> str:
     return "/" + unquote(path.lstrip("/")) if path.startswith("/") else ""
 
 
+@short_traces
 class _RefusedReader(DataSourceStreamReader):
     """A stream's reader that can't be: every call raises why.
 

@@ -27,6 +27,7 @@ from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
+from spillable_stream.spark.short_trace import short_traces
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -59,6 +60,7 @@ _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
 
 
+@short_traces
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. Opens nothing before its first call.
 
