@@ -48,8 +48,9 @@ class SpillableDataSource(DataSource):
 
         Raises:
             NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
-            OptionError: an unknown option, or a value out of range.
+            OptionError: an unknown option, or a value out of range; or Spark asks in order to make a table.
         """
+        self._refuse_table()
         options = self._source_options(SOURCE, BATCH)
         try:
             with visit(self._path(), create=False) as channel:
@@ -82,14 +83,31 @@ class SpillableDataSource(DataSource):
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
 
+    def _spark_option(self, name: str) -> str | None:
+        return {k.lower(): v for k, v in dict(self.options).items()}.get(name)
+
     def _path(self) -> str:
-        given: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
-        path = _path_of_uri(given) if given[:5].lower() == "file:" else given
-        if not path or _SCHEME.match(path):
+        given = self._spark_option("path")
+        if given is None:
+            raise OptionError(
+                'a channel needs the path of a local directory, as in load("/data/orders"); of a table\'s path Spark '
+                "tells nothing, so each use of the table has to: SELECT * FROM name WITH (`path` = '/data/orders')"
+            )
+        path = _local_path(given)
+        if not path:
             raise OptionError(
                 f'a channel needs the path of a local directory, as in load("/data/orders"), not {given!r}'
             )
         return path
+
+    def _refuse_table(self) -> None:
+        """Refuse ``CREATE TABLE`` where Spark asks for the columns; where they are given it asks nothing."""
+        if self._spark_option("provider") is not None:
+            path = _local_path(self._spark_option("path") or "") or "/data/orders"
+            raise OptionError(
+                "a table can't be a channel, since Spark does not tell a table's source the table's path. Make a view: "
+                f"CREATE TEMPORARY VIEW name USING spillable OPTIONS (path '{path}')"
+            )
 
     def _source_options(self, *scopes: str) -> dict[str, Any]:
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
@@ -120,6 +138,12 @@ class SpillableDataSource(DataSource):
                 sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
             merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
             return path, channel.engine().layout, encode_schema(schemas[-1]), len(schemas) - 1, merged, schema
+
+
+def _local_path(given: str) -> str:
+    """Return the path of a local directory that a path or a URI names, or "" if it names none."""
+    path = _path_of_uri(given) if given[:5].lower() == "file:" else given
+    return "" if _SCHEME.match(path) else path
 
 
 def _path_of_uri(uri: str) -> str:
