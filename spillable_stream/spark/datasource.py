@@ -14,6 +14,7 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.load import load_name
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
 from spillable_stream.spark.short_trace import short_traces
@@ -30,11 +31,15 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @short_traces
 class SpillableDataSource(DataSource):
-    """The Spark data source; all that it keeps are its options.
+    """The Spark data source; all that it keeps are its options, and a name: each ``load()`` makes one.
 
     Args:
         options: Spark's options: `path` and those of `spillable_stream.options`.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._load = load_name()
 
     @classmethod
     def name(cls) -> str:
@@ -68,7 +73,7 @@ class SpillableDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
-            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema)
+            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 

@@ -23,6 +23,7 @@ from spillable_stream.channel.ranges import Range, RangeSet, shown
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.checkpoint import check_batch, never_taken
 from spillable_stream.spark.limits import batch_end
+from spillable_stream.spark.load import Load, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
@@ -68,12 +69,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         path: the channel's directory.
         options: the source's options, by keyword name.
         schema: the schema that Spark expects.
+        load: the name of the ``load()`` that it reads for (`spark.load`); by default it is the only one.
     """
 
-    def __init__(self, path: str, options: dict[str, Any], schema: StructType) -> None:
+    def __init__(self, path: str, options: dict[str, Any], schema: StructType, load: str = "") -> None:
         self._path = path
         self._options = options
         self._schema = schema
+        self._load = Load(path, options["group"], load or load_name())
         self._channel: Channel | None = None
         self._taking: dict[tuple[int, int], tuple[int, list[Range]]] = {}  # micro-batch → take transaction, events
         self._owned: Consumer | None = None
@@ -327,7 +330,11 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             channel, group = self._open(), self._options["group"]
             known = group in channel.engine().follow().groups
             starting = "earliest" if known else starting_id(channel, self._options)
-            self._owned = channel.consumer(group, self._options["owner_timeout"], starting, resume=True)
+
+            def own(timeout_seconds: float) -> Consumer:
+                return channel.consumer(group, timeout_seconds, starting, resume=True, note=self._load.note)
+
+            self._owned = self._load.own(own, self._options["owner_timeout"])
             for tx, ranges in self._owned.prepared().items():  # of a query that was killed
                 self._taking[ranges[0][0], ranges[-1][1]] = (tx, ranges)
         return self._owned
