@@ -136,7 +136,18 @@ class ChannelBusyError(ChannelError):
 
 
 class GroupOwnedError(ChannelError):
-    """Another live consumer owns the group; the message names its pid and host."""
+    """Another live consumer owns the group; the message names its pid and host.
+
+    Attributes:
+        owner: what the owner wrote about itself, or "".
+    """
+
+    def __init__(self, message: str, owner: str = "") -> None:
+        super().__init__(message)
+        self.owner = owner
+
+    def __reduce__(self) -> tuple[type[GroupOwnedError], tuple[str, str]]:
+        return type(self), (self.args[0], self.owner)
 
 
 class OtherHostError(ChannelError):

@@ -236,6 +236,7 @@ class Channel:
         owner_timeout_seconds: float = 10.0,
         starting: str = "earliest",
         resume: bool = False,
+        note: str = "",
     ) -> Consumer:
         """Return this handle's consumer of a group, becoming the group's owner if it is not yet.
 
@@ -256,7 +257,8 @@ class Channel:
                 engine = self.engine()  # another thread may have closed the channel meanwhile
                 found = self._consumers.get(group)
                 if found is None:
-                    found = self._consumers[group] = Consumer(engine, group, owner_timeout_seconds, starting, resume)
+                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note)
+                    self._consumers[group] = found
                 return found
 
         return self._owning.run("a first take", own)

@@ -37,6 +37,7 @@ class Consumer:
         starting: where a new group starts: "earliest", "latest", or the ID of its first event.
         resume: keep the takes that a former owner prepared (`prepared`), for a reader that repeats its
             micro-batches; else they are rolled back.
+        note: what to write about the owner beside the group, after its process and the time.
 
     Attributes:
         group: the group's name.
@@ -55,9 +56,10 @@ class Consumer:
         owner_timeout_seconds: float = 10.0,
         starting: str = "earliest",
         resume: bool = False,
+        note: str = "",
     ) -> None:
         self.group = check_group(group)
-        self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}"
+        self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         self._engine = engine
         self.under_way = UnderWay(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
@@ -70,7 +72,8 @@ class Consumer:
             self._lock.close()
             raise GroupOwnedError(
                 f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; "
-                f"waited {owner_timeout_seconds:g} s. Stop it, or use another group"
+                f"waited {owner_timeout_seconds:g} s. Stop it, or use another group",
+                owner,
             )
         try:
             self._lock.write_holder(self.owner)

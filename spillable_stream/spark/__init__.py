@@ -1,14 +1,16 @@
-"""The Spark source and sink, ``format("spillable")``, and what watches their queries."""
+"""The Spark source and sink, ``format("spillable")``, what watches their queries, and what their errors say."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spillable_stream.spark.error_message import explain
+
 if TYPE_CHECKING:
     from spillable_stream.spark.query_listener import QueryListener, QueryReport, listener
 
-__all__ = ["QueryListener", "QueryReport", "listener"]
+__all__ = ["QueryListener", "QueryReport", "explain", "listener"]
 
 
 def __getattr__(name: str) -> Any:

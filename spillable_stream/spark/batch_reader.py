@@ -22,11 +22,13 @@ from spillable_stream.errors import OptionError
 from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema
+from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.visit import visit
 
 __all__ = ["SpillableBatchReader"]
 
 
+@short_traces
 class SpillableBatchReader(DataSourceReader):
     """Reads the events that are in a channel now.
 

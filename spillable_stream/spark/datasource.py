@@ -14,8 +14,10 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.load import load_name
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
+from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
 from spillable_stream.spark.visit import visit
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
@@ -27,12 +29,17 @@ _SPARKS_OWN = {"path", "checkpointlocation", "queryname", "owner", "location", "
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
+@short_traces
 class SpillableDataSource(DataSource):
-    """The Spark data source; all that it keeps are its options.
+    """The Spark data source; all that it keeps are its options, and a name: each ``load()`` makes one.
 
     Args:
         options: Spark's options: `path` and those of `spillable_stream.options`.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._load = load_name()
 
     @classmethod
     def name(cls) -> str:
@@ -46,8 +53,9 @@ class SpillableDataSource(DataSource):
 
         Raises:
             NotAChannelError: there is no channel, and ``createIfMissing`` is not set.
-            OptionError: an unknown option, or a value out of range.
+            OptionError: an unknown option, or a value out of range; or Spark asks in order to make a table.
         """
+        self._refuse_table()
         options = self._source_options(SOURCE, BATCH)
         try:
             with visit(self._path(), create=False) as channel:
@@ -65,7 +73,7 @@ class SpillableDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
-            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema)
+            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 
@@ -80,14 +88,31 @@ class SpillableDataSource(DataSource):
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
 
+    def _spark_option(self, name: str) -> str | None:
+        return {k.lower(): v for k, v in dict(self.options).items()}.get(name)
+
     def _path(self) -> str:
-        given: str = {k.lower(): v for k, v in dict(self.options).items()}.get("path", "")
-        path = _path_of_uri(given) if given[:5].lower() == "file:" else given
-        if not path or _SCHEME.match(path):
+        given = self._spark_option("path")
+        if given is None:
+            raise OptionError(
+                'a channel needs the path of a local directory, as in load("/data/orders"); of a table\'s path Spark '
+                "tells nothing, so each use of the table has to: SELECT * FROM name WITH (`path` = '/data/orders')"
+            )
+        path = _local_path(given)
+        if not path:
             raise OptionError(
                 f'a channel needs the path of a local directory, as in load("/data/orders"), not {given!r}'
             )
         return path
+
+    def _refuse_table(self) -> None:
+        """Refuse ``CREATE TABLE`` where Spark asks for the columns; where they are given it asks nothing."""
+        if self._spark_option("provider") is not None:
+            path = _local_path(self._spark_option("path") or "") or "/data/orders"
+            raise OptionError(
+                "a table can't be a channel, since Spark does not tell a table's source the table's path. Make a view: "
+                f"CREATE TEMPORARY VIEW name USING spillable OPTIONS (path '{path}')"
+            )
 
     def _source_options(self, *scopes: str) -> dict[str, Any]:
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
@@ -120,6 +145,12 @@ class SpillableDataSource(DataSource):
             return path, channel.engine().layout, encode_schema(schemas[-1]), len(schemas) - 1, merged, schema
 
 
+def _local_path(given: str) -> str:
+    """Return the path of a local directory that a path or a URI names, or "" if it names none."""
+    path = _path_of_uri(given) if given[:5].lower() == "file:" else given
+    return "" if _SCHEME.match(path) else path
+
+
 def _path_of_uri(uri: str) -> str:
     """Return the path of a ``file:`` URI, or "" if it is relative or another host's."""
     path = uri[5:]
@@ -129,6 +160,7 @@ def _path_of_uri(uri: str) -> str:
     return "/" + unquote(path.lstrip("/")) if path.startswith("/") else ""
 
 
+@short_traces
 class _RefusedReader(DataSourceStreamReader):
     """A stream's reader that can't be: every call raises why.
 

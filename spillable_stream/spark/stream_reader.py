@@ -29,10 +29,12 @@ from spillable_stream.spark.checkpoint import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.lag import Lag
 from spillable_stream.spark.limits import batch_end
+from spillable_stream.spark.load import Load, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
+from spillable_stream.spark.short_trace import short_traces
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -81,6 +83,7 @@ def _held(
     return call
 
 
+@short_traces
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. Opens nothing before its first call.
 
@@ -88,14 +91,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         path: the channel's directory.
         options: the source's options, by keyword name.
         schema: the schema that Spark expects.
+        load: the name of the ``load()`` that it reads for (`spark.load`); by default it is the only one.
     """
 
-    def __init__(self, path: str, options: dict[str, Any], schema: StructType) -> None:
+    def __init__(self, path: str, options: dict[str, Any], schema: StructType, load: str = "") -> None:
         self._path = path
         self._options = options
         self._schema = schema
         self._hold = GroupHold(self._open_channel, self._own_group)
         self._takes: BatchTakes
+        self._load = Load(path, options["group"], load or load_name())
         self._target: int | None = None
         self._seen = 0
         self._covered = 0  # where the batch ends that Spark was told of last
@@ -359,8 +364,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             )
 
     def _own_group(self, channel: Channel) -> Consumer:
-        group, timeout_seconds = self._options["group"], self._options["owner_timeout"]
-        consumer = channel.consumer(group, timeout_seconds, self._starting(channel), resume=True)
+        group, starting = self._options["group"], self._starting(channel)
+
+        def own(timeout_seconds: float) -> Consumer:
+            return channel.consumer(group, timeout_seconds, starting, resume=True, note=self._load.note)
+
+        consumer = self._load.own(own, self._options["owner_timeout"])
         self._takes = BatchTakes(consumer)
         return consumer
 

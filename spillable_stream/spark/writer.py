@@ -28,6 +28,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.segment import SegmentWriter
 from spillable_stream.spark.host import require_channel
 from spillable_stream.spark.loop import query_of_task, refuse_loop
+from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -239,6 +240,7 @@ def _require_same(channel: Channel, staged: Staged) -> None:
         )
 
 
+@short_traces
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
     """Appends a DataFrame to a channel as one put transaction."""
 
@@ -264,6 +266,7 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
         self._abort(messages)
 
 
+@short_traces
 class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
     """Appends a query's micro-batches to a channel, each as one put transaction, each once."""
 

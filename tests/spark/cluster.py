@@ -234,7 +234,15 @@ def _wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
 
 
 class JobFailedError(Exception):
-    """A driver's job raised; the text is what its user sees."""
+    """A driver's job raised; the text is what its user sees.
+
+    Attributes:
+        explained: what `spillable_stream.spark.explain` says of it.
+    """
+
+    def __init__(self, text: str, explained: str) -> None:
+        super().__init__(text)
+        self.explained = explained
 
 
 class Driver:
@@ -268,7 +276,7 @@ class Driver:
         assert line, f"the driver ended:\n{self._log.read_text()[-3000:]}"
         word, result = json.loads(line)
         if word == "failed":
-            raise JobFailedError(result)
+            raise JobFailedError(*result)
         return result
 
 

@@ -1,7 +1,7 @@
 """A Spark driver, or a Spark Connect client, that does one job after the other.
 
 python cluster_driver.py CONFIGURATION, then on stdin one job a line: ["NAME", {ARGUMENT: VALUE, …}]. It answers each on
-stdout with ["done", RESULT] or ["failed", TEXT OF THE ERROR]. It ends when stdin does.
+stdout with ["done", RESULT] or ["failed", [TEXT OF THE ERROR, WHAT `explain` SAYS OF IT]]. It ends when stdin does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from spillable_stream.spark import listener
+from spillable_stream.spark import explain, listener
 
 TASKS = 4
 _LONGEST_SECONDS = 120
@@ -121,7 +121,7 @@ def main(configuration: dict[str, str]) -> None:
         try:
             answer = ["done", JOBS[name](spark, **arguments)]
         except PySparkException as e:
-            answer = ["failed", str(e)]
+            answer = ["failed", [str(e), explain(e)]]
         print(json.dumps(answer), file=answers, flush=True)
     with contextlib.suppress(PySparkException):
         spark.stop()

@@ -58,8 +58,10 @@ def test_a_client_may_register_again(client: Driver) -> None:
 
 
 def test_a_client_sees_what_is_wrong(client: Driver, tmp_path: Path) -> None:
-    with pytest.raises(JobFailedError, match=f"NotAChannelError: {tmp_path}/none is not a channel: it is missing"):
+    with pytest.raises(JobFailedError, match=f"NotAChannelError: {tmp_path}/none is not a channel: it is missing") as e:
         client.do("read", path=tmp_path / "none")
+    assert e.value.explained.startswith(f"{tmp_path}/none is not a channel: it is missing. ")
+    assert "\n" not in e.value.explained
     client.do("write", path=tmp_path / "channel", rows=1, body_bytes=SMALL)
     with pytest.raises(JobFailedError, match=r"OptionError: .*maxEventsPerTrigger"):
         client.do("read", path=tmp_path / "channel", maxEventsPerTriger="1")
@@ -71,8 +73,12 @@ def test_a_query_of_a_client_fails_with_the_reason(client: Driver, tmp_path: Pat
     job = {"source": path, "target": tmp_path / "target", "checkpoint": tmp_path / "checkpoint"}
     client.do("stream", **job)
     client.do("write", path=tmp_path / "another", rows=1, body_bytes=SMALL)
-    with pytest.raises(JobFailedError, match="CheckpointMismatchError: the Spark checkpoint belongs to the channel"):
+    with pytest.raises(
+        JobFailedError, match="CheckpointMismatchError: the Spark checkpoint belongs to the channel"
+    ) as e:
         client.do("stream", **{**job, "source": tmp_path / "another"})
+    assert e.value.explained.startswith("the Spark checkpoint belongs to the channel ")
+    assert "\n" not in e.value.explained
 
 
 def test_the_source_needs_no_connect_client() -> None:

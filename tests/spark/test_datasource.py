@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spillable_stream as ss
 from spillable_stream.errors import OptionError
+from spillable_stream.spark import explain
 from spillable_stream.spark.datasource import SpillableDataSource
 
 pytestmark = pytest.mark.spark
@@ -42,6 +43,44 @@ def test_stream_makes_its_channel_when_it_starts_and_not_before(spark: SparkSess
     query.awaitTermination()
     with ss.Channel(tmp_path / "a", create=False) as channel:
         assert not channel.typed
+
+
+# ── tables ──────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("made", ["OPTIONS (path '{}')", "LOCATION '{}'"])
+def test_table_is_refused_when_it_is_made_and_a_view_named_instead(spark: SparkSession, put: Put, made: str) -> None:
+    path = put("a", b"x")
+    with pytest.raises(PySparkException) as e:
+        spark.sql(f"CREATE TABLE refused USING spillable {made.format(path)}")
+    view = f"CREATE TEMPORARY VIEW name USING spillable OPTIONS (path '{path}')"
+    assert explain(e.value).endswith(f"Make a view: {view}")
+    assert not spark.catalog.tableExists("refused")
+    spark.sql(view.replace("name", "instead"))
+    spark.sql("INSERT INTO instead SELECT map(), CAST('y' AS BINARY)")
+    spark.sql(view.replace("name", "instead").replace("CREATE", "CREATE OR REPLACE"))
+    assert spark.sql("SELECT * FROM instead").count() == 2
+    spark.catalog.dropTempView("instead")
+
+
+@pytest.mark.timeout(600)
+def test_table_that_a_stream_makes_has_to_be_told_its_path(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    writer = stream(spark, put("a", b"x")).writeStream.format("spillable").option("minimumRequiredSpace", 0)
+    writer = writer.option("checkpointLocation", str(tmp_path / "ck")).option("path", str(path))
+    try:
+        assert writer.trigger(availableNow=True).toTable("a_table").awaitTermination(500)
+        with pytest.raises(PySparkException) as e:
+            spark.sql("SELECT * FROM a_table").collect()
+        assert "of a table's path Spark tells nothing" in explain(e.value)
+        assert "SELECT * FROM name WITH (`path` = '/data/orders')" in explain(e.value)
+        with_path = f"WITH (`path` = '{path}')"
+        spark.sql(f"INSERT INTO a_table {with_path} SELECT map(), CAST('y' AS BINARY)")
+        assert spark.sql(f"SELECT * FROM a_table {with_path}").count() == 2
+    finally:
+        spark.sql("DROP TABLE IF EXISTS a_table")
+    assert spark.read.format("spillable").load(str(path)).count() == 2  # the channel is not the table's
 
 
 # ── options ─────────────────────────────────────────────────────────────────────────────────

@@ -60,7 +60,7 @@ def test_a_commit_under_way_ends_before_its_worker_does(path: Path) -> None:
         assert process.stdout.read().startswith("COMMITTED\n")
     assert not os.path.lexists(path / "memory")
     with ss.Channel(path) as channel:
-        assert peek(channel, 150) == numbered(0, 150)
+        assert peek(channel, 1600) == numbered(0, 1600)
 
 
 def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:

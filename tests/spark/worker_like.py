@@ -22,20 +22,20 @@ def main(path: str, how: str) -> None:
     """Wait to be ended."""
     if how != "program":
         sys.modules["__main__"].__spec__ = types.SimpleNamespace(name="pyspark.daemon")  # type: ignore[assignment]
-    with ss.Channel(Path(path), create=False) as channel:
-        put(channel, *numbered(0, 100))
-        if how == "commit":
-            commit_slowly(path)
-        source = reader(path)
-        source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    channel = ss.Channel(Path(path), create=False)
+    put(channel, *numbered(0, 100))
+    if how == "commit":
+        at_end(channel.close)
+        commit_slowly(channel)
+    source = reader(path)
+    source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    channel.close(flush=False)
     print("READY", flush=True)
     sys.stdin.read()
 
 
-def commit_slowly(path: str) -> None:
-    """Commit, on disk, 50 events more; the sync waits for a line."""
-    channel = ss.Channel(Path(path), create=False, memory_capacity=0)
-    at_end(channel.close)
+def commit_slowly(channel: ss.Channel) -> None:
+    """Commit more than memory has room for; the sync waits for a line."""
     log = channel.engine().tiers.disk
     sync = log._sync
 
@@ -45,7 +45,7 @@ def commit_slowly(path: str) -> None:
         sync(*args)  # type: ignore[arg-type]
 
     with mock.patch.object(log, "_sync", slow):
-        put(channel, *numbered(100, 50))
+        put(channel, *numbered(100, 1500))
     print("COMMITTED", flush=True)
 
 

@@ -1,0 +1,95 @@
+"""Which ``load()`` a source is of: what it writes beside its group, and what it says when another one has the group.
+
+Nothing tells a source which query it works for. But each ``load()`` makes one data source, which Spark sends to the
+workers of all queries that use its DataFrame; so a name that it was given there tells whether two workers read for one
+``load()``. A source's worker is started by the driver, so its parent tells whether they are of one Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.errors import GroupOwnedError
+
+__all__ = ["Load", "load_name"]
+
+_NOTE = re.compile(
+    r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), for the load (?P<load>\S+) of Spark (?P<spark>\d+)"
+)
+_WRITE = 'Write a load() for each use, each with its own .option("group", …)'
+
+
+def load_name() -> str:
+    """Return a new name for a ``load()``."""
+    return os.urandom(8).hex()
+
+
+class Load:
+    """One source's view of its ``load()``.
+
+    Args:
+        path: the channel's directory.
+        group: the group that the source reads as.
+        name: what `load_name` returned when Spark made the data source.
+
+    Attributes:
+        note: what the source writes beside its group (`Consumer`).
+    """
+
+    def __init__(self, path: str, group: str, name: str) -> None:
+        self._path = path
+        self._group = group
+        self._name = name
+        self._made_at = datetime.now(UTC)
+        self._spark = os.getppid()
+        self.note = f"for the load {name} of Spark {self._spark}"
+
+    def own(self, own: Callable[[float], Consumer], owner_timeout_seconds: float) -> Consumer:
+        """Make the source the group's owner.
+
+        Args:
+            own: makes it the owner, within so many seconds.
+            owner_timeout_seconds: how long to wait for a former owner to go.
+
+        Raises:
+            GroupOwnedError: the group has another owner; the message says what to write instead.
+        """
+        try:
+            return own(0)
+        except GroupOwnedError as e:
+            owner = _NOTE.fullmatch(e.owner)
+            # An owner that came after this source was made belongs to no query that was there before: it will not go.
+            if owner and owner["load"] == self._name and datetime.fromisoformat(owner["since"]) >= self._made_at:
+                raise self._used_twice(e) from None
+        try:
+            return own(owner_timeout_seconds)
+        except GroupOwnedError as e:
+            raise self._refusal(e, owner_timeout_seconds) from None
+
+    def _used_twice(self, error: GroupOwnedError) -> GroupOwnedError:
+        return GroupOwnedError(
+            f"one load() of {self._path} is used twice, in one query (a self-join) or in two, and the group "
+            f"{self._group!r} has one reader at a time. {_WRITE}",
+            error.owner,
+        )
+
+    def _refusal(self, error: GroupOwnedError, waited_seconds: float) -> GroupOwnedError:
+        """Say of an owner that the user never made what it works for: a source's worker."""
+        owner = _NOTE.fullmatch(error.owner)
+        if owner is None:  # a consumer, or a source of an older version
+            return error
+        is_here = owner["host"] == os.uname().nodename and int(owner["spark"]) == self._spark
+        which = "this load()" if owner["load"] == self._name else "another load()"
+        if not is_here:
+            which = f"the Spark driver pid {owner['spark']} on {owner['host']}"
+        message = (
+            f"a query of {which} has the group {self._group!r} of {self._path} since {owner['since']}; waited "
+            f"{waited_seconds:g} s. {_WRITE}; or stop that query"
+        )
+        if is_here:
+            message += ". If none runs, its start failed: start again in a minute, by when its worker has let go"
+        return GroupOwnedError(message, error.owner)

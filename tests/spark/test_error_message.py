@@ -1,0 +1,195 @@
+"""What a user is told of an error, out of all that Spark says around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import spillable_stream as ss
+from spillable_stream.spark import explain
+
+Put = Callable[..., Path]
+
+pytestmark = pytest.mark.timeout(600)
+
+TRACE = """Traceback (most recent call last):
+  File "/x/spillable_stream/spark/short_trace.py", line 40, in call
+    raise e.with_traceback(None) from None
+spillable_stream.errors."""
+AFTER = {
+    "nothing": "",
+    "the state of a batch's error": "\n SQLSTATE: 38000",
+    "a query": "\n SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nIdentifier: [id = 1]\n\nLogical Plan:\nx",
+    "a query of a worker": "\n=== Streaming Query ===\nIdentifier: [id = 1]\n\nLogical Plan:\nx",
+    "Java's trace": "\n\tat org.apache.spark.Job.run(Job.java:1)\n",
+    "Java's trace after a blank line": "\n\n\tat org.apache.spark.Job.run(Job.java:1)\n",
+    "Connect's": "\n SQLSTATE: 38000\n\nJVM stacktrace:\norg.apache.spark.X\n\tat a.b\nCaused by: x\n\tat a.b",
+}
+
+
+class SparksError(Exception):
+    """Stands for one of Spark's, whose text is all that counts."""
+
+
+# ── out of a text ───────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("after", AFTER.values(), ids=AFTER)
+@pytest.mark.parametrize("message", ["the group 'g' is owned: stop it", "it has\n  a: int\nand not\n  b: int", "a: b"])
+def test_sentence_is_all_of_the_message_and_nothing_else(message: str, after: str) -> None:
+    text = f"[STREAM_FAILED] Query terminated with exception: {TRACE}GroupOwnedError: {message}{after}"
+    assert explain(SparksError(text)) == message
+
+
+def test_of_several_errors_the_last_one_counts_that_is_no_repetition_in_a_trace_of_java() -> None:
+    text = (
+        f"failed: {TRACE}ChannelFullError: no room\n\nDuring handling of the above exception, another exception "
+        f"occurred:\n\n{TRACE}StorageError: no disk\n\nJVM stacktrace:\nSuppressed: {TRACE}ChannelClosedError: closed\n"
+    )
+    assert explain(SparksError(text)) == "no disk"
+
+
+def test_sentence_that_only_a_trace_of_java_has_is_found() -> None:
+    assert explain(SparksError(f"failed\n\nJVM stacktrace:\nCaused by: {TRACE}StorageError: no disk\n")) == "no disk"
+
+
+def test_class_that_this_package_does_not_have_is_none_of_its_errors() -> None:
+    assert explain(SparksError(f"x\n{TRACE}__doc__: y")).startswith("this is none of spillable_stream's errors: ")
+    assert explain(SparksError("spillable_stream.errors.py: y")).startswith("this is none of spillable_stream's errors")
+
+
+# ── out of an exception ─────────────────────────────────────────────────────────────────────
+
+
+def test_own_error_is_its_message() -> None:
+    assert explain(ss.CorruptionError("damaged", "/c/log", 7)) == "damaged [/c/log, offset 7]"
+
+
+def test_error_that_was_raised_from_an_own_one_is_explained_by_that() -> None:
+    error = RuntimeError("the job failed")
+    error.__cause__ = ss.ChannelFullError("no room")
+    assert explain(error) == "no room"
+    error.__cause__.__cause__ = error  # nothing forbids it
+    assert explain(error) == "no room"
+
+
+def test_error_while_an_own_one_was_handled_is_another_matter() -> None:
+    try:
+        try:
+            raise ss.ChannelFullError("no room")
+        except ss.ChannelFullError:
+            {}["x"]
+    except KeyError as e:
+        assert explain(e) == "this is none of spillable_stream's errors: KeyError: 'x'"
+
+
+@pytest.mark.parametrize("error", [KeyError(), KeyError("")])
+def test_error_without_a_message_is_named(error: KeyError) -> None:
+    assert explain(error).startswith("this is none of spillable_stream's errors: KeyError")
+
+
+def test_query_without_an_exception_has_none() -> None:
+    assert explain(None) == "there is no error"
+
+
+# ── real Spark ──────────────────────────────────────────────────────────────────────────────
+
+
+def lines_up_to(sentence: str, text: str) -> list[str]:
+    """Return the lines of an exception up to the one that has the sentence."""
+    assert text.count(sentence) == 1
+    return text[: text.index(sentence)].splitlines()
+
+
+def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    return spark.read.format("spillable").options(**options).load(str(path))
+
+
+def damage(path: Path, body: bytes) -> None:
+    """Change one byte of a body where it is stored."""
+    file = path / "data" / "log-000001"
+    data = bytearray(file.read_bytes())
+    data[data.index(body)] ^= 1
+    file.write_bytes(bytes(data))
+
+
+@pytest.mark.spark
+def test_batch_says_it_in_sparks_fourth_line_and_explained_in_one(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    path = put("a", b"x" * 100)
+    rows = spark.range(1)
+    writer = rows.write.format("spillable").mode("append")
+    damaged = put("d", b"y" * 100)
+    damage(damaged, b"y" * 100)
+    found = [
+        (lambda: load(spark, tmp_path / "none"), f"{tmp_path}/none is not a channel: it is missing. "),
+        (
+            lambda: load(spark, path, startingOffsets=99).collect(),
+            "startingOffsets 99 is beyond the next event's ID, 2",
+        ),
+        (lambda: writer.save(str(path)), f"{path} is an event channel (headers, body) and can't have other columns"),
+        (lambda: load(spark, damaged).collect(), "a frame is damaged among the events 1 to 1 ["),
+        (lambda: load(spark, damaged).toPandas(), "a frame is damaged among the events 1 to 1 ["),
+    ]
+    for act, sentence in found:
+        with pytest.raises(PySparkException) as e:
+            act()
+        assert len(lines_up_to(sentence, str(e.value))) <= 5
+        assert explain(e.value).startswith(sentence)
+        assert "\n" not in explain(e.value)
+
+
+@pytest.mark.spark
+def test_stream_says_it_last_before_its_plan_and_explained_in_one_line(
+    spark: SparkSession, put: Put, tmp_path: Path
+) -> None:
+    path, damaged = put("a", b"x"), put("d", b"y" * 100)
+    damage(damaged, b"y" * 100)
+
+    def start(path: Path, sink: str, **options: Any) -> Any:
+        events = spark.readStream.format("spillable").schema("headers MAP<STRING, STRING>, body BINARY")
+        writer = events.options(**options).load(str(path)).selectExpr("body AS wrong").writeStream.format(sink)
+        return writer.option("checkpointLocation", str(tmp_path / f"ck-{path.name}-{sink}")).start(str(path))
+
+    found = [
+        (lambda: start(path, "noop", endingOffsets=5), "endingOffsets is not an option of a Spark stream's source but"),
+        (lambda: start(path, "spillable"), f"{path} is an event channel (headers, body) and can't have other columns"),
+        (lambda: start(damaged, "noop"), "a frame is damaged among the events 1 to 1 ["),
+    ]
+    for act, sentence in found:
+        query = act()
+        with pytest.raises(PySparkException) as e:
+            query.awaitTermination(500)
+        assert len(lines_up_to(sentence, str(e.value))) <= 7  # two of them Spark's own frames
+        after = str(e.value)[str(e.value).index(sentence) :].splitlines()[1:]
+        assert re.match(" SQLSTATE: |=== Streaming Query ===", after[0])
+        for error in (e.value, query.exception()):
+            assert explain(error).startswith(sentence)
+            assert "\n" not in explain(error)
+
+
+@pytest.mark.spark
+def test_batch_functions_own_write_is_explained(spark: SparkSession, put: Put, tmp_path: Path) -> None:
+    def write(batch: DataFrame, _: int) -> None:
+        batch.write.format("spillable").mode("append").option("maxInlineBites", 1).save(str(tmp_path / "b"))
+
+    query = spark.readStream.format("spillable").load(str(put("a", b"x"))).writeStream.foreachBatch(write).start()
+    with pytest.raises(PySparkException) as e:
+        query.awaitTermination(500)
+    assert explain(e.value) == "'maxinlinebites' is not an option of a Spark sink; the nearest is 'maxInlineBytes'"
+
+
+@pytest.mark.spark
+def test_error_of_spark_itself_is_none_of_ours(spark: SparkSession) -> None:
+    with pytest.raises(PySparkException) as e:
+        spark.sql("SELECT x")
+    assert explain(e.value).startswith(
+        "this is none of spillable_stream's errors: AnalysisException: [UNRESOLVED_COLUMN"
+    )

@@ -1,0 +1,185 @@
+"""Whose fault it is that a group has an owner, and what a source says of that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import spillable_stream as ss
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.spark import explain
+from spillable_stream.spark import load as module
+from spillable_stream.spark.datasource import SpillableDataSource
+from spillable_stream.spark.load import Load, load_name
+
+Put = Callable[..., Path]
+
+pytestmark = pytest.mark.timeout(600)
+WRITE = 'Write a load() for each use, each with its own .option("group", …)'
+
+
+@pytest.fixture
+def path(put: Put) -> Path:
+    return put("a", b"x")
+
+
+def own(load: Load, channel: ss.Channel, waits: list[float] | None = None) -> Consumer:
+    """Make a source the owner of the group, and note how long it would have waited."""
+
+    def take(timeout_seconds: float) -> Consumer:
+        if waits is not None:
+            waits.append(timeout_seconds)
+        return channel.consumer("g", 0, note=load.note)
+
+    return load.own(take, 7.5)
+
+
+def refused(load: Load, path: Path, waits: list[float] | None = None) -> ss.GroupOwnedError:
+    with ss.Channel(path) as channel, pytest.raises(ss.GroupOwnedError) as e:
+        own(load, channel, waits)
+    return e.value
+
+
+# ── what a source says ──────────────────────────────────────────────────────────────────────
+
+
+def test_source_says_beside_its_group_what_it_is(path: Path) -> None:
+    load = Load(str(path), "g", "f00d")
+    with ss.Channel(path) as channel:
+        owner = own(load, channel).owner
+        assert owner.startswith(f"pid {os.getpid()} on {os.uname().nodename} since ")
+        assert owner.endswith(f", for the load f00d of Spark {os.getppid()}")
+        assert refused(Load(str(path), "g", "other"), path).owner == owner
+
+
+def test_second_use_of_one_load_is_refused_at_once_where_both_are_of_now(path: Path) -> None:
+    name = load_name()
+    first, second = Load(str(path), "g", name), Load(str(path), "g", name)
+    waits: list[float] = []
+    with ss.Channel(path) as channel:
+        own(first, channel)
+        error = refused(second, path, waits)
+    assert waits == [0]
+    assert str(error) == (
+        f"one load() of {path} is used twice, in one query (a self-join) or in two, and the group 'g' has one reader "
+        f"at a time. {WRITE}"
+    )
+
+
+def test_query_that_was_there_before_is_waited_for(path: Path) -> None:
+    name = load_name()
+    waits: list[float] = []
+    with ss.Channel(path) as channel:
+        own(Load(str(path), "g", name), channel)
+        error = refused(Load(str(path), "g", name), path, waits)
+    assert waits == [0, 7.5]
+    assert str(error).startswith(f"a query of this load() has the group 'g' of {path} since ")
+    assert "; waited 7.5 s. " in str(error)
+    assert f"{WRITE}; or stop that query. If none runs, its start failed: start again in a minute" in str(error)
+
+
+def test_query_that_goes_meanwhile_leaves_the_group_to_the_next(path: Path) -> None:
+    name = load_name()
+    with ss.Channel(path) as channel:
+        former = ss.Channel(path)
+        own(Load(str(path), "g", name), former)
+        load = Load(str(path), "g", name)
+
+        def take(timeout_seconds: float) -> Consumer:
+            if timeout_seconds:
+                former.close()
+            return channel.consumer("g", 0, note=load.note)
+
+        assert load.own(take, 7.5).owner.endswith(load.note)
+
+
+def test_query_of_another_load_is_named_so(path: Path) -> None:
+    with ss.Channel(path) as channel:
+        own(Load(str(path), "g", "f00d"), channel)
+        error = refused(Load(str(path), "g", "beef"), path)
+    assert str(error).startswith(f"a query of another load() has the group 'g' of {path} since ")
+    assert "start again in a minute" in str(error)
+
+
+def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ss.Channel(path) as channel:
+        own(Load(str(path), "g", "f00d"), channel)
+        monkeypatch.setattr(module.os, "getppid", lambda: 1)
+        error = refused(Load(str(path), "g", "beef"), path)
+    monkeypatch.undo()
+    here = f"pid {os.getppid()} on {os.uname().nodename}"
+    assert str(error).startswith(f"a query of the Spark driver {here} has the group 'g' of {path} since ")
+    assert str(error).endswith(f"{WRITE}; or stop that query")
+
+
+def test_consumer_in_a_program_of_its_own_is_what_there_is_to_stop(path: Path) -> None:
+    with ss.Channel(path) as channel:
+        channel.consumer("g")
+        error = refused(Load(str(path), "g", "beef"), path)
+    assert f"is owned by pid {os.getpid()} on {os.uname().nodename} since " in str(error)
+    assert str(error).endswith("Stop it, or use another group")
+
+
+def test_each_load_has_a_name_that_its_queries_share() -> None:
+    schema = StructType([StructField("body", BinaryType())])
+    source = SpillableDataSource({"path": "/c"})
+    readers: list[Any] = [source.streamReader(schema), source.streamReader(schema)]
+    other: Any = SpillableDataSource({"path": "/c"}).streamReader(schema)
+    notes = [reader._load.note for reader in (*readers, other)]
+    assert notes[0] == notes[1] != notes[2]
+
+
+# ── real Spark ──────────────────────────────────────────────────────────────────────────────
+
+
+def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    return spark.readStream.format("spillable").options(**options).load(str(path))
+
+
+@pytest.mark.spark
+def test_self_join_is_told_at_once_to_load_twice(spark: SparkSession, path: Path) -> None:
+    events = load(spark, path, ownerTimeout=1000)
+    query = events.alias("x").join(events.alias("y"), "body").writeStream.format("noop").start()
+    with pytest.raises(PySparkException) as e:
+        query.awaitTermination(500)
+    assert explain(e.value).startswith(f"one load() of {path} is used twice, in one query (a self-join) or in two, ")
+
+
+@pytest.mark.spark
+def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
+    spark: SparkSession, put: Put, path: Path
+) -> None:
+    put("a", b"y")
+    events = load(spark, put("b", b"x", b"y"))
+    joined = load(spark, path, group="left").join(load(spark, path, group="right").select("body"), "body")
+    united = events.union(events)
+    for name, frame, found in [("joined", joined, [b"x", b"y"]), ("united", united, [b"x", b"x", b"y", b"y"])]:
+        query = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
+        assert query.awaitTermination(500)
+        assert sorted(bytes(row.body) for row in spark.table(name).collect()) == found
+
+
+@pytest.mark.spark
+def test_second_query_of_one_load_says_what_to_write(spark: SparkSession, path: Path) -> None:
+    events = load(spark, path, ownerTimeout=1)
+    first = events.writeStream.format("noop").start()
+    try:
+        first.processAllAvailable()
+        second = events.writeStream.format("noop").start()
+        with pytest.raises(PySparkException) as e:
+            second.awaitTermination(500)
+        assert explain(e.value).startswith(f"a query of this load() has the group 'default' of {path} since ")
+        assert WRITE in explain(e.value)
+        assert first.isActive
+    finally:
+        first.stop()
+    third = events.writeStream.format("noop").trigger(availableNow=True).start()  # of the same load(), after the first
+    third.awaitTermination(500)
+    assert third.exception() is None
