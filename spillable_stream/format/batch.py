@@ -26,6 +26,7 @@ __all__ = [
     "encode_schema",
     "fit_batch",
     "merge_schemas",
+    "shown_schema",
 ]
 
 EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
@@ -276,7 +277,9 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
-    def shown(schema: pa.Schema) -> str:
-        return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
+    return SchemaError(f"{why}. The channel has ({shown_schema(current)}); the batch has ({shown_schema(incoming)})")
 
-    return SchemaError(f"{why}. The channel has ({shown(current)}); the batch has ({shown(incoming)})")
+
+def shown_schema(schema: pa.Schema) -> str:
+    """Return a schema's columns and types on one line, for an error."""
+    return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)

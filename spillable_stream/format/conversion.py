@@ -26,9 +26,7 @@ def cast_column(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _converted(column: pa.Array, target: pa.DataType) -> pa.Array:
-    while pa.types.is_dictionary(column.type) or (
-        pa.types.is_run_end_encoded(column.type) and not column.type.equals(target)
-    ):
+    while pa.types.is_dictionary(column.type):
         column = _decoded(column)
     source = column.type
     if source.equals(target):
@@ -44,12 +42,8 @@ def _converted(column: pa.Array, target: pa.DataType) -> pa.Array:
     return column.cast(target)
 
 
-def _decoded(column: pa.Array) -> pa.Array:
-    """Return the values of a dictionary's column, or of runs; Arrow's cast knows few types of them."""
-    if pa.types.is_run_end_encoded(column.type):
-        import pyarrow.compute as pc  # takes a fifth of this package's import
-
-        return pc.run_end_decode(column)
+def _decoded(column: pa.DictionaryArray) -> pa.Array:
+    """Return the values of a dictionary's column; Arrow's cast knows few types of them."""
     values = column.dictionary
     plain = WITHOUT_VIEWS.get(values.type)
     return (values if plain is None else values.cast(plain)).take(column.indices)

@@ -13,7 +13,7 @@ never the values, so that what fits once fits always. A column of
 * a list takes lists of values that fit, whatever the width of their offsets; lists of a fixed length too;
 * a map takes maps whose keys and values fit;
 * a struct takes structs whose fields, by name and in any order, fit; nullable ones may be missing, and none be unknown;
-* any type takes a dictionary, or a column of runs, of values that fit, and a column of nothing but nulls.
+* any type takes a dictionary of values that fit, and a column of nothing but nulls.
 
 What is null where nothing may be is found when values come.
 """
@@ -42,8 +42,8 @@ def misfit(source: pa.DataType, target: pa.DataType, name: str, *, whole: bool =
         name: the column's name, with the fields that lead to it.
         whole: whether every field of a struct must be there, also a nullable one.
     """
-    if not source.equals(target):
-        source = _type_of_values(source)
+    while pa.types.is_dictionary(source):
+        source = source.value_type
     if source.equals(target) or pa.types.is_null(source):
         return ""
     if pa.types.is_struct(source) and pa.types.is_struct(target):
@@ -75,13 +75,6 @@ def _misfit_of_fields(source: pa.StructType, target: pa.StructType, name: str, w
                 "" if whole else " and not nullable"
             )
     return ""
-
-
-def _type_of_values(t: pa.DataType) -> pa.DataType:
-    """Return the type of the values of a dictionary, or of runs; else the type itself."""
-    while pa.types.is_dictionary(t) or pa.types.is_run_end_encoded(t):
-        t = t.value_type
-    return t
 
 
 def is_list_for(source: pa.DataType, target: pa.DataType) -> bool:
