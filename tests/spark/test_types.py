@@ -212,9 +212,11 @@ def test_times_of_every_unit_are_read_and_nanoseconds_refused_before_any_task(
     schema = pa.schema([*units.items(), ("deep", pa.list_(pa.struct([("t", pa.timestamp("ms"))])))])
     with ss.Channel(tmp_path / "c", schema=schema, minimum_required_space=0) as c, c.put_transaction() as tx:
         tx.put({**values, "deep": [{"t": at}]})
+    rows = spark.read.format("spillable").load(str(tmp_path / "c")).collect()
     run(stream(spark, tmp_path / "c"), tmp_path / "ck", tmp_path / "d")
-    for path in (tmp_path / "c", tmp_path / "d"):
-        (row,) = spark.read.format("spillable").load(str(path)).collect()
+    rows += spark.read.format("spillable").load(str(tmp_path / "d")).collect()
+    assert len(rows) == 2
+    for row in rows:
         assert (row.s, row.ms.astimezone(UTC), row.d, row.day, row.deep[0].t) == (*values.values(), at)
     column = pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})
     with ss.Channel(tmp_path / "n", schema=column.schema, minimum_required_space=0) as n, n.put_transaction() as tx:
