@@ -242,7 +242,8 @@ OPTIONS: tuple[Option, ...] = (
            "When a data file is full and the next one begins."),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
            "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "
-           "default the channel's, 256 KiB at most.", {SINK: None}),
+           "default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together.",
+           {SINK: None}),
     Option("compression", (CHANNEL,), "none", _one_of("none", "lz4", "zstd"), "none, lz4 or zstd",
            "How events are compressed, in both tiers."),
     Option("stagingTtl", (CHANNEL,), 86_400.0, _seconds, _SECONDS,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.channel.row_values import check_rows
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW
@@ -177,7 +178,7 @@ def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.
     """Return mappings as a record batch of a typed channel.
 
     Raises:
-        SchemaError: a row is no mapping, has an unknown column, or a value does not fit.
+        SchemaError: a row is no mapping, has an unknown column or field, or a value does not fit or would be cut.
     """
     names = set(schema.names)
     for row in rows:
@@ -186,6 +187,7 @@ def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.
         if unknown := set(row) - names:
             raise SchemaError(f"the channel has no column {sorted(unknown)[0]!r}; it has {', '.join(schema.names)}")
     try:
+        check_rows(rows, schema)
         batch = pa.RecordBatch.from_pylist([dict(r) for r in rows], schema=schema)
     except _NO_OBJECT as e:  # among them what is no valid Unicode
         raise SchemaError(f"a row does not fit the channel's schema: {e}") from e

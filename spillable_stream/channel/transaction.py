@@ -202,16 +202,18 @@ class PutTransaction(Transaction):
     def put_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Put the rows of an Arrow batch or table, in order.
 
-        Columns may come in another order, and nullable ones may be missing. What `TakeTransaction.take_batch`
-        returned can be put as it is: its column ``write_order_id`` is left out.
+        Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
+        be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
+        put as it is: its column ``write_order_id`` is left out.
 
         Raises what `put` raises.
         """
         self._require_sound("put_batch")
-        if not batch.schema.equals(self._schema):
-            check_columns(batch.schema, self._schema, but=ID_COLUMN)
-        batches = batch.to_batches() if isinstance(batch, pa.Table) else [batch]
-        fitted = [accept_batch(b, self._schema) for b in batches]
+        batches = [batch]
+        if isinstance(batch, pa.Table):
+            check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
+            batches = batch.to_batches()
+        fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batches]
         self._admit(batch.num_rows)
         self._flush_events()
         for b in fitted:

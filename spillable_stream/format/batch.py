@@ -9,8 +9,10 @@ from __future__ import annotations
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError, EventTooLargeError, SchemaError
+from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, Frame, FrameType
-from spillable_stream.format.types import NOT_ARROW, cast_column, check_field, has_dictionary, is_list, stored_schema
+from spillable_stream.format.types import NOT_ARROW, check_field, has_dictionary, stored_schema
+from spillable_stream.format.widening import misfit
 
 __all__ = [
     "EVENT_SCHEMA",
@@ -24,6 +26,7 @@ __all__ = [
     "encode_schema",
     "fit_batch",
     "merge_schemas",
+    "shown_schema",
 ]
 
 EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
@@ -148,80 +151,72 @@ def check_written_schema(schema: pa.Schema) -> None:
 def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """Return ``current`` with the new columns of ``incoming``, which must be nullable.
 
-    Columns may come in another order and nullable ones may be missing.
+    Columns may come in another order, nullable ones may be missing, and the rest may be of a type that fits
+    (`spillable_stream.format.widening`).
 
     Raises:
-        SchemaError: a column has another type, is new and not nullable or of a type that is not stored, or is missing
+        SchemaError: a column does not fit, is new and not nullable or of a type that is not stored, or is missing
             and not nullable.
     """
     merged, incoming = current, stored_schema(incoming)
     for field in incoming:
-        index = current.get_field_index(field.name)
-        if index < 0:
+        if field.name not in current.names:
             if not field.nullable:
                 raise _mismatch(f"the new column {field.name!r} is not nullable", current, incoming)
             if field.name.lower() in (name.lower() for name in current.names):
                 raise _mismatch(f"the new column {field.name!r} differs from another in case only", current, incoming)
             check_field(field)
             merged = merged.append(field)
-        elif not _same_type(current.field(index).type, field.type):
-            raise _mismatch(f"the column {field.name!r} has another type", current, incoming)
-    for field in current:
-        if incoming.get_field_index(field.name) < 0 and not field.nullable:
-            raise _mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
-    if len(set(incoming.names)) != len(incoming.names):
-        raise _mismatch("a column name occurs twice", current, incoming)
+    check_columns(incoming, merged)
     return merged
 
 
-def _same_type(a: pa.DataType, b: pa.DataType) -> bool:
-    """Tell whether two types hold the same values: zones, nullability and offset widths apart."""
-    if a.equals(b):
-        return True
-    if pa.types.is_timestamp(a) and pa.types.is_timestamp(b):
-        return (a.tz is None) == (b.tz is None)
-    wide = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-    if a in wide or b in wide:
-        return bool(wide.get(a, a).equals(wide.get(b, b)))
-    if pa.types.is_map(a) and pa.types.is_map(b):
-        return _same_type(a.key_type, b.key_type) and _same_type(a.item_type, b.item_type)
-    if is_list(a) and is_list(b):
-        return _same_type(a.value_type, b.value_type)
-    if pa.types.is_struct(a) and pa.types.is_struct(b):
-        return [f.name for f in a] == [f.name for f in b] and all(
-            _same_type(f.type, g.type) for f, g in zip(a, b, strict=True)
-        )
-    return False
-
-
 def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> None:
-    """Check that ``current`` has every column of ``incoming``: `fit_batch` passes over what it does not know.
+    """Check that a batch can be put: columns may come in another order, be left out if they are nullable, and widen.
 
     Args:
-        incoming: the schema of a batch that is to be put.
+        incoming: the schema of the batch.
         current: the channel's.
         but: the name of a column that may be passed over.
 
     Raises:
-        SchemaError: a column is unknown, or occurs twice.
+        SchemaError: a column, or a field at any depth, is unknown, occurs twice, is missing and not nullable, or does
+            not fit (`spillable_stream.format.widening`).
     """
     names = incoming.names
     if len(set(names)) != len(names):
         raise _mismatch("a column name occurs twice", current, incoming)
-    for name in names:
-        if name != but and current.get_field_index(name) < 0:
-            why = f"the channel has no column {name!r}: leave it out, or add it with Channel.evolve"
+    for field in incoming:
+        index = current.get_field_index(field.name)
+        if index >= 0:
+            why = misfit(field.type, current.field(index).type, field.name)
+        elif field.name != but:
+            why = f"the channel has no column {field.name!r}: leave it out, or add it with Channel.evolve"
+        else:
+            continue
+        if why:
             raise _mismatch(why, current, incoming)
+    for field in current:
+        if not field.nullable and field.name not in names:
+            raise _mismatch(f"the column {field.name!r} is missing and not nullable", current, incoming)
 
 
-def accept_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.RecordBatch:
     """Return a batch from outside as a channel of this schema stores it: what is accepted can be given out again.
 
     Every value is looked at: texts, indices, offsets and ranges.
 
+    Args:
+        batch: the events.
+        schema: the channel's schema.
+        but: the name of a column that may be passed over.
+
     Raises:
-        SchemaError: it is not sound, as where a text is not UTF-8, or its values do not fit.
+        SchemaError: its columns are others (`check_columns`), it is not sound, as where a text is not UTF-8, or its
+            values do not fit.
     """
+    if not (equal := batch.schema.equals(schema)):
+        check_columns(batch.schema, schema, but)
     whole, size_bytes = batch, batch.get_total_buffer_size()
     try:
         if size_bytes > _LARGE_BYTES and size_bytes > 2 * batch.nbytes:
@@ -229,7 +224,7 @@ def accept_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         whole.validate(full=True)
     except NOT_ARROW as e:
         raise SchemaError(_unsound(whole, e)) from e
-    fitted = batch if batch.schema.equals(schema) else fit_batch(batch, schema)
+    fitted = batch if equal else fit_batch(whole, schema)
     for i, field in enumerate(schema):
         if not field.nullable and fitted.column(i).null_count:
             raise _mismatch(f"the column {field.name!r} has nulls and is not nullable", schema, batch.schema)
@@ -282,7 +277,9 @@ def fit_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
-    def shown(schema: pa.Schema) -> str:
-        return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)
+    return SchemaError(f"{why}. The channel has ({shown_schema(current)}); the batch has ({shown_schema(incoming)})")
 
-    return SchemaError(f"{why}. The channel has ({shown(current)}); the batch has ({shown(incoming)})")
+
+def shown_schema(schema: pa.Schema) -> str:
+    """Return a schema's columns and types on one line, for an error."""
+    return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)

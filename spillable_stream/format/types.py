@@ -10,12 +10,20 @@ import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
 
-__all__ = ["NOT_ARROW", "cast_column", "check_field", "has_dictionary", "is_list", "stored_schema"]
+__all__ = [
+    "NOT_ARROW",
+    "WITHOUT_VIEWS",
+    "check_field",
+    "has_dictionary",
+    "is_list",
+    "is_list_view",
+    "stored_schema",
+]
 
 NOT_ARROW = (pa.ArrowException, EOFError, OSError, LookupError, TypeError, ValueError)
 """What Arrow raises for bytes or values that are not what they should be."""
 
-_WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
 """Of a dictionary's values that are views Arrow takes nothing by index."""
 
 
@@ -34,7 +42,7 @@ def _stored_type(t: pa.DataType) -> pa.DataType:
     """Return a type with the values' type for every dictionary in it, as far as Arrow can convert such a column."""
     if pa.types.is_dictionary(t):
         values = _stored_type(t.value_type)
-        return _WITHOUT_VIEWS.get(values, values)
+        return WITHOUT_VIEWS.get(values, values)
     if pa.types.is_struct(t):
         return pa.struct([_stored_field(f) for f in t])
     if pa.types.is_map(t):
@@ -67,6 +75,11 @@ def _fields(t: pa.DataType) -> list[pa.Field]:
 def is_list(t: pa.DataType) -> bool:
     """Tell whether a type is a list of any length, with offsets."""
     return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
+
+
+def is_list_view(t: pa.DataType) -> bool:
+    """Tell whether a type is a list of any length, with offsets and sizes."""
+    return bool(pa.types.is_list_view(t) or pa.types.is_large_list_view(t))
 
 
 def check_field(field: pa.Field) -> None:
@@ -113,64 +126,4 @@ def _is_known_zone(t: pa.DataType) -> bool:
         pa.Array.from_buffers(t, 1, [None, pa.py_buffer(bytes(8))]).to_pylist()
     except (LookupError, ValueError, OSError):
         return False
-    return True
-
-
-# ── converting ──────────────────────────────────────────────────────────────────────────────
-
-
-def cast_column(column: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return a column as another type.
-
-    Arrow's cast refuses a struct whose fields are not nullable where a struct is null itself, and with it what is
-    in its fields: such a column, as of Spark's VARIANT, has the same bytes under either type.
-
-    Raises:
-        pyarrow.ArrowException: the values do not fit.
-    """
-    while pa.types.is_dictionary(column.type):
-        column = _decoded(column)
-    if column.type.equals(type_):
-        return column
-    try:
-        return column.cast(type_)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):  # before pyarrow 20 the latter
-        if not _same_layout(column.type, type_):
-            raise
-        message = pa.RecordBatch.from_arrays([column], names=["c"]).serialize()
-        found = pa.ipc.read_record_batch(message, pa.schema([pa.field("c", type_)])).column(0)
-        if not _is_allowed(found):
-            raise
-        return found
-
-
-def _decoded(column: pa.DictionaryArray) -> pa.Array:
-    """Return the values of a dictionary's column; Arrow's cast knows few types of them."""
-    values = column.dictionary
-    plain = _WITHOUT_VIEWS.get(values.type)
-    return (values if plain is None else values.cast(plain)).take(column.indices)
-
-
-def _same_layout(a: pa.DataType, b: pa.DataType) -> bool:
-    """Tell whether two types differ at most in names, metadata and what may be null."""
-    if not a.num_fields:
-        return bool(a.equals(b))
-    fields = zip(_fields(a), _fields(b), strict=False)
-    return a.id == b.id and a.num_fields == b.num_fields and all(_same_layout(f.type, g.type) for f, g in fields)
-
-
-def _is_allowed(column: pa.Array) -> bool:
-    """Tell whether nothing is null that its type does not let be null, but in what is null as a whole."""
-    if pa.types.is_struct(column.type):
-        valid = column.is_valid()
-        for field, child in zip(_fields(column.type), column.flatten(), strict=True):
-            inside = child.filter(valid)
-            if (inside.null_count and not field.nullable) or not _is_allowed(inside):
-                return False
-        return True
-    if pa.types.is_map(column.type):
-        return _is_allowed(column.items)
-    if is_list(column.type):
-        inside = column.flatten()
-        return (column.type.value_field.nullable or not inside.null_count) and _is_allowed(inside)
     return True

@@ -18,7 +18,7 @@ import pyarrow as pa
 from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, check_events
 from spillable_stream.channel.producers import PASSING
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError, SpillableError
-from spillable_stream.format.batch import accept_batch, check_columns
+from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -243,9 +243,7 @@ class Producer:
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:
             raise OptionError("send_batch needs at least one event")
-        schema = destination.target.schema
-        check_columns(batch.schema, schema, but=ID_COLUMN)
-        fitted = accept_batch(batch, schema)
+        fitted = accept_batch(batch, destination.target.schema, ID_COLUMN)
         self._require_name(sequence)
 
         def fill(of: ProducerBatch) -> None:

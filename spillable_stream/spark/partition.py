@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -14,16 +14,14 @@ from pyspark.sql.datasource import InputPartition
 from spillable_stream.channel.blocks import Block
 from spillable_stream.channel.ranges import Range, RangeSet, count_of, shown
 from spillable_stream.channel.state import ChannelState
-from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.format.batch import decode_schema
-from spillable_stream.log.layout import Layout, in_memory
-from spillable_stream.log.reader import EventReader, Extent, ReadBatch
-from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.errors import DataLossError
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.reader import Extent
 from spillable_stream.spark.host import require_channel, require_memory
 from spillable_stream.spark.loop import note_query
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
-from spillable_stream.spark.quarantine import not_quarantined, quarantine
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.quarantine import not_quarantined
+from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
@@ -187,78 +185,22 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     Raises:
         NotAChannelError: this host does not have the channel's directories.
         OtherHostError: events are in the memory of another host.
-        CorruptionError: an event can't be read.
+        DataLossError: some have left the channel since the read was planned, and ``failOnDataLoss`` is set.
+        CorruptionError: one is damaged, and ``onCorruption`` is not quarantine.
     """
     fs = FileSystem()
     require_channel(fs, partition.layout)
     require_memory(fs, partition.layout, partition.extents, partition.host)
-    schemas = [decode_schema(s) for s in partition.schemas]
-    schema_of = schemas.__getitem__
-    reader = EventReader(fs, partition.layout, schema_of, partition.ends.get)
+    reader = TaskReader(fs, partition.layout, partition.schemas, partition.ends, partition.group, options)
     try:
         if partition.group is not None:
             note_query(fs, partition.layout, partition.group)
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
-        reads: Iterator[ReadBatch] = (read for e in partition.extents for read in _read_there(reader, e, options))
-        if options["on_corruption"] == "quarantine":
-            reads = _reads_past_damage(fs, reader, partition, schema_of, options)
+        reads = (read for extent in partition.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _resized(batches)
     finally:
         reader.close()
-
-
-def _reads_past_damage(
-    fs: FileSystem,
-    reader: EventReader,
-    partition: EventPartition,
-    schema_of: Callable[[int], pa.Schema],
-    options: dict[str, Any],
-) -> Iterator[ReadBatch]:
-    """Yield a partition's events without those that can't be read; a stream's go into quarantine."""
-    for extent in partition.extents:
-        expected = extent.first_id
-        try:
-            for read in _read_there(reader, extent, options):
-                yield read
-                expected = read.last_id + 1
-        except DataLossError:
-            raise
-        except CorruptionError as e:
-            _log.warning("%s; the read goes on without what is damaged", e)
-            for found in salvage(fs, partition.layout, schema_of, extent._replace(first_id=expected)):
-                if not isinstance(found, Unreadable):
-                    yield found
-                elif partition.group is not None:
-                    quarantine(fs, partition.layout, found)
-
-
-def _read_there(reader: EventReader, extent: Extent, options: dict[str, Any]) -> Iterator[ReadBatch]:
-    """Yield the events of an extent, or what is there of them if the options allow that some left since."""
-    try:
-        yield from _read(reader, extent)
-    except DataLossError as e:
-        if options["fail_on_data_loss"]:
-            raise
-        _log.warning("%s; the read goes on without them", e)
-
-
-def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:
-    """Yield the events of an extent, from disk if they were moved there since the read was planned."""
-    expected = extent.first_id
-    try:
-        for read in reader.read(extent):
-            yield read
-            expected = read.last_id + 1
-    except DataLossError:
-        if not in_memory(extent.file):
-            raise
-        with visit(str(reader.layout.path), create=False) as channel, channel.engine().looking() as state:
-            now = state.blocks.extents(expected, extent.last_id)
-        if not now or any(in_memory(e.file) for e in now):
-            raise
-        for moved in now:
-            yield from reader.read(moved)
 
 
 def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -54,7 +54,7 @@ def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
             engine = channel.engine()
             value = {"lost": [damage[:2]], "doubtful": [], "next": engine.follow().next_id, "groups": {}, "kept": True}
             engine.commit(Control(FrameType.LOST, value))
-    except SpillableError as e:
+    except (SpillableError, FileNotFoundError) as e:
         _log.warning("%s: the events %d to %d are not put into quarantine: %s", layout.path, *damage[:2], e)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import spark_arrow_schema as arrow_schema
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.batch import EVENT_SCHEMA, merge_schemas
+from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
 from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, check_names_are_free, without_metadata
+from spillable_stream.spark.types import misread, type_in_spark
 
 __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "struct_type"]
 
@@ -19,8 +21,21 @@ _SPARKS_STRUCTS = {b"variant", b"geometry", b"geography"}
 
 
 def struct_type(schema: pa.Schema) -> StructType:
-    """Return a channel's schema as Spark's."""
-    return from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    """Return a channel's schema as Spark's.
+
+    Raises:
+        SchemaError: this Spark has no type for a column's values.
+    """
+    fields = [f.with_type(type_in_spark(f.type, f.name)) for f in schema]
+    for field in fields:
+        try:
+            arrow_schema(from_arrow_schema(pa.schema([field]), prefer_timestamp_ntz=True))
+        except (PySparkException, NotImplementedError, TypeError, ValueError) as e:
+            raise SchemaError(
+                f"the column {field.name!r} has the type {schema.field(field.name).type}, for which this version of "
+                f"Spark has none: give the read a schema that does without it ({e})"
+            ) from e
+    return from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
 
 
 def _stored_schema(schema: StructType) -> pa.Schema:
@@ -64,8 +79,8 @@ def check_read_schema(schema: StructType, channel: pa.Schema, *, metadata: bool)
         metadata: whether there are metadata columns.
 
     Raises:
-        SchemaError: it names a column that the channel does not have, or has of another type; or the channel
-            has a column that is named like a metadata column, and these are asked for.
+        SchemaError: it names a column that the channel does not have, or has of a type that does not fit into Spark's;
+            or the channel has a column that is named like a metadata column, and these are asked for.
     """
     if metadata:
         check_names_are_free(channel.names)
@@ -79,4 +94,6 @@ def check_read_schema(schema: StructType, channel: pa.Schema, *, metadata: bool)
             wanted = METADATA_TYPES.get(field.name)
             if wanted is not None and field.dataType != wanted:
                 raise SchemaError(f"the metadata column {field.name!r} has the type {wanted.simpleString()}")
-    merge_schemas(pa.schema([channel.field(name) for name in own.names]), own)
+    for field in own:
+        if why := misread(channel.field(field.name).type, field.type, field.name):
+            raise SchemaError(f"{why}. The channel has ({shown_schema(channel)}); the read wants ({shown_schema(own)})")

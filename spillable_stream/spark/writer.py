@@ -37,12 +37,14 @@ try:
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
     from spillable_stream.spark.rows import DataSourceStreamArrowWriter
 
-__all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
+__all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged", "inline_bytes"]
 
 _log = logging.getLogger(__name__)
 
 TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
+
+_TASKS_INLINE_BYTES = 128 << 20  # an eighth of what spark.driver.maxResultSize is by default
 
 _WARN_AFTER_SECONDS = 10.0
 _BATCH = 0  # the number of a batch write: it has only one
@@ -51,6 +53,21 @@ _SKIPPED = (
     "%s has from %s the batch %d, or a later one: this write is skipped, as it should be when a batch is tried again. "
     "If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another txnAppId"
 )
+
+
+def inline_bytes(most_bytes: int, partition_id: int) -> int:
+    """Return how much a task may send through the driver.
+
+    Spark tells a task its own number, and not how many there are. So the first tasks may send as much as one may, up
+    to 128 MiB together, and the others less with the square of their number: all of them together, however many there
+    are, send no more than twice as much.
+
+    Args:
+        most_bytes: what one task may send.
+        partition_id: the task's number among those of its write, from 0.
+    """
+    first = max(1, _TASKS_INLINE_BYTES // max(1, most_bytes))
+    return most_bytes if partition_id < first else most_bytes * first**2 // (partition_id + 1) ** 2
 
 
 class Staged(WriterCommitMessage):
@@ -118,7 +135,8 @@ class _Stager:
         schema, query = decode_schema(self._channel_schema), query_of_task()
         frames: list[Frame] = []
         size = 0
-        limit = self._options["max_inline_bytes"]
+        context = TaskContext.get()
+        limit = inline_bytes(self._options["max_inline_bytes"], context.partitionId() if context else 0)
         segment: SegmentWriter | None = None
         try:
             for batch in batches:

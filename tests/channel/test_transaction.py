@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -468,6 +469,51 @@ def test_a_batch_with_a_column_that_would_be_passed_over_is_refused(
         tx.put_batch(pa.table({"n": [3]}))
     with channel.take_transaction() as tx:
         assert tx.take_many(10) == [{"n": 3, "s": None}]
+
+
+NESTED = pa.schema(
+    [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        ({"s": pa.array([{"X": 1, "y": 2, "z": 3}])}, "'s' has another type: its field 'X' is unknown"),
+        ({"l": pa.array([["12"]])}, "'l.element' has another type: string does not fit into double"),
+        ({"id": pa.array(["12"])}, "'id' has another type: string does not fit into int64"),
+        ({"id": pa.array([12.0])}, "'id' has another type: double does not fit into int64"),
+    ],
+    ids=["names in a struct", "texts in a list", "text", "float"],
+)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_batch_of_which_something_would_be_lost_is_refused_with_both_schemas(
+    open_channel: Open, column: dict[str, pa.Array], why: str, rows: int
+) -> None:
+    channel = open_channel(schema=NESTED)
+    with channel.put_transaction() as tx:
+        for batch in (pa.table(column).slice(0, rows), pa.record_batch(column).slice(0, rows)):
+            with pytest.raises(SchemaError, match=re.escape(why)) as caught:
+                tx.put_batch(batch)
+            assert "The channel has (id: int64, s: struct<x: int64, y: int64>, l: list<" in str(caught.value)
+            assert f"; the batch has ({batch.schema.field(0).name}: {batch.schema.field(0).type})" in str(caught.value)
+        assert tx.count == 0
+
+
+def test_a_batch_that_is_narrower_and_in_another_order_is_widened_at_every_depth(open_channel: Open) -> None:
+    channel = open_channel(schema=NESTED)
+    inner = pa.array([{"y": 2, "x": 1}, None, {"y": None, "x": 3}], pa.struct([("y", pa.int8()), ("x", pa.uint32())]))
+    batch = pa.record_batch({"l": pa.array([[1, None], None, []], pa.large_list(pa.int32())), "s": inner})
+    with channel.put_transaction() as tx:
+        tx.put_batch(batch)
+        tx.put_batch(pa.table({"s": pa.array([{"y": 5}]), "id": pa.array([1], pa.int8())}))
+    with channel.take_transaction() as tx:
+        assert tx.take_many(9) == [
+            {"id": None, "s": {"x": 1, "y": 2}, "l": [1.0, None]},
+            {"id": None, "s": None, "l": None},
+            {"id": None, "s": {"x": 3, "y": None}, "l": []},
+            {"id": 1, "s": {"x": None, "y": 5}, "l": None},
+        ]
 
 
 def test_what_was_taken_from_one_channel_can_be_put_into_another_as_it_is(open_channel: Open, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_what_does_not_fit_is_refused_with_both_schemas(incoming: pa.Schema, why
     [
         (pa.string(), pa.large_string()),
         (pa.binary(), pa.large_binary()),
-        (pa.timestamp("us", "UTC"), pa.timestamp("ns", "Europe/Berlin")),
+        (pa.timestamp("us", "UTC"), pa.timestamp("ms", "Europe/Berlin")),
         (pa.string(), pa.dictionary(pa.int32(), pa.string())),
         (pa.list_(pa.string()), pa.large_list(pa.large_string())),
         (pa.map_(pa.string(), pa.binary()), pa.map_(pa.large_string(), pa.large_binary())),
@@ -175,8 +175,10 @@ _LOOSE_INSIDE = pa.struct([pa.field("x", pa.binary())])
         (lambda s: pa.list_(s), [[{"x": b"1"}, None], None, [], [{"x": b"2"}]]),
         (lambda s: pa.struct([pa.field("s", s)]), [{"s": {"x": b"1"}}, {"s": None}, None]),
         (lambda s: pa.map_(pa.string(), s), [[("k", {"x": b"1"}), ("n", None)], None, []]),
+        (lambda s: pa.list_(s, 1), [[{"x": b"1"}], [None], None]),
+        (lambda s: pa.list_view(s), [[{"x": b"1"}, None], None, []]),
     ],
-    ids=["struct", "list", "struct of struct", "map"],
+    ids=["struct", "list", "struct of struct", "map", "fixed list", "list view"],
 )
 def test_fields_of_a_null_struct_need_not_be_there(of, rows) -> None:
     column = pa.array(rows, of(_LOOSE_INSIDE))
@@ -194,10 +196,12 @@ def test_fields_of_a_null_struct_need_not_be_there(of, rows) -> None:
         (lambda s: pa.list_(s), [[{"x": b"1"}, None], [{"x": None}]]),
         (lambda s: pa.struct([pa.field("s", s)]), [{"s": {"x": None}}, {"s": None}, None]),
         (lambda s: pa.map_(pa.string(), s), [[("k", {"x": None}), ("n", None)], None, []]),
+        (lambda s: pa.list_(s, 1), [[{"x": None}], [None], None]),
+        (lambda s: pa.list_view(s), [[{"x": None}, None], None, []]),
     ],
-    ids=["struct", "list", "struct of struct", "map"],
+    ids=["struct", "list", "struct of struct", "map", "fixed list", "list view"],
 )
 def test_null_in_a_field_that_has_none_is_refused(of, rows) -> None:
     column = pa.array(rows, of(_LOOSE_INSIDE))
-    with pytest.raises(SchemaError, match="the column 'c' does not fit"):
+    with pytest.raises(SchemaError, match="the column 'c' does not fit: there is a null where"):
         fit_batch(pa.record_batch({"c": column}), pa.schema([pa.field("c", of(_STRICT_INSIDE))]))

@@ -65,7 +65,7 @@ def refusals(leaf: str) -> set[str]:
     if leaf == "runs":
         return inside | {"list view", "extension", "categories"}
     if leaf.startswith("categories"):
-        return {"list view", "extension", "runs"} | (inside if leaf == "categories of views" else set())
+        return {"list view", "extension", "runs"}
     return {"extension"} if isinstance(LEAVES[leaf].type, pa.BaseExtensionType) else set()
 
 

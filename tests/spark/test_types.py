@@ -8,6 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from chispa import assert_df_equality
 from pyspark.errors import PySparkException
@@ -200,3 +201,28 @@ def test_stream_of_nested_rows_comes_through_the_same(spark: SparkSession, tmp_p
     writer = stream.writeStream.format("spillable").option("minimumRequiredSpace", 0).trigger(availableNow=True)
     writer.option("checkpointLocation", str(tmp_path / "ck")).start(str(tmp_path / "d")).awaitTermination()
     assert_df_equality(spark.read.format("spillable").load(str(tmp_path / "d")), df)
+
+
+def test_times_of_every_unit_are_read_and_nanoseconds_refused_before_any_task(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    at, long = dt.datetime(2026, 3, 8, 2, 30), dt.timedelta(days=400)
+    units = {"s": pa.timestamp("s"), "ms": pa.timestamp("ms", "UTC"), "d": pa.duration("s"), "day": pa.date64()}
+    values = {"s": at, "ms": at.replace(tzinfo=UTC), "d": long, "day": at.date()}
+    schema = pa.schema([*units.items(), ("deep", pa.list_(pa.struct([("t", pa.timestamp("ms"))])))])
+    with ss.Channel(tmp_path / "c", schema=schema, minimum_required_space=0) as c, c.put_transaction() as tx:
+        tx.put({**values, "deep": [{"t": at}]})
+    rows = spark.read.format("spillable").load(str(tmp_path / "c")).collect()
+    run(stream(spark, tmp_path / "c"), tmp_path / "ck", tmp_path / "d")
+    rows += spark.read.format("spillable").load(str(tmp_path / "d")).collect()
+    assert len(rows) == 2
+    for row in rows:
+        assert (row.s, row.ms.astimezone(UTC), row.d, row.day, row.deep[0].t) == (*values.values(), at)
+    column = pa.table({"t": pa.array([1_001], pa.timestamp("ns"))})
+    with ss.Channel(tmp_path / "n", schema=column.schema, minimum_required_space=0) as n, n.put_transaction() as tx:
+        tx.put_batch(column)
+    for reader in (spark.read, spark.readStream):
+        with pytest.raises(PySparkException, match="Spark has no nanoseconds: give the read a schema"):
+            reader.format("spillable").load(str(tmp_path / "n"))
+    read = spark.read.schema("t BIGINT").format("spillable").load(str(tmp_path / "n"))
+    assert [row.t for row in read.collect()] == [1_001]

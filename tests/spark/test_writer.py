@@ -19,8 +19,9 @@ from spillable_stream.channel.replica import Replica
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
 from spillable_stream.log.layout import in_memory
 from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
-from spillable_stream.spark.writer import SpillableBatchWriter
+from spillable_stream.spark.writer import SpillableBatchWriter, inline_bytes
 from tests.spark.versions import needs
 
 pytestmark = pytest.mark.spark
@@ -210,6 +211,42 @@ def test_max_inline_bytes_chooses_between_the_log_and_a_file(
     with ss.Channel(tmp_path / "c", create=False) as channel:
         assert len(channel.engine().follow().blocks.segments()) == segments
         assert channel.options["max_inline_bytes"] == 4 << 20  # the sink's own; the channel's is another
+
+
+@pytest.mark.parametrize("most", [0, 1, 1000, 256 << 10, 1 << 20, 100 << 20])
+def test_what_all_tasks_send_through_the_driver_is_bounded_however_many_there_are(most: int) -> None:
+    limits = [inline_bytes(most, i) for i in range(100_000)]
+    assert limits[0] == most and limits == sorted(limits, reverse=True)
+    assert sum(limits) <= 256 << 20
+    assert most != 256 << 10 or limits[511] == most  # as many as a job mostly has
+
+
+def test_task_with_a_high_number_stages_what_the_first_ones_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,000 tasks with 256 KiB each are more than Spark lets a job send."""
+
+    class Context:
+        number = 0
+
+        def partitionId(self) -> int:
+            return self.number
+
+        def getLocalProperty(self, name: str) -> None:
+            return None
+
+    context = Context()
+    monkeypatch.setattr(writer_module.TaskContext, "get", lambda: context)
+    source = SpillableDataSource({"path": str(tmp_path / "c"), "minimumRequiredSpace": "0"})
+    writer = source.writer(StructType([StructField("id", LongType())]), overwrite=False)
+    messages = []
+    for context.number in (0, 511, 3999):
+        messages.append(writer.write(rows(*range(context.number * 25_000, (context.number + 1) * 25_000))))
+    assert [m.segment is not None for m in messages] == [False, False, True]
+    writer.commit(messages)
+    with ss.Channel(tmp_path / "c") as channel, channel.take_transaction() as tx:
+        table = tx.take_batch(10_000)
+        assert channel.stats().channel_size == 75_000 and table is not None and table["id"][0].as_py() == 0
 
 
 def test_task_refuses_text_that_is_not_utf8_and_leaves_no_staged_file(tmp_path: Path) -> None:

@@ -1,0 +1,136 @@
+"""How a task reads its events: from where they lie now, and past damage if the options say so.
+
+A partition says where events lay when it was planned. Until its task runs, or runs again, a flush or the
+last close may have moved them from memory to disk, behind what was the end of the log then, and batch
+reads hold nothing back, so events may have left. The task asks the channel once a file of memory is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from spillable_stream.channel.ranges import Range, shown
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.log.layout import Layout, in_memory
+from spillable_stream.log.reader import EventReader, Extent, ReadBatch
+from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.spark.quarantine import not_quarantined, quarantine
+from spillable_stream.spark.visit import visit
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["TaskReader"]
+
+_log = logging.getLogger(__name__)
+
+
+class TaskReader:
+    """Reads extents that were planned a while ago.
+
+    Args:
+        fs: the file system.
+        layout: where the channel's files are.
+        schemas: the channel's schemas, as Arrow IPC messages.
+        ends: up to where the log files that were still written were at planning (`Replica.ends`).
+        group: the group that takes the events; None for a batch read, which puts nothing into quarantine.
+        options: the read's options, by keyword name: ``fail_on_data_loss`` and ``on_corruption`` count.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        schemas: Iterable[bytes],
+        ends: Mapping[int | str, int],
+        group: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._schema_of = [decode_schema(s) for s in schemas].__getitem__
+        self._ends = ends
+        self._group = group
+        self._fails_on_loss: bool = options["fail_on_data_loss"]
+        self._passes_damage: bool = options["on_corruption"] == "quarantine"
+        self._reader = EventReader(fs, layout, self._schema_of, lambda file: self._ends.get(file))
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            DataLossError: some have left the channel since the read was planned, and ``failOnDataLoss`` is set.
+            CorruptionError: one is damaged, and ``onCorruption`` is not quarantine.
+        """
+        expected = extent.first_id
+        try:
+            for read in self._reader.read(extent):
+                yield read
+                expected = read.last_id + 1
+        except DataLossError as e:
+            yield from self._elsewhere(extent._replace(first_id=expected), e)
+        except CorruptionError as e:
+            if not self._passes_damage:
+                raise
+            _log.warning("%s; the read goes on without what is damaged", e)
+            yield from self._past_damage(extent._replace(first_id=expected), e)
+
+    def _elsewhere(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
+        """Yield events whose file is gone from where they are now; those that have left are missed.
+
+        Args:
+            extent: where they were.
+            error: how that showed.
+        """
+        now = self._look_up(extent) if in_memory(extent.file) else []
+        if any(e.file == extent.file for e in now):  # the state has them there, and they are not
+            raise error
+        expected = extent.first_id
+        for moved in now:
+            self._miss(expected, moved.first_id - 1, error)
+            yield from self.read(moved)
+            expected = moved.last_id + 1
+        self._miss(expected, extent.last_id, error)
+
+    def _look_up(self, extent: Extent) -> list[Extent]:
+        """Return where the events of an extent are now, and note where the log ends now."""
+        with visit(str(self._layout.path), create=False) as channel, channel.engine().looking() as state:
+            self._ends = channel.engine().ends()
+            return state.blocks.extents(extent.first_id, extent.last_id)
+
+    def _miss(self, first_id: int, last_id: int, error: CorruptionError) -> None:
+        """Report events that have left since the read was planned; none if ``last_id`` is before ``first_id``."""
+        missed: list[Range] = [(first_id, last_id)] if first_id <= last_id else []
+        if missed and self._passes_damage:  # the same task may have put them there, at its first attempt
+            missed = not_quarantined(self._fs, self._layout, missed)
+        if not missed:
+            return
+        message = (
+            f"the events {shown(missed)} are gone since the read of {self._layout.path} was planned: every group took "
+            "them, or their file was removed"
+        )
+        if self._fails_on_loss:
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them") from error
+        _log.warning("%s; the read goes on without them", message)
+
+    def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
+        """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""
+        expected = extent.first_id
+        try:
+            for found in salvage(self._fs, self._layout, self._schema_of, extent):
+                if not isinstance(found, Unreadable):
+                    yield found
+                elif not self._fs.exists(found.path):  # what was read is another file of memory, which is used again
+                    break
+                elif self._group is not None:
+                    quarantine(self._fs, self._layout, found)
+                expected = found.last_id + 1
+        except FileNotFoundError:
+            _log.debug("%s is gone since damage showed in it", self._layout.file(extent.file))
+        if expected <= extent.last_id:
+            yield from self._elsewhere(extent._replace(first_id=expected), error)
+
+    def close(self) -> None:
+        """Close the file that was read last."""
+        self._reader.close()

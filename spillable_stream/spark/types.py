@@ -1,0 +1,108 @@
+"""What Spark reads of a channel's Arrow types, of which it has fewer: the same values, or a refusal when a read starts.
+
+Unsigned integers, half floats, small decimals, views and days in milliseconds (date64) are read as the next type
+that Spark has. Timestamps and durations of nanoseconds are refused unless the read's schema says BIGINT for them,
+and then they are the numbers that Arrow has: Spark's times end at microseconds, a value that is finer would be
+cut, and a task that fails at the first of them would fail for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.types import is_list
+from spillable_stream.format.widening import misfit
+
+__all__ = ["misread", "type_in_spark"]
+
+_NEXT = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.time32("s"): pa.time64("ns"),
+    pa.time32("ms"): pa.time64("ns"),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+}
+_NANOSECONDS = (
+    "Spark has no nanoseconds: give the read a schema in which that is a BIGINT, the nanoseconds (of a timestamp since "
+    "1970; timestamp_micros(t div 1000) makes a time of it), or which does without it"
+)
+
+
+def type_in_spark(t: pa.DataType, name: str) -> pa.DataType:
+    """Return the Arrow type of which Spark has one that holds the values of another.
+
+    Args:
+        t: the type of a channel's column.
+        name: the column's name.
+
+    Raises:
+        SchemaError: Spark has none.
+    """
+
+    def leaf(inner: pa.DataType) -> pa.DataType:
+        if _has_nanoseconds(inner):
+            raise SchemaError(f"the column {name!r} has the type {t}, and {_NANOSECONDS}")
+        if pa.types.is_decimal(inner) and inner.precision <= 38:
+            return pa.decimal128(inner.precision, inner.scale)
+        return _NEXT.get(inner, inner)
+
+    return _with_leaves(t, leaf)
+
+
+def misread(t: pa.DataType, wanted: pa.DataType, name: str) -> str:
+    """Return why a channel's column can't be read as a type, "" if it can.
+
+    Args:
+        t: its type in the channel.
+        wanted: the type that the read's schema says.
+        name: the column's name.
+    """
+    why = misfit(_with_leaves(t, _as_read), wanted, name, whole=True)
+    return f"{why}. {_NANOSECONDS}" if why and _any_leaf(t, _has_nanoseconds) else why
+
+
+def _as_read(t: pa.DataType) -> pa.DataType:
+    """Return a type of the values as a task gives them, where Arrow's own has values that Spark's has not."""
+    if _has_nanoseconds(t):
+        return pa.int64()
+    return pa.date32() if pa.types.is_date64(t) else t
+
+
+def _has_nanoseconds(t: pa.DataType) -> bool:
+    return bool((pa.types.is_timestamp(t) or pa.types.is_duration(t)) and t.unit == "ns")
+
+
+def _any_leaf(t: pa.DataType, asked: Callable[[pa.DataType], bool]) -> bool:
+    found: list[bool] = []
+
+    def leaf(inner: pa.DataType) -> pa.DataType:
+        found.append(asked(inner))
+        return inner
+
+    _with_leaves(t, leaf)
+    return any(found)
+
+
+def _with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with others for those in it that have none inside themselves."""
+
+    def inside(field: pa.Field) -> pa.Field:
+        return field.with_type(_with_leaves(field.type, leaf))
+
+    if pa.types.is_struct(t):
+        return pa.struct([inside(f) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(inside(t.key_field), inside(t.item_field), keys_sorted=t.keys_sorted)
+    if pa.types.is_fixed_size_list(t):
+        return pa.list_(inside(t.value_field), t.list_size)
+    if is_list(t):
+        return (pa.list_ if pa.types.is_list(t) else pa.large_list)(inside(t.value_field))
+    return leaf(t)
