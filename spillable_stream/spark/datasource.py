@@ -17,7 +17,7 @@ from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit, visit_to_read
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
@@ -50,7 +50,7 @@ class SpillableDataSource(DataSource):
         """
         options = self._source_options(SOURCE, BATCH)
         try:
-            with visit(self._path(), create=False) as channel:
+            with visit_to_read(self._path()) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
             if not options["create_if_missing"]:

@@ -23,7 +23,7 @@ from spillable_stream.spark.host import require_channel, require_memory
 from spillable_stream.spark.loop import note_query
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit_to_read
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
@@ -253,7 +253,7 @@ def _read(reader: EventReader, extent: Extent) -> Iterator[ReadBatch]:
     except DataLossError:
         if not in_memory(extent.file):
             raise
-        with visit(str(reader.layout.path), create=False) as channel, channel.engine().looking() as state:
+        with visit_to_read(str(reader.layout.path)) as channel, channel.engine().looking() as state:
             now = state.blocks.extents(expected, extent.last_id)
         if not now or any(in_memory(e.file) for e in now):
             raise
