@@ -151,6 +151,7 @@ class Channel:
 
     def _open(self) -> None:
         layout = Layout.read(self._fs, self.path)
+        layout.grant(self._fs)
         engine = ReadonlyEngine if self.readonly else Engine
         self._engine = engine(self._fs, layout, self._open_timeout_seconds)
         self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
@@ -164,6 +165,8 @@ class Channel:
             "checkpoint_dir": layout.checkpoint_dir,
             "backup_checkpoint_dir": layout.backup_checkpoint_dir,
         }
+        if (mode := given.pop("mode", None)) not in (None, f"{layout.mode:04o}"):
+            raise OptionError(f"mode is fixed when a channel is created; {self.path} has {layout.mode:04o}, not {mode}")
         for name, value in fixed.items():
             wanted = given.pop(name, None)
             if wanted is None:

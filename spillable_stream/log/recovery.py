@@ -229,7 +229,9 @@ def recover(
     try:
         end, torn = _recover_last(file, wal.seed(last), offset, floor, lambda found: apply(last, found))
         if torn and wal.tier is Tier.DISK:  # behind the end in memory may be what a file held before it was used again
-            message = f"{torn} bytes after offset {end} of {path} do not count: a transaction that was never acknowledged"
+            message = (
+                f"{torn} bytes after offset {end} of {path} do not count: a transaction that was never acknowledged"
+            )
             warnings.warn(TornTailWarning(message), stacklevel=2)
         if torn or wal.tier is Tier.MEMORY:  # zeros that are preallocated stay
             file.truncate(end)

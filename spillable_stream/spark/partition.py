@@ -191,6 +191,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     """
     fs = FileSystem()
     require_channel(fs, partition.layout)
+    partition.layout.grant(fs)
     require_memory(fs, partition.layout, partition.extents, partition.host)
     schemas = [decode_schema(s) for s in partition.schemas]
     schema_of = schemas.__getitem__

@@ -142,7 +142,9 @@ class _Stager:
 
     def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
-        return SegmentWriter(FileSystem(), self._layout, owner, batch_id, self._options["memory_bytes"])
+        fs = FileSystem()
+        self._layout.grant(fs)
+        return SegmentWriter(fs, self._layout, owner, batch_id, self._options["memory_bytes"])
 
     def _publish(self, messages: list[Any], batch_id: int, sink: tuple[str, int] | None) -> None:
         """Commit what the tasks staged as one put transaction.
