@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import threading
 import weakref
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer, drop_group
 from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["Channel"]
-
-_SECTION = "channel"
-_MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
 
 
 class Channel:
@@ -130,23 +127,7 @@ class Channel:
         Raises:
             OptionError: the file has no such section or no path, and what the constructor raises.
         """
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.optionxform = str  # type: ignore[assignment,method-assign]
-        try:
-            found = parser.read(path)
-        except configparser.Error as e:
-            raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
-        if not found or _SECTION not in parser or "path" not in parser[_SECTION]:
-            raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
-        values: dict[str, Any] = dict(parser[_SECTION])
-        kind = values.pop("type", "")
-        if kind:
-            if kind.lower() not in _MEMORY_CAPACITIES:
-                raise OptionError(
-                    f"{os.fspath(path)}: the type of a channel must be FILE or SPILLABLEMEMORY (for Flume's MEMORY: "
-                    f"with an overflowCapacity of 0), not {kind!r}"
-                )
-            values = {"memoryCapacity": _MEMORY_CAPACITIES[kind.lower()], **values}
+        values = read_config(path)
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
