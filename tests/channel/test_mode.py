@@ -145,6 +145,16 @@ def test_users_of_one_group_share_a_channel(common: Path, die: bool) -> None:
     places = [path, memory_of(path)] if die else [path]
     assert modes_of(*places) == {"directory 770": GROUP, "file 660": GROUP}
 
+    def close() -> None:  # moves what is in memory to disk, and leaves the directory that another user made
+        with Channel(path) as channel:
+            assert channel.stats().lost == ()
+        assert not os.path.lexists(path / "memory")
+
+    assert run_as(NOBODY, close, common / "stderr", GROUP) == ""
+    for directory in places[1:]:
+        assert list(directory.iterdir()) == []
+        directory.rmdir()
+
 
 @NEEDS_USERS
 def test_users_of_one_group_have_a_channel_open_together(common: Path) -> None:

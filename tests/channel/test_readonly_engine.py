@@ -15,17 +15,20 @@ from spillable_stream import (
     Channel,
     ChannelBusyError,
     ChannelClosedError,
+    CommitOutcomeUnknownError,
     CorruptionError,
     ForeignDirectoryError,
     MemoryLossWarning,
     NotAChannelError,
     OtherHostError,
     ReadonlyChannelError,
+    StorageError,
     TornTailWarning,
 )
 from spillable_stream.channel.engine import Engine
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
+from spillable_stream.log.head import Head
 from spillable_stream.log.ownership import is_held, is_locked
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
@@ -199,6 +202,42 @@ def test_what_a_killed_writer_wrote_last_counts_as_it_does_for_the_next_open(pat
         (path / "head").write_bytes(published)
         kill(channel)
         assert bodies(readonly) == [b"a", b"b"]
+
+
+def test_what_a_writer_never_published_counts_once_it_is_gone(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    put(channel, b"a")
+    with reading(path) as readonly:
+        with monkeypatch.context() as patch:
+            patch.setattr(Head, "write", _refuse)
+            with pytest.raises(CommitOutcomeUnknownError):
+                put(channel, b"b")
+        assert bodies(readonly) == [b"a"]
+        kill(channel)
+        assert bodies(readonly) == [b"a", b"b"]
+
+
+def _refuse(*_: object) -> None:
+    raise StorageError("killed")
+
+
+def test_a_writer_that_came_first_between_two_looks_is_noticed(path: Path, open_channel: Open) -> None:
+    """What it found lost is not in the log that was read before, and the memory tier is another one."""
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 5))
+    with reading(path) as readonly:
+        assert bodies(readonly) == numbered(0, 5)
+        before = readonly.engine().lock
+        kill(channel)
+        lose_memory(path)
+        with pytest.warns(MemoryLossWarning):
+            channel = open_channel()
+        put(channel, b"after")
+        assert bodies(readonly) == [b"after"]
+        assert everything(readonly.engine()) == everything(channel.engine())
+        assert readonly.engine().lock is not before, "it went on in a view of another time"
 
 
 def test_files_that_a_writer_removes_under_it_are_done_without(path: Path, open_channel: Open) -> None:
