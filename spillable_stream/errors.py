@@ -6,6 +6,7 @@
     ├── ChannelError                      a channel as a whole
     │   ├── NotAChannelError              the path holds something else, or nothing
     │   ├── UnsupportedFormatError        written by a newer version of this package
+    │   ├── ReadonlyChannelError          a call that writes, on a handle that only reads
     │   ├── ForeignDirectoryError         a directory of the channel is missing, or not proven to be its own
     │   ├── ChannelClosedError            used after close(), or after a failure that closed it
     │   ├── ChannelFullError              a put did not fit within keepAlive
@@ -75,6 +76,7 @@ __all__ = [
     "ProducerSequenceError",
     "ProducerTimeoutError",
     "PythonMismatchError",
+    "ReadonlyChannelError",
     "SchemaError",
     "SendFailedError",
     "SpillableError",
@@ -102,6 +104,10 @@ class NotAChannelError(ChannelError):
 
 class UnsupportedFormatError(ChannelError):
     """The channel was written by a newer version of this package."""
+
+
+class ReadonlyChannelError(ChannelError):
+    """A call that writes, on a handle that was opened with ``readonly=True``: it can only look."""
 
 
 class ForeignDirectoryError(ChannelError):

@@ -127,6 +127,13 @@ def _directories(value: Any) -> list[str]:
     return found
 
 
+def _mode(value: Any) -> str:
+    text = f"{value:04o}" if type(value) is int else f"{int(str(value).removeprefix('0o'), 8):04o}"
+    if text not in ("0700", "0750", "0770"):
+        raise ValueError
+    return text
+
+
 def _text(value: Any) -> str:
     if not str(value):
         raise ValueError
@@ -256,6 +263,9 @@ OPTIONS: tuple[Option, ...] = (
            "Where the checkpoints go. Default: `checkpoint` in the channel."),
     Option("backupCheckpointDir", (CREATION,), None, _text, _DIRECTORY,
            "A second place for every checkpoint, such as another disk. Default: none."),
+    Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
+           "Who may open what the channel makes, whatever the umask: with 0770 the members of the Unix group of its "
+           "directory, with 0750 only to read it."),
     Option("group", (SOURCE, BATCH), "default", parse_name, NAME,
            "The named consumer whose position a stream moves. A batch read has by default what is in the channel; "
            "with a group, what that has yet to take.", {BATCH: None}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 import threading
 import weakref
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
@@ -19,6 +19,7 @@ from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.flush import flush_memory
 from spillable_stream.channel.groups import drop_group
+from spillable_stream.channel.readonly_engine import ReadonlyEngine, refuse_to_write
 from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
@@ -42,9 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Channel"]
 
-_SECTION = "channel"
-_MEMORY_CAPACITIES = {"file": 0, "spillablememory": 10_000}  # of Flume's types of channels
-
 
 class Channel:
     """A durable, transactional queue of events in a directory.
@@ -58,18 +56,25 @@ class Channel:
             channel. For a channel that exists, a schema that must fit it; new nullable columns
             are added to it.
         create: whether to make the channel if it is missing.
+        readonly: whether only to look: nothing is written, made or locked, also where that could not be, on a read-only
+            mount. The handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
             in the channel, and a value that differs from the stored one changes it for all.
 
+    Attributes:
+        path: the channel's directory, absolute.
+        readonly: whether the handle only looks.
+
     Raises:
-        NotAChannelError: the path holds something else, or nothing and ``create`` is false.
+        NotAChannelError: the path holds something else, or nothing and ``create`` is false or ``readonly`` true.
         UnsupportedFormatError: a newer version wrote it.
         OptionError: an unknown option, or a value out of range.
         SchemaError: the schema does not fit the channel's.
         CorruptionError: the channel is damaged; names file and offset.
         LockUnsupportedError: the file system has no working locks.
         ChannelBusyError: another live host has it open.
+        ReadonlyChannelError: an option or a column was given, with ``readonly``, that the channel does not have.
         StorageError: the file system refused.
     """
 
@@ -79,15 +84,17 @@ class Channel:
         *,
         schema: Any = None,
         create: bool = True,
+        readonly: bool = False,
         fs: FileSystem | None = None,
         **options: Any,
     ) -> None:
         self.path = Path(path).absolute()
+        self.readonly = readonly
         self._fs = fs or FileSystem()
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
         if not Layout.exists(self._fs, self.path):
-            if not create:
+            if not create or readonly:
                 Layout.read(self._fs, self.path)
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
@@ -121,28 +128,14 @@ class Channel:
         Raises:
             OptionError: the file has no such section or no path, and what the constructor raises.
         """
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.optionxform = str  # type: ignore[assignment,method-assign]
-        try:
-            found = parser.read(path)
-        except configparser.Error as e:
-            raise OptionError(f"{os.fspath(path)} can't be read: {e}") from e
-        if not found or _SECTION not in parser or "path" not in parser[_SECTION]:
-            raise OptionError(f"{os.fspath(path)} must exist and have a section [{_SECTION}] with a path")
-        values: dict[str, Any] = dict(parser[_SECTION])
-        kind = values.pop("type", "")
-        if kind:
-            if kind.lower() not in _MEMORY_CAPACITIES:
-                raise OptionError(
-                    f"{os.fspath(path)}: the type of a channel must be FILE or SPILLABLEMEMORY (for Flume's MEMORY: "
-                    f"with an overflowCapacity of 0), not {kind!r}"
-                )
-            values = {"memoryCapacity": _MEMORY_CAPACITIES[kind.lower()], **values}
+        values = read_config(path)
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
         layout = Layout.read(self._fs, self.path)
-        self._engine = Engine(self._fs, layout, self._open_timeout_seconds)
+        layout.grant(self._fs)
+        engine = ReadonlyEngine if self.readonly else Engine
+        self._engine = engine(self._fs, layout, self._open_timeout_seconds)
         self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
         self._pid = os.getpid()
 
@@ -154,6 +147,8 @@ class Channel:
             "checkpoint_dir": layout.checkpoint_dir,
             "backup_checkpoint_dir": layout.backup_checkpoint_dir,
         }
+        if (mode := given.pop("mode", None)) not in (None, f"{layout.mode:04o}"):
+            raise OptionError(f"mode is fixed when a channel is created; {self.path} has {layout.mode:04o}, not {mode}")
         for name, value in fixed.items():
             wanted = given.pop(name, None)
             if wanted is None:
@@ -164,6 +159,7 @@ class Channel:
         stored = self._engine.state.options
         changed = {k: v for k, v in given.items() if stored.get(k) != v}
         if changed:
+            self._require_writable(f"another value of {', '.join(changed)}")
             _check_capacities({**stored, **changed})
             self._engine.commit(Control(FrameType.OPTIONS, changed))
         if schema is not None:
@@ -206,13 +202,20 @@ class Channel:
                     self._open()
         return self._engine
 
+    def _require_writable(self, what: str) -> None:
+        if self.readonly:
+            refuse_to_write(self._engine.layout, what)
+
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit.
 
         Raises:
             SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
+            ReadonlyChannelError: the handle only looks; so does every other call that writes.
         """
         engine = self.engine()
+        if self.readonly:
+            self._require_writable("a put")
         engine.memory.make()
         schemas = engine.schemas()
         if len(schemas) != self._writable_schemas:
@@ -228,6 +231,8 @@ class Channel:
         """
         check_group(group)
         engine = self.engine()
+        if self.readonly:
+            self._require_writable("a take")
         return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
     def consumer(
@@ -248,6 +253,8 @@ class Channel:
         """
         check_group(group)
         engine = self.engine()
+        if self.readonly:
+            self._require_writable("a consumer")
         if (found := self._consumers.get(group)) is not None:
             return found
         engine.under_way.refuse_within("a first take")
@@ -271,6 +278,7 @@ class Channel:
             OptionError: the channel has no group of this name; the message names those that it has.
         """
         self.engine().under_way.refuse_within("drop_group")
+        self._require_writable("drop_group")
 
         def drop() -> None:
             with self._mutex:
@@ -297,6 +305,7 @@ class Channel:
             raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
         if len(schemas) == MAX_SCHEMAS:
             raise SchemaError(f"{self.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
+        self._require_writable("another column")
         engine.commit(Control(FrameType.SCHEMA, {"id": len(schemas), "schema": encode_schema(merged)}))
         return self.evolve(schema)
 
@@ -329,7 +338,9 @@ class Channel:
         Raises:
             StorageError: it could not be written; the channel goes on without it.
         """
-        self.engine().checkpointing.make()
+        engine = self.engine()
+        self._require_writable("a checkpoint")
+        engine.checkpointing.make()
 
     def flush(self) -> int:
         """Move what is in memory to disk, in order, and return how many events that were.
@@ -337,7 +348,9 @@ class Channel:
         Raises:
             StorageError: the disk refused; what was not moved is still in memory.
         """
-        return flush_memory(self.engine())
+        engine = self.engine()
+        self._require_writable("a flush")
+        return flush_memory(engine)
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
@@ -377,7 +390,7 @@ class Channel:
     def _leave(self, checkpoint: bool | None, flush: bool | None) -> None:
         """Do what a clean close does while the files are still open."""
         engine, options = self._engine, self._engine.state.options
-        if engine.closed or engine.lock.failed:
+        if engine.closed or engine.lock.failed or self.readonly:
             return
         if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
             engine.checkpointing.make()

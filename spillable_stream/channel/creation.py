@@ -22,6 +22,7 @@ from spillable_stream.log.recovery import written_bytes
 from spillable_stream.log.scan import Scanner, find_frame
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.options import CREATION, defaults
+from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -55,7 +56,8 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
     """
-    own = _OWN_NAMES | _names_in(path, Layout.plan(path, options))
+    planned = Layout.plan(path, options)
+    own = _OWN_NAMES | _names_in(path, planned)
     if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
         own |= _names_in(path, Layout.of_value(path, earlier.layout))
     foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
@@ -63,7 +65,9 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         raise NotAChannelError(
             f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
         )
+    fs.access = Access(planned.mode)
     fs.make_directory(path)
+    planned.grant(fs)
     creating = FileLock.open(fs, path / "open.lock")
     try:
         deadline = time.monotonic() + _LOCK_SECONDS

@@ -25,7 +25,7 @@ from spillable_stream.log.tiers import Tiers
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Held", "adopted", "enter"]
+__all__ = ["Held", "adopted", "enter", "hold"]
 
 _POLL_SECONDS = 0.01
 _SETTLED_SECONDS = 3.0
@@ -146,7 +146,7 @@ def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
 
 def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
     """Recover a channel that nobody holds, whatever its head says; None if somebody does."""
-    held = _holding(fs, layout, first=True)
+    held = hold(fs, layout, first=True)
     if held is None:
         return None
     try:
@@ -162,7 +162,7 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held 
 
 def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
     """Hold a channel with others; None if they are recovering it, or if the head is of no use."""
-    held = _holding(fs, layout, first=False)
+    held = hold(fs, layout, first=False)
     if held is None:
         return None
     try:
@@ -179,7 +179,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None
     return None
 
 
-def _holding(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
+def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
     """Share the open lock and hold the directories, alone if ``first``; None if that can't be."""
     open_lock, directories = FileLock.open(fs, layout.open_lock, create=False), Directories(fs, layout)
     try:

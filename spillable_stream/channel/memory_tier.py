@@ -362,8 +362,8 @@ class MemoryDirectory:
         if not self._is_private(target):
             raise ForeignDirectoryError(
                 f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
-                f"chmod it to 700. If what it holds is not to be trusted, remove {self._layout.memory}, and its events "
-                "will be reported lost"
+                f"chmod it to {self._layout.mode:o}. If what it holds is not to be trusted, remove "
+                f"{self._layout.memory}, and its events will be reported lost"
             )
 
     def restore_owner(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream.channel.counters import Counters
-from spillable_stream.channel.entering import adopted, enter
+from spillable_stream.channel.entering import Held, adopted, enter
 from spillable_stream.channel.memory_tier import file_size_bytes
 from spillable_stream.channel.requests import Committed, Plan, Request
 from spillable_stream.channel.samples import Samples
@@ -79,8 +79,6 @@ class Replica:
         self.under_way = UnderWay(f"the channel {layout.path}")
         self.looker = 0
         self.applying = False
-        self.fs = fs
-        self.layout = layout = adopted(fs, layout, lock_timeout_seconds)
         self.lock_timeout_seconds = lock_timeout_seconds
         self.counters = Counters()
         self.samples = Samples()
@@ -90,20 +88,28 @@ class Replica:
         self._mutex = threading.RLock()
         self._looking = _Looking(self)
         self._schemas: list[pa.Schema] = []
-        self._held = enter(fs, layout, lock_timeout_seconds)
-        self.lock, self.tiers = self._held.lock, self._held.tiers
-        self.checkpoints, self.directories = self._held.checkpoints, self._held.directories
-        self.memory_directory = self._held.memory_directory
-        self._opening = self._held.opening
-        self.torn_bytes, self.recovered = self._held.torn_bytes, self._held.recovered
-        try:
-            self.state, self.positions = self._opening.load()
-        except BaseException:
-            self._held.close()
-            raise
-        self._current = self.positions.disk.file_id
-        self._obey_options()
+        self._use(self._enter(fs, layout))
         self.samples.note(self.state)
+
+    def _enter(self, fs: FileSystem, layout: Layout) -> Held:
+        """Hold the channel."""
+        return enter(fs, adopted(fs, layout, self.lock_timeout_seconds), self.lock_timeout_seconds)
+
+    def _use(self, held: Held) -> None:
+        """Go on with a channel that was just held: load its state."""
+        try:
+            self.state, self.positions = held.opening.load()
+        except BaseException:
+            held.close()
+            raise
+        self._held, self._opening, self._applied = held, held.opening, None
+        self.lock, self.tiers = held.lock, held.tiers
+        self.fs, self.layout = held.lock.fs, held.lock.layout
+        self.checkpoints, self.directories = held.checkpoints, held.directories
+        self.memory_directory = held.memory_directory
+        self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
+        self._half_applied, self._current = False, self.positions.disk.file_id
+        self._obey_options()
 
     def _obey_options(self) -> None:
         options = self.state.options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import CorruptionError, ForeignDirectoryError, NotAChannelError, StorageError
@@ -51,10 +52,10 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
     found = _channel_of_files(fs, layout)
     if found is not None:
         findings.damage(file, f"the channel's identity is damaged: its data files are of the channel {found}")
-        return Layout(path, found, layout.data_dirs, layout.checkpoint_dir, layout.backup_checkpoint_dir), True
+        return replace(layout, channel=found, owned=True), True
     if not layout.log_files(fs) and (found := _channel_of_files(fs, usual)) is not None:
         findings.damage(file, f"the channel's identity is damaged: it has no data files there, but in {path / 'data'}")
-        return Layout(path, found, usual.data_dirs, layout.checkpoint_dir, layout.backup_checkpoint_dir), True
+        return replace(layout, channel=found, data_dirs=usual.data_dirs, owned=True), True
     return layout, False
 
 

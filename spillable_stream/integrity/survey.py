@@ -88,6 +88,7 @@ def survey(fs: FileSystem, path: Path) -> Survey:
     """
     findings = Findings()
     layout, identity_damaged = find_identity(fs, path, findings)
+    layout.grant(fs)
     owners_damaged = check_owners(fs, layout, findings)
     found = _Surveyor(fs, gather(fs, layout, findings), findings, identity_damaged).run()
     found.owners_damaged = owners_damaged

@@ -39,6 +39,7 @@ from spillable_stream.errors import CorruptionError, NotAChannelError, Unsupport
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.log import names
 from spillable_stream.names import check_group, check_producer
+from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
@@ -116,6 +117,7 @@ class Layout:
         checkpoint_dir: where checkpoints are.
         backup_checkpoint_dir: a second place for every checkpoint, or None.
         owned: whether its directories have owner files; those of the first releases get them when they are opened.
+        mode: the mode of what is made: whether the members of the Unix group of the channel's directory may open it.
     """
 
     path: Path
@@ -124,6 +126,11 @@ class Layout:
     checkpoint_dir: Path
     backup_checkpoint_dir: Path | None
     owned: bool = True
+    mode: int = PRIVATE_MODE
+
+    def grant(self, fs: FileSystem) -> None:
+        """Let whatever is made through a file system have the channel's mode, and the group of its directory."""
+        fs.access = Access(self.mode, fs.group_of(self.path) if self.mode != PRIVATE_MODE else None)
 
     def directories(self) -> dict[str, Path]:
         """Return the directories that the channel needs beside its own, by their roles in owner files."""
@@ -269,6 +276,7 @@ class Layout:
             data,
             Path(checkpoint).absolute() if checkpoint else path / "checkpoint",
             Path(backup).absolute() if backup else None,
+            mode=int(options.get("mode") or f"{PRIVATE_MODE:o}", 8),
         )
 
     def write(self, fs: FileSystem) -> None:
@@ -286,6 +294,8 @@ class Layout:
             "checkpointDir": self._relative(self.checkpoint_dir),
             "backupCheckpointDir": self._relative(self.backup_checkpoint_dir) if self.backup_checkpoint_dir else None,
         }
+        if self.mode != PRIVATE_MODE:
+            value["mode"] = f"{self.mode:04o}"
         return {**value, "owned": True} if self.owned else value
 
     @classmethod
@@ -298,6 +308,7 @@ class Layout:
             path / value["checkpointDir"],
             path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
             bool(value.get("owned", False)),
+            int(value.get("mode", f"{PRIVATE_MODE:o}"), 8),
         )
 
     def _relative(self, path: Path) -> str:

@@ -10,7 +10,16 @@ from spillable_stream.log.owner import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["BACKUP", "HOME", "is_held", "is_original_elsewhere", "is_outside", "ownership_fault", "whereabouts"]
+__all__ = [
+    "BACKUP",
+    "HOME",
+    "is_held",
+    "is_locked",
+    "is_original_elsewhere",
+    "is_outside",
+    "ownership_fault",
+    "whereabouts",
+]
 
 HOME = "home"
 BACKUP = "backup"
@@ -59,8 +68,13 @@ def ownership_fault(
 
 def is_held(fs: FileSystem, path: Path) -> bool:
     """Tell whether some handle holds the channel at a path, so that its head counts; nothing is written."""
+    return is_locked(fs, path / OWNER_FILE)
+
+
+def is_locked(fs: FileSystem, file: Path) -> bool:
+    """Tell whether somebody has the lock of a file, alone or shared; nothing is written."""
     try:
-        lock = FileLock(fs.open(path / OWNER_FILE, readonly=True))
+        lock = FileLock(fs.open(file, readonly=True))
     except FileNotFoundError:
         return False
     try:

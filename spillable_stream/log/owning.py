@@ -72,6 +72,7 @@ def own_backup(fs: FileSystem, layout: Layout, owner: Owner, moved_from: Owner |
     try:
         if moved_from is None:
             fs.make_directory(backup)
+            fs.share_directory(backup)
         elif ownership_fault(fs, layout, BACKUP, backup, read_owner(fs, backup), moved_from) is not None:
             return  # `Checkpoints` says so
         _own(fs, backup, owner)
@@ -141,6 +142,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     """
     home = layout.path
     fs.make_directory(home)
+    fs.share_directory(home)
     fs.sync_parents(home)
     mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
@@ -149,6 +151,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     fs.make_directory(home / "groups")
     for role, directory in layout.directories().items():
         fs.make_directory(directory)
+        fs.share_directory(directory)
         fs.sync_parents(directory)
         _own(fs, directory, Owner(layout.channel, role, token, where, inode))
     own_backup(fs, layout, Owner(layout.channel, BACKUP, token, where, inode))

@@ -106,7 +106,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
         raise CorruptionError(
             f"the header of {path.name} is damaged and a commit follows at offset {found.offset}", str(path), 0
         )
-    _log.warning("removing %s: it was being made when the host stopped", path)
+    _log.warning("%s does not count: it was being made when the host stopped", path)
     fs.remove(path)
     fs.sync_directory(path.parent)
 
@@ -229,7 +229,9 @@ def recover(
     try:
         end, torn = _recover_last(file, wal.seed(last), offset, floor, lambda found: apply(last, found))
         if torn and wal.tier is Tier.DISK:  # behind the end in memory may be what a file held before it was used again
-            message = f"cut {torn} bytes after offset {end} of {path}: a transaction that was never acknowledged"
+            message = (
+                f"{torn} bytes after offset {end} of {path} do not count: a transaction that was never acknowledged"
+            )
             warnings.warn(TornTailWarning(message), stacklevel=2)
         if torn or wal.tier is Tier.MEMORY:  # zeros that are preallocated stay
             file.truncate(end)

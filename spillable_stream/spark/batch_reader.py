@@ -23,14 +23,14 @@ from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema
 from spillable_stream.spark.short_trace import short_traces
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit_to_read
 
 __all__ = ["SpillableBatchReader"]
 
 
 @short_traces
 class SpillableBatchReader(DataSourceReader):
-    """Reads the events that are in a channel now.
+    """Reads the events that are in a channel now, also of one that can't be written.
 
     Args:
         path: the channel's directory.
@@ -52,7 +52,7 @@ class SpillableBatchReader(DataSourceReader):
             OptionError: no such group, or offsets beyond the channel's end.
             SchemaError: the channel has no such column.
         """
-        with visit(self._path, create=False) as channel:
+        with visit_to_read(self._path) as channel:
             check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
             first, last = self._span(channel)
             engine = channel.engine()

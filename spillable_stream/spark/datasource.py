@@ -19,7 +19,7 @@ from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
 from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit, visit_to_read
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
@@ -58,7 +58,7 @@ class SpillableDataSource(DataSource):
         self._refuse_table()
         options = self._source_options(SOURCE, BATCH)
         try:
-            with visit(self._path(), create=False) as channel:
+            with visit_to_read(self._path()) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
             if not options["create_if_missing"]:

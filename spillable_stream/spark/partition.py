@@ -190,6 +190,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     """
     fs = FileSystem()
     require_channel(fs, partition.layout)
+    partition.layout.grant(fs)
     require_memory(fs, partition.layout, partition.extents, partition.host)
     reader = TaskReader(fs, partition.layout, partition.schemas, partition.ends, partition.group, options)
     try:

@@ -18,7 +18,7 @@ from spillable_stream.log.layout import Layout, in_memory
 from spillable_stream.log.reader import EventReader, Extent, ReadBatch
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit_to_read
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["TaskReader"]
@@ -95,7 +95,7 @@ class TaskReader:
 
     def _look_up(self, extent: Extent) -> list[Extent]:
         """Return where the events of an extent are now, and note where the log ends now."""
-        with visit(str(self._layout.path), create=False) as channel, channel.engine().looking() as state:
+        with visit_to_read(str(self._layout.path)) as channel, channel.engine().looking() as state:
             self._ends = channel.engine().ends()
             return state.blocks.extents(extent.first_id, extent.last_id)
 

@@ -9,32 +9,57 @@ processes when it likes, without a word.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import SpillableError, StorageError
 
-__all__ = ["visit"]
+__all__ = ["visit", "visit_to_read"]
 
 _log = logging.getLogger(__name__)
 
 _MOST_PARKED = 8
+_MAY_NOT_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-_parked: dict[str, Channel] = {}  # by path, the last one used last
+_Key = tuple[str, bool]  # a path, and whether the handle only reads
+_parked: dict[_Key, Channel] = {}  # the last one used last
 
 
 @contextmanager
-def visit(path: str, *, create: bool = True, schema: Any = None, **options: Any) -> Iterator[Channel]:
+def visit_to_read(path: str) -> Iterator[Channel]:
+    """Visit a channel to look at it: with a read-only handle where its directory can't be written, as on such a mount.
+
+    A handle that may write is better where there can be one: what a killed process wrote last is durable before it is
+    given out.
+
+    Raises what `Channel` does.
+    """
+    with ExitStack() as stack:
+        try:
+            channel = stack.enter_context(visit(path, create=False))
+        except StorageError as e:
+            if not isinstance(e.__cause__, OSError) or e.__cause__.errno not in _MAY_NOT_WRITE:
+                raise
+            channel = stack.enter_context(visit(path, create=False, readonly=True))
+        yield channel
+
+
+@contextmanager
+def visit(
+    path: str, *, create: bool = True, readonly: bool = False, schema: Any = None, **options: Any
+) -> Iterator[Channel]:
     """Open a channel and leave it without a checkpoint.
 
     Takes and raises what `Channel` does.
     """
-    key = os.path.abspath(path)
-    channel = _resumed(key, schema, options) or Channel(path, create=create, schema=schema, **options)
+    key = os.path.abspath(path), readonly
+    channel = _resumed(key, schema, options)
+    channel = channel or Channel(path, create=create, readonly=readonly, schema=schema, **options)
     try:
         yield channel
     except BaseException:
@@ -49,7 +74,7 @@ def visit(path: str, *, create: bool = True, schema: Any = None, **options: Any)
     _keep(key, channel)
 
 
-def _resumed(key: str, schema: Any, options: dict[str, Any]) -> Channel | None:
+def _resumed(key: _Key, schema: Any, options: dict[str, Any]) -> Channel | None:
     channel = _parked.pop(key, None)
     if channel is None:
         return None
@@ -64,7 +89,7 @@ def _resumed(key: str, schema: Any, options: dict[str, Any]) -> Channel | None:
     return None
 
 
-def _keep(key: str, channel: Channel) -> None:
+def _keep(key: _Key, channel: Channel) -> None:
     displaced = _parked.pop(key, None)  # of another thread
     _parked[key] = channel
     if displaced is None and len(_parked) > _MOST_PARKED:

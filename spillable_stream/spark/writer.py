@@ -161,9 +161,10 @@ class _Stager:
 
     def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
-        options = self._options
+        fs, options = FileSystem(), self._options
+        self._layout.grant(fs)
         return SegmentWriter(
-            FileSystem(), self._layout, owner, batch_id, options["memory_bytes"], options["minimum_required_space"]
+            fs, self._layout, owner, batch_id, options["memory_bytes"], options["minimum_required_space"]
         )
 
     def _publish(self, messages: list[Any], batch_id: int, sink: tuple[str, int] | None) -> None:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
+from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.identity import Identity, identity_of
 
 __all__ = ["File", "FileSystem"]
@@ -295,46 +296,14 @@ def _leave_files_to_parent() -> None:
 os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_leave_files_to_parent)
 
 
-def _open(path: Path, flags: int, create: bool, exclusive: bool) -> int:
-    if not create:
-        return os.open(path, flags)
-    if (owner := _other_owner(path.parent)) is not None:
-        return _make_for(owner, path, flags, exclusive)
-    return os.open(path, flags | os.O_CREAT | (os.O_EXCL if exclusive else 0), 0o600)
-
-
-def _other_owner(directory: Path) -> tuple[int, int] | None:
-    """Return user and group of a directory if this process is root and the directory is somebody else's."""
-    if os.geteuid() != 0:
-        return None
-    found = os.stat(directory)
-    return (found.st_uid, found.st_gid) if found.st_uid else None
-
-
-def _make_for(owner: tuple[int, int], path: Path, flags: int, exclusive: bool) -> int:
-    """Open a file and return its descriptor; if this call made it, it belongs to ``owner``."""
-    while True:
-        try:
-            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            if exclusive:
-                raise
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-                return os.open(path, flags)
-        else:
-            os.fchown(descriptor, *owner)
-            return descriptor
-
-
-def _make_directory(path: Path, owner_of: Path | None = None) -> None:
-    owner = _other_owner(owner_of or path.parent)
-    os.mkdir(path, 0o700)
-    if owner is not None:
-        os.chown(path, *owner, follow_symlinks=False)
-
-
 class FileSystem:
-    """The operating system's files."""
+    """The operating system's files.
+
+    Attributes:
+        access: whose is what it makes, and who may open it.
+    """
+
+    access = Access()
 
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
         """Open a file for reading, and for writing unless ``readonly``; a symbolic link is refused.
@@ -355,7 +324,8 @@ class FileSystem:
         flags |= os.O_NONBLOCK  # of a pipe that somebody planted, nobody waits for the other end
         with _named("making" if create else "opening", path, may_be_missing=not create):
             with _forking:
-                file = File(path, _open(path, flags, create, exclusive))
+                made = self.access.open_or_make(path, flags, exclusive=exclusive) if create else os.open(path, flags)
+                file = File(path, made)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 file.close()
                 raise OSError(errno.EINVAL, "it is not a regular file")
@@ -400,14 +370,25 @@ class FileSystem:
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents, mode 0700, each synced into its parent."""
+        """Make a directory and its missing parents, each synced into its parent."""
         if os.path.isdir(path):
             return
         with _named("making the directory", path):
             self.make_directory(path.parent)
             with contextlib.suppress(FileExistsError):
-                _make_directory(path)
+                self.access.make_directory(path)
         self.sync_directory(path.parent)
+
+    def share_directory(self, path: Path) -> None:
+        """Give a directory that was there before the channel the channel's mode and group, if that is a group's."""
+        if self.access.mode != PRIVATE_MODE:
+            with _named("changing the mode of", path):
+                self.access.settle_directory(path)
+
+    def group_of(self, path: Path) -> int:
+        """Return the Unix group's ID of a file or directory."""
+        with _named("looking at", path):
+            return os.stat(path).st_gid
 
     def sync_parents(self, path: Path) -> None:
         """Sync the directories above, so that the path itself is on the medium: whoever made them may have been killed.
@@ -521,22 +502,21 @@ class FileSystem:
         return Path(os.path.realpath(path))
 
     def make_private_directory(self, path: Path, owner_of: Path) -> None:
-        """Make a directory, mode 0700, that must not be there yet; it needs no sync.
+        """Make a directory that must not be there yet; it needs no sync.
 
         Args:
             path: the directory.
             owner_of: whose owner it gets, if root makes it.
         """
         with _named("making the directory", path):
-            _make_directory(path, owner_of)
+            self.access.make_directory(path, owner_of)
 
     def is_private_directory(self, path: Path, owner_of: Path) -> bool:
-        """Tell whether a path is a directory and no link, of the owner of another one, and closed to everybody else."""
+        """Tell whether a path is a directory and no link, of those who may write another one and closed to others."""
         try:
-            found, wanted = os.lstat(path), os.stat(owner_of)
+            return self.access.trusts(os.lstat(path), os.stat(owner_of))
         except OSError:
             return False
-        return stat.S_ISDIR(found.st_mode) and found.st_uid == wanted.st_uid and not found.st_mode & 0o077
 
     def is_in_memory(self, path: Path) -> bool:
         """Tell whether a file system has no other medium than memory: what was written there is there, or all is gone.
@@ -552,12 +532,19 @@ class FileSystem:
         return any(m.split()[2] == number and m.partition(" - ")[2].split()[0] in _MEMORY_TYPES for m in mounts)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; one that holds something stays, and a missing one is fine."""
+        """Remove an empty directory; one that holds something stays, and a missing one is fine.
+
+        A directory in ``/dev/shm`` that another member of the channel's group made stays, empty: only its owner may
+        remove it.
+        """
+        kept = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
+        if self.access.mode != PRIVATE_MODE:
+            kept |= {errno.EPERM, errno.EACCES}
         with _named("removing", path):
             try:
                 os.rmdir(path)
             except OSError as e:
-                if e.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                if e.errno not in kept:
                     raise
 
     def free_bytes(self, path: Path) -> int:

@@ -159,6 +159,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     with (
         mock.patch.object(Head, "write", publish),
         mock.patch(f"{storage}.filesystem.os", _Module(os, watcher)),
+        mock.patch(f"{storage}.access.os", _Module(os, watcher)),
         mock.patch(f"{storage}.lock.fcntl", _Module(fcntl, watcher)),
     ):
         yield

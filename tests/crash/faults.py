@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from spillable_stream.storage import filesystem
+from spillable_stream.storage import access, filesystem
 
 __all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
 
@@ -101,5 +101,6 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
 @contextlib.contextmanager
 def faulty(fault: Fault) -> Iterator[None]:
     """Let a system call of the package fail, in this process."""
-    with mock.patch.object(filesystem, "os", _Failing(fault)):
+    failing = _Failing(fault)
+    with mock.patch.object(filesystem, "os", failing), mock.patch.object(access, "os", failing):
         yield

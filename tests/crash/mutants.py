@@ -21,7 +21,7 @@ from spillable_stream.log.appends import Appends
 from spillable_stream.log.head import Head, TierEnd
 from spillable_stream.log.layout import Layout, Tier
 from spillable_stream.log.wal import Position, WriteAheadLog
-from spillable_stream.storage import filesystem
+from spillable_stream.storage import access
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -345,7 +345,7 @@ def trust_a_planted_memory() -> list[_Patch]:
 
 def keep_what_root_makes() -> list[_Patch]:
     """What root makes in a user's channel is root's."""
-    return [_patch(filesystem, "_other_owner", lambda real: lambda *_: None)]
+    return [_patch(access, "_other_owner", lambda real: lambda *_: None)]
 
 
 def _do_nothing(*_: Any) -> None:

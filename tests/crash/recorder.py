@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from spillable_stream.storage import filesystem
+from spillable_stream.storage import access, filesystem
 
 __all__ = ["Note", "Operation", "Recording", "recording"]
 
@@ -205,5 +205,6 @@ class _Os:
 def recording(root: Path, failing_sync: int = 0) -> Iterator[Recording]:
     """Record what is done to the files of a directory; a sync may be made to fail."""
     record = Recording(root, failing_sync=failing_sync)
-    with mock.patch.object(filesystem, "os", _Os(record)):
+    recorded = _Os(record)
+    with mock.patch.object(filesystem, "os", recorded), mock.patch.object(access, "os", recorded):
         yield record

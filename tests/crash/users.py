@@ -26,17 +26,18 @@ NEEDS_USERS = pytest.mark.skipif(bool(why_no_users()), reason=why_no_users() or 
 SOMEBODY, NOBODY = 65533, 65534
 
 
-def run_as(user: int, do: Callable[[], object], stderr: Path) -> str:
+def run_as(user: int, do: Callable[[], object], stderr: Path, *groups: int) -> str:
     """Do something as a user; return what went wrong, "" if nothing did.
 
     Args:
         user: the user's ID, and the group's.
         do: what to do.
         stderr: where complaints go, a file that any user may write.
+        groups: which groups the user is in too.
     """
 
     def become() -> None:
-        os.setgroups([])
+        os.setgroups(groups)
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
         do()

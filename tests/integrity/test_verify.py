@@ -32,6 +32,7 @@ from tests.events import numbered, put, take
 from tests.fakes import FaultyFileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.integrity.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
+from tests.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
@@ -69,6 +70,18 @@ def test_not_a_byte_name_or_time_is_changed(path: Path, open_channel: Open, dama
     before = snapshot(path, memory_of(path))
     assert verify(path).healthy is not damaged
     assert snapshot(path, memory_of(path)) == before
+
+
+@NEEDS_MOUNTS
+@pytest.mark.parametrize("held", [False, True], ids=["killed", "held"])
+def test_a_channel_on_a_readonly_mount_is_examined(path: Path, open_channel: Open, tmp_path: Path, held: bool) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    if not held:
+        kill(channel)
+    with mounted_readonly(path, tmp_path / "mounted") as mounted:
+        report = verify(mounted)
+    assert (report.healthy, report.loss.lost) == (True, ())
 
 
 def test_files_are_opened_for_reading_only(path: Path) -> None:

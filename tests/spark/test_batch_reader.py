@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 import spillable_stream as ss
 from spillable_stream.channel.requests import Control
 from spillable_stream.format.frame import FrameType
+from tests.integrity.channels import snapshot
+from tests.mounts import NEEDS_MOUNTS, mounted_readonly
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -184,3 +186,13 @@ def test_filters_of_one_dataframe_do_not_reach_another(spark: SparkSession, path
         assert ids(df.where("write_order_id > 7").union(df.where("write_order_id < 3"))) == [8, 9, 1, 2]
     finally:
         spark.conf.unset(name)
+
+
+@NEEDS_MOUNTS
+@pytest.mark.parametrize("group", [None, "some"])
+def test_a_channel_on_a_readonly_mount_is_read(spark: SparkSession, path: Path, group: str | None) -> None:
+    before = snapshot(path)
+    with mounted_readonly(path):
+        df = read(spark, path, minPartitions=3, **({"group": group} if group else {}))
+        assert ids(df) == list(range(3 if group else 1, 10))
+    assert snapshot(path) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ from spillable_stream.channel import channel as channel_module
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import visit as module
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.visit import visit, visit_to_read
 from tests.damage import age_head, flip, kill, lose_memory, offsets, reboot
 from tests.events import numbered, put
+from tests.mounts import NEEDS_MOUNTS, mounted_readonly
 
 
 @pytest.fixture(autouse=True)
@@ -238,3 +240,28 @@ def test_a_forked_child_opens_the_channel_itself(path: Path) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     with visit(str(path)) as second:
         assert second is first
+
+
+# ── channels that can't be written ──────────────────────────────────────────────────────────────
+
+
+@NEEDS_MOUNTS
+def test_a_visit_to_read_needs_no_directory_that_can_be_written(path: Path) -> None:
+    with mounted_readonly(path):
+        for _ in range(2):
+            with visit_to_read(str(path)) as channel:
+                assert channel.readonly and bodies(channel) == numbered(0, 3)
+        with pytest.raises(ss.StorageError, match="Read-only file system"), visit(str(path), create=False):
+            pass
+    with visit(str(path), create=False) as channel:
+        assert not channel.readonly, "a writer got the handle that only reads"
+        put(channel, b"3")
+    with visit_to_read(str(path)) as channel:
+        assert not channel.readonly and bodies(channel) == numbered(0, 4)
+
+
+def test_a_visit_to_read_raises_what_goes_wrong_inside(path: Path) -> None:
+    error = ss.StorageError("inside")
+    error.__cause__ = OSError(errno.EROFS, "inside")
+    with pytest.raises(ss.StorageError, match="inside"), visit_to_read(str(path)):
+        raise error
