@@ -259,9 +259,10 @@ def test_a_file_that_was_cut_below_what_a_checkpoint_proves_may_have_been_longer
 
 
 @pytest.mark.parametrize("checkpoints", ["kept", "removed"])
-@pytest.mark.parametrize("file_id", [1, 2, 9])
-def test_a_damaged_file_header_costs_no_event(path: Path, file_id: int, checkpoints: str) -> None:
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_damaged_file_header_costs_no_event(path: Path, which: int, checkpoints: str) -> None:
     fill(path)
+    file_id = Layout.read(FileSystem(), path).log_files(FileSystem())[which]
     before = contents_of_copy(path)
     if checkpoints == "removed":
         shutil.rmtree(path / "checkpoint")
