@@ -32,7 +32,7 @@ def group_owner(engine: Engine, group: str) -> str:
 def owner_since(owner: str) -> datetime | None:
     """Return when an owner took its group, by what it wrote about itself; None if that does not say it."""
     try:
-        return datetime.fromisoformat(owner.rpartition(" since ")[2])
+        return datetime.fromisoformat(owner.rpartition(" since ")[2].partition(", ")[0])
     except ValueError:
         return None
 

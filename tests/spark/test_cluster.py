@@ -74,17 +74,16 @@ def test_executors_write_move_and_read_every_row_once_and_in_order(
     for path in (source, target):
         create(path, memory_capacity=memory_capacity)
 
-    cluster.do("write", path=source, rows=ROWS, body_bytes=body_bytes)
-    found = cluster.do("read", path=source)
-    assert found == {"ids": list(range(ROWS)), "writer": executors, "reader": executors}
-    assert bool(segments(source)) == (body_bytes == LARGE)
+    with ss.Channel(source), ss.Channel(target) as channel:  # else the last call moves what is in memory to disk
+        cluster.do("write", path=source, rows=ROWS, body_bytes=body_bytes)
+        found = cluster.do("read", path=source)
+        assert found == {"ids": list(range(ROWS)), "writer": executors, "reader": executors}
+        assert bool(segments(source)) == (body_bytes == LARGE)
 
-    assert cluster.do("stream", source=source, target=target, checkpoint=tmp_path / "checkpoint") == 1
-    found = cluster.do("read", path=target)
-    assert found == {"ids": list(range(ROWS)), "writer": executors, "mover": executors, "reader": executors}
-    assert bool(segments(target)) == (body_bytes == LARGE)
-
-    with ss.Channel(target, create=False) as channel:
+        assert cluster.do("stream", source=source, target=target, checkpoint=tmp_path / "checkpoint") == 1
+        found = cluster.do("read", path=target)
+        assert found == {"ids": list(range(ROWS)), "writer": executors, "mover": executors, "reader": executors}
+        assert bool(segments(target)) == (body_bytes == LARGE)
         assert channel.stats().drain_order == [ROWS if memory_capacity else -ROWS]
 
 

@@ -31,6 +31,9 @@ def test_two_queries_with_groups_of_their_own_each_get_every_event(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
     source = put("a", *numbered(0, 20))
+    with ss.Channel(source) as channel:  # what every group has taken leaves, so both must be there first
+        for group in "xy":
+            channel.consumer(group)
     queries = [
         start(spark, source, tmp_path / f"to-{g}", tmp_path / f"ck-{g}", group=g, maxEventsPerTrigger=6) for g in "xy"
     ]

@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, Q
 
 import spillable_stream as ss
 import spillable_stream.spark
-from spillable_stream.channel.finish import finish_takes, group_owner
+from spillable_stream.channel.finish import finish_takes, group_owner, owner_since
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.query_listener import QueryListener, QueryReport
@@ -404,7 +404,8 @@ def test_a_listener_that_is_told_the_group_leaves_the_takes_of_a_later_query_alo
     source.stop()
     later = reader(str(path))  # with a new checkpoint: it reads the same events again
     repeated = plan(later, later.initialOffset(), 0)
-    ended = datetime.fromisoformat(group_owner(channel.engine(), "default").rpartition(" ")[2])
+    ended = owner_since(group_owner(channel.engine(), "default"))
+    assert ended is not None
     late["progress"]["timestamp"] = (ended - timedelta(seconds=1)).isoformat()
     listener = QueryListener(None, None, {path: "default"})
     tell(listener, late)

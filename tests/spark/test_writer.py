@@ -119,11 +119,12 @@ def test_failed_batch_write_leaves_no_staged_file(tmp_path: Path, memory: int) -
 def test_staged_file_that_a_failed_commit_moved_to_disk_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, messages = staged_writer(tmp_path / "c", memoryCapacity=10)
-    assert in_memory(messages[1].segment.name)
-    with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
-        patch.setattr(Replica, "append", too_late)
-        writer.commit(messages)
+    with ss.Channel(tmp_path / "c", schema=pa.schema([("id", pa.int64())]), memory_capacity=10):  # which keeps the tier
+        writer, messages = staged_writer(tmp_path / "c", memoryCapacity=10)
+        assert in_memory(messages[1].segment.name)
+        with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
+            patch.setattr(Replica, "append", too_late)
+            writer.commit(messages)
     assert segments(tmp_path / "c") == (1, 0)  # the task's
     writer.abort(messages)
     assert segments(tmp_path / "c") == (0, 0)
