@@ -77,6 +77,7 @@ class BlockIndex:
         payload_bytes: the size of the events' payloads.
         files: how many blocks there are in every file.
         emptied: files that held blocks and hold none any more, until who removes them clears it.
+        emptied_count: how many files that were, ever.
     """
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
@@ -85,6 +86,7 @@ class BlockIndex:
         self.payload_bytes = sum(b.payload_bytes for b in self._blocks)
         self.files = Counter(b.file for b in self._blocks)
         self.emptied: set[int | str] = set()
+        self.emptied_count = 0
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -149,6 +151,7 @@ class BlockIndex:
         if not self.files[block.file]:
             del self.files[block.file]
             self.emptied.add(block.file)
+            self.emptied_count += 1
 
     def first(self) -> Block | None:
         """Return the first block, or None."""

@@ -413,9 +413,11 @@ class Channel:
         Raises:
             StorageError: this was the last handle, and the disk refused: what is in memory still is.
         """
-        if self._engine.state.options["flush_on_close"]:
+        engine, options = self._engine, self._engine.state.options
+        if options["flush_on_close"] and options["memory_capacity"]:
+            engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
             self._flush_if_last()
-        self._engine.park()
+        engine.park()
 
     def resume(self, *, schema: Any = None, **options: Any) -> bool:
         """Go on after `park`, with what was committed meanwhile, or tell that this handle can only be closed.

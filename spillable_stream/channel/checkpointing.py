@@ -53,19 +53,24 @@ class Checkpointing:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
         self._make_if(self._is_due)
 
-    def _make_if(self, is_wanted: Callable[[], bool]) -> None:
-        """Make a checkpoint, if one is wanted and nobody is at it; a failure is logged."""
+    def _make_if(self, is_wanted: Callable[[], bool]) -> bool:
+        """Make a checkpoint, if one is wanted and nobody is at it; tell whether none is wanted now.
+
+        A failure is logged.
+        """
         try:
             if is_wanted():
                 self._under_way.run("a checkpoint", lambda: self._make_alone(0, is_wanted))
+            return True
         except LockTimeoutError:
-            return
+            return False
         except Exception as e:  # what was committed is committed
             if self._replica.closed:
-                return
+                return True
             self._failed_at = time.monotonic()
             self._replica.counters.checkpoint_write_error_count += 1
             _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+            return False
 
     def _is_due(self) -> bool:
         interval_seconds: float = self._replica.state.options["checkpoint_interval"] / 1000
@@ -95,22 +100,24 @@ class Checkpointing:
 
         Who takes as fast as others put would make files all the time else.
         """
+        if self._replica.looker == threading.get_ident():  # a signal handler's take
+            return
         now, end = time.monotonic(), self._replica.positions.disk
         if end != self._idle:
             self._idle, self._idle_until = end, now + IDLE_SECONDS
         elif self._idle_until is not None and now >= self._idle_until:
-            self._idle_until = None
-            self._make_if(self._frees_space)
+            self._idle_until = None if self._make_if(self._frees_space) else now + IDLE_SECONDS
 
-    def give_back_within_a_commit(self) -> bool:
-        """Give back the disk space of taken events, for a commit that lacks it; tell whether there was any.
+    def give_back_within_a_commit(self, timeout_seconds: float) -> None:
+        """Give back the disk space of taken events, if there is any, for a commit that lacks it.
+
+        Args:
+            timeout_seconds: how long to wait for others that make a checkpoint.
 
         Raises what `make` raises.
         """
-        if not self._frees_space():
-            return False
-        self._make_alone(self._replica.lock_timeout_seconds, self._frees_space)
-        return True
+        if self._frees_space():
+            self._make_alone(timeout_seconds, self._frees_space)
 
     def _frees_space(self) -> bool:
         """Tell whether a checkpoint made now would let files of the disk tier go."""
@@ -128,8 +135,12 @@ class Checkpointing:
         """Tell whether the newest file of the log, and any before it, holds much, and nothing that is needed."""
         with self._replica.looking() as state:
             end, log = self._replica.positions.disk, self._replica.tiers.disk
-            begin = log.first_frame_end(end.file_id)
-            return end.offset - begin >= _WORTH_A_FILE_BYTES and state.blocks.oldest_data_file() is None
+            if len(state.blocks.disk) or end.offset < _WORTH_A_FILE_BYTES:
+                return False
+            try:
+                return end.offset - log.first_frame_end(end.file_id) >= _WORTH_A_FILE_BYTES
+            except FileNotFoundError:  # the log went on, and others removed it
+                return False
 
     def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True) -> None:
         with self._alone(timeout_seconds):

@@ -39,6 +39,8 @@ _FULL_POLL_SECONDS = 0.01
 _SIZE_BYTES = attrgetter("size_bytes")
 _OPEN_OF_GROUPS = 32
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_NEARLY_FULL_BYTES = 64 << 20
+_GIVE_BACK_SECONDS = 1.0
 
 
 class Engine(Replica):
@@ -58,7 +60,8 @@ class Engine(Replica):
         super().__init__(fs, layout, lock_timeout_seconds)
         self._group_commit = GroupCommit(self._commit_group)
         self._disk_space = DiskSpace(self.fs, self.layout)
-        self._emptied = 0  # how many files on disk were emptied when the space was looked at
+        self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
+        self._gave_back_at = float("-inf")  # and when that was
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
         self.memory = MemoryRoom(self)
@@ -115,12 +118,10 @@ class Engine(Replica):
             seen = self._applied  # not later than what the request will find
             try:
                 done = self._group_commit.submit(request)
-                if len(self.state.blocks.disk.emptied) > self._emptied:
-                    self._give_back_if_short()
-                return done
             except (DiskSpaceError, StorageError) as e:
-                if gave_back or not _is_of_space(e, request) or not self._give_back():
+                if gave_back or not _is_of_space(e, request):
                     raise
+                self._give_back(self.lock_timeout_seconds)  # or another thread just did
                 gave_back = True
                 continue
             except MemoryFullError:
@@ -133,25 +134,49 @@ class Engine(Replica):
                 if not request.fits_empty(self.state) or time.monotonic() >= full_at:
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at
+            else:
+                if self.state.blocks.disk.emptied_count != self._emptied:
+                    self._give_back_if_short()
+                return done
             while time.monotonic() < deadline and self.lock.published() == seen and not under_way.ended:
                 time.sleep(_FULL_POLL_SECONDS)
 
-    def _give_back_if_short(self) -> None:
-        """Let files go that a take has emptied, if puts are refused for want of space."""
-        self._emptied = len(self.state.blocks.disk.emptied)
-        fs, given = self.fs, self.state.options["minimum_required_space"]
-        if any(fs.free_bytes(d) < required_bytes(fs, d, given) for d in self.layout.data_dirs):
-            self._give_back()
+    def make_room(self) -> None:
+        """Give back the disk space of taken events, for a put that is to be tried again; a failure is logged."""
+        self.under_way.run("a checkpoint", lambda: self._give_back(self.lock_timeout_seconds))
 
-    def _give_back(self) -> bool:
-        """Give back the disk space of taken events, and tell whether there was any; a failure is logged."""
+    def make_room_if_short(self) -> None:
+        """Do so if puts are refused for want of space, or nearly."""
+        if self._is_short():
+            self.under_way.run("a checkpoint", lambda: self._give_back(0))
+
+    def _give_back_if_short(self) -> None:
+        """Let files go that a take has emptied, if puts are refused for want of space, or nearly."""
+        now = time.monotonic()
+        if now - self._gave_back_at < _GIVE_BACK_SECONDS:
+            return  # the next commit looks again
+        self._emptied, self._gave_back_at = self.state.blocks.disk.emptied_count, now
+        if self._is_short():
+            self._give_back(0)
+
+    def _is_short(self) -> bool:
+        given = self.state.options["minimum_required_space"]
         try:
-            return self.checkpointing.give_back_within_a_commit()
-        except (StorageError, LockTimeoutError) as e:
-            _log.warning("taken events keep their disk space: %s", e)
+            free = min(self.fs.free_bytes(d) - required_bytes(self.fs, d, given) for d in self.layout.data_dirs)
+        except StorageError as e:
+            _log.warning("the free space is not known: %s", e)
             return False
-        finally:
-            self._emptied = len(self.state.blocks.disk.emptied)
+        return free < _NEARLY_FULL_BYTES
+
+    def _give_back(self, timeout_seconds: float) -> None:
+        """Give back the disk space of taken events; a failure is logged: what was committed is committed."""
+        try:
+            self.checkpointing.give_back_within_a_commit(timeout_seconds)
+        except LockTimeoutError:
+            return  # somebody is at it
+        except Exception as e:
+            if not self.closed:
+                _log.warning("taken events keep their disk space: %s", e)
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self.looking() as state:

@@ -43,7 +43,7 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
             GroupPosition(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
     engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
     with engine.looking() as state:
-        return state.groups[group].position
+        return state.groups[group].position if group in state.groups else position  # it was dropped again
 
 
 def starting_position(starting: str, state: ChannelState) -> int:

@@ -27,10 +27,14 @@ class MemoryRoom:
 
     Args:
         replica: the channel.
+
+    Attributes:
+        set_aside: whether puts go to disk, though there could be a memory tier, if the channel has any room there.
     """
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        self.set_aside = False
         self._directory = replica.memory_directory
         self._refused_at = float("-inf")
         self._refused_for: StorageError | None = None
@@ -38,7 +42,8 @@ class MemoryRoom:
         self._used_bytes = 0
 
     def _is_wanted(self) -> bool:
-        if not self._replica.state.options["memory_capacity"]:
+        options = self._replica.state.options
+        if not options["memory_capacity"] or (self.set_aside and options["overflow_capacity"]):
             return False
         return time.monotonic() - self._refused_at > _RETRY_SECONDS
 

@@ -165,8 +165,12 @@ class ReadonlyEngine(Engine):
         """Do nothing: the handle holds nothing that others miss."""
 
     def resume(self) -> bool:
-        """Tell whether the handle is open: it follows whatever happened meanwhile."""
-        return not self._closed
+        """Tell whether the handle is open, and its channel still there: it follows whatever else happened meanwhile."""
+        try:
+            found = Layout.read(self._below, self._found_layout.path)
+        except SpillableError:
+            return False
+        return not self._closed and found.channel == self._found_layout.channel
 
 
 def _sight(fs: FileSystem, layout: Layout) -> _Sight:

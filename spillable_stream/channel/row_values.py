@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +16,7 @@ from spillable_stream.format.types import is_list
 __all__ = ["check_rows"]
 
 _MICROSECONDS = {"s": 1_000_000, "ms": 1000}
+_FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127}  # by bits: from here on Arrow rounds up to infinity
 
 
 def check_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
@@ -21,7 +24,8 @@ def check_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
 
     Raises:
         SchemaError: a struct has a field that the channel does not know, or a value is finer than its column: a float
-            with a fraction for an integer, a time for a date, a time zone or microseconds for a timestamp without.
+            with a fraction for an integer, one too large for its column, a time for a date, a time zone or
+            microseconds for a timestamp or a time of day without.
     """
     for field in schema:
         _check([row.get(field.name) for row in rows], field.type, field.name)
@@ -61,15 +65,21 @@ def _check_struct(values: list[Mapping[str, Any]], t: pa.StructType, name: str) 
 def _cutter(t: pa.DataType) -> Callable[[Any], bool] | None:
     """Return what tells of a value whether Arrow would cut it for a type; None if it cuts nothing."""
     if pa.types.is_integer(t):
-        return lambda v: isinstance(v, float) and not v.is_integer()
+        return lambda v: (
+            (isinstance(v, float) and not v.is_integer())
+            or (isinstance(v, Decimal) and v.is_finite() and v != v.to_integral_value())
+        )
+    if pa.types.is_float16(t) or pa.types.is_float32(t):
+        infinite = _FIRST_INFINITE[t.bit_width]
+        return lambda v: isinstance(v, float) and infinite <= abs(v) < math.inf
     if pa.types.is_date(t):
         return lambda v: isinstance(v, dt.datetime) and v.time() != dt.time()
     if pa.types.is_timestamp(t):
         unit, naive = _MICROSECONDS.get(t.unit, 1), t.tz is None
         return lambda v: isinstance(v, dt.datetime) and bool(v.microsecond % unit or (naive and v.tzinfo))
-    if pa.types.is_time32(t):
-        unit = _MICROSECONDS[t.unit]
-        return lambda v: isinstance(v, dt.time) and bool(v.microsecond % unit)
+    if pa.types.is_time(t):
+        unit = _MICROSECONDS.get(t.unit, 1)
+        return lambda v: isinstance(v, dt.time) and bool(v.microsecond % unit or v.tzinfo)
     if pa.types.is_duration(t) and t.unit in _MICROSECONDS:
         unit = _MICROSECONDS[t.unit]
         return lambda v: isinstance(v, dt.timedelta) and bool(v.microseconds % unit)

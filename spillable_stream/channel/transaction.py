@@ -35,7 +35,7 @@ from spillable_stream.channel.event import (
 )
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, Put
-from spillable_stream.errors import TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.record import SegmentRef
@@ -295,7 +295,11 @@ class PutTransaction(Transaction):
                 memory_bytes=memory_bytes,
                 minimum_required_space=self._options["minimum_required_space"],
             )
-        self._segment.write(self._frames)
+        try:
+            self._segment.write(self._frames)
+        except DiskSpaceError:  # nothing of them was written
+            self._engine.make_room()
+            self._segment.write(self._frames)
         self._frames, self._frames_bytes = [], 0
 
     def _commit(self) -> None:

@@ -429,7 +429,8 @@ class WriteAheadLog:
         try:
             return self._roll(self.current(), snapshot)
         except StorageError:
-            if self.tier is Tier.MEMORY or not self._give_back_unused(self.current()):
+            head = self.current()  # not clean if the new file is still there: who heals the log removes it first
+            if self.tier is Tier.MEMORY or head.state != HeadState.CLEAN or not self._give_back_unused(head):
                 raise
             self.preallocation.begin(self.current().end)
             return self._roll(self.current(), snapshot)
@@ -443,14 +444,16 @@ class WriteAheadLog:
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self.publish(head._replace(state=state))
         path = self.layout.log_file(file_id)
-        file = self._make(path)
+        file: File | None = None
         try:
+            file = self._make(path)
             end = file.write(0, encode(frame, self.seed(file_id), time_us=time.time_ns() // 1000))
             if self.tier is Tier.DISK:
                 file.sync()
                 self._fs.sync_directory(path.parent)
         except StorageError:
-            file.close()
+            if file is not None:
+                file.close()
             with contextlib.suppress(StorageError):
                 self._remove(path)
                 if state == HeadState.APPENDING:

@@ -138,6 +138,7 @@ class SpillableDataSource(DataSource):
         path = self._path()
         with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options) as channel:
             schemas = channel.engine().schemas()
+            channel.engine().make_room_if_short()  # for tasks, which make none themselves
             channel.engine().memory.make()
             if sink["max_inline_bytes"] is None:
                 sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)

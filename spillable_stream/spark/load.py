@@ -20,6 +20,7 @@ __all__ = ["Load", "load_name"]
 _NOTE = re.compile(
     r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), for the load (?P<load>\S+) of Spark (?P<spark>\d+)"
 )
+_WORKER_END_SECONDS = 3.0  # how long Spark takes at most to end the worker of a query that was stopped
 _WRITE = 'Write a load() for each use, each with its own .option("group", …)'
 
 
@@ -59,7 +60,7 @@ class Load:
             GroupOwnedError: the group has another owner; the message says what to write instead.
         """
         try:
-            return own(0)
+            return own(min(_WORKER_END_SECONDS, owner_timeout_seconds))
         except GroupOwnedError as e:
             owner = _NOTE.fullmatch(e.owner)
             # An owner that came after this source was made belongs to no query that was there before: it will not go.

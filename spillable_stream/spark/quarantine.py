@@ -14,7 +14,7 @@ import re
 
 from spillable_stream.channel.ranges import Range, RangeSet
 from spillable_stream.channel.requests import Control
-from spillable_stream.errors import SpillableError
+from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
@@ -51,6 +51,8 @@ def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
         fs.write_atomically(directory / f"{damage.path.name}-{damage.offset}", data)
         fs.write_atomically(directory / "report.json", json.dumps(report, indent=1).encode() + b"\n")
         with visit(str(layout.path), create=False) as channel:
+            if channel.uuid != layout.channel:
+                raise NotAChannelError(f"there is another channel at {layout.path} by now")
             engine = channel.engine()
             value = {"lost": [damage[:2]], "doubtful": [], "next": engine.follow().next_id, "groups": {}, "kept": True}
             engine.commit(Control(FrameType.LOST, value))

@@ -157,10 +157,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         position = self._consumer().position()
         begin = max(self._seen, position) if start is None else self._event_id(start)
-        if self._is_new and start is not None and begin == self._initial != position:
+        if self._is_new and self._initial != position and begin == (position if start is None else self._initial):
             # Spark knows of no batch, and a former owner's take was committed before this worker had the group.
             begin = self._initial = position
-            start = offset(self._open().uuid, begin)
+            start = offset(self._open().uuid, begin, begin)  # what Spark takes for the batch's start is before it
         self._is_new = False
         self._check_batch(begin, begin)
         self._commit_proven(None if start is None else begin)

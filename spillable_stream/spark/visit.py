@@ -63,15 +63,23 @@ def visit(
     try:
         yield channel
     except BaseException:
+        _park(channel)
         _close(channel)
         raise
+    if _park(channel):
+        _keep(key, channel)
+    else:
+        _close(channel)
+
+
+def _park(channel: Channel) -> bool:
+    """Park a handle, and tell whether it can be used again; a failure is logged: what the call did is done."""
     try:
         channel.park()
-    except SpillableError as e:  # what the call was for is done
-        _log.warning("the channel %s was not left cleanly: %s", path, e)
-        _close(channel)
-        return
-    _keep(key, channel)
+        return True
+    except SpillableError as e:
+        _log.warning("the channel %s was not left cleanly: %s", channel.path, e)
+        return False
 
 
 def _resumed(key: _Key, schema: Any, options: dict[str, Any]) -> Channel | None:

@@ -15,8 +15,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-from spillable_stream.errors import SpillableError
-
 __all__ = ["at_end", "not_at_end"]
 
 _log = logging.getLogger(__name__)
@@ -67,13 +65,15 @@ def _end(number: int, _: FrameType | None) -> None:
 
 
 def _close_and_die(number: int) -> None:
-    while _closers:
-        _, close = _closers.popitem()
-        try:
-            close()
-        except (SpillableError, OSError) as e:
-            _log.warning("a channel was not closed cleanly at the end of a worker: %s", e)
-    os._exit(128 + number)
+    try:
+        for key in list(_closers):
+            try:
+                if (close := _closers.pop(key, None)) is not None:
+                    close()
+            except Exception as e:
+                _log.warning("a channel was not closed cleanly at the end of a worker: %s", e)
+    finally:
+        os._exit(128 + number)
 
 
 os.register_at_fork(after_in_child=_closers.clear)  # what the parent has open is the parent's to close

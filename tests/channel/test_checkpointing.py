@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, DiskSpaceError, StorageError
-from spillable_stream.channel import checkpointing
+from spillable_stream import Channel, DiskSpaceError, Event, StorageError
+from spillable_stream.channel import checkpointing, engine
+from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 from tests.crash.machine import mounted
 from tests.damage import flip, log_file, reboot
 from tests.events import numbered, peek, put, take
@@ -48,8 +50,9 @@ class SmallDisk(FileSystem):
 
 @pytest.fixture
 def small_disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
-    """A disk of 64 MiB, at which every put looks."""
+    """A disk of 64 MiB, at which every put looks, and every take that empties a file."""
     monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(engine, "_GIVE_BACK_SECONDS", 0)
     return SmallDisk()
 
 
@@ -139,7 +142,7 @@ def test_a_take_that_drains_a_full_disk_gives_its_space_back_at_once(
     channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=max_file_size)
     until_refused(channel)
     drain(channel)
-    assert small_disk.free_bytes(path / "data") > 16 * MIB
+    assert used_bytes(path) < 2 * MIB
     put(channel, b"x")
 
 
@@ -148,8 +151,9 @@ def test_a_take_gives_back_each_file_that_it_empties_of_a_full_disk(
 ) -> None:
     channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=8 * MIB)
     until_refused(channel)
+    before = used_bytes(path)
     take(channel, 300)
-    put(channel, b"x")
+    assert used_bytes(path) < before - 8 * MIB
     drain(channel)
     assert verify(path).healthy
 
@@ -159,7 +163,7 @@ def test_a_put_that_is_refused_gives_back_what_was_taken_before(
 ) -> None:
     channel = open_channel(fs=small_disk)
     fill(channel, 16 * MIB)
-    drain(channel)  # while there was room enough
+    drain_without_a_word(channel)
     assert used_bytes(path) > 16 * MIB
     other = open_channel(fs=small_disk, minimum_required_space=48 * MIB)
     put(other, b"x")
@@ -175,6 +179,78 @@ def test_a_put_for_which_nothing_can_be_given_back_is_refused(open_channel: Open
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("use", ["put", "take"])
+def test_what_is_committed_is_no_error_because_nothing_can_be_given_back(
+    open_channel: Open, path: Path, small_disk: SmallDisk, use: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB, "max_file_size": 8 * MIB}
+    channel, other = open_channel(**options), open_channel(**options)
+    until_refused(channel)
+    (path / "checkpoint").rename(path / "elsewhere")
+    if use == "take":
+        assert len(take(channel, 300)) == 300
+        assert channel.stats().groups["default"].position == 300
+    else:
+        take(other, 300)
+        last = channel.stats().last_id
+        put(channel, b"x")
+        assert channel.stats().last_id == last + 1
+    assert "taken events keep their disk space" in caplog.text
+    (path / "elsewhere").rename(path / "checkpoint")
+
+
+def test_a_put_that_is_staged_is_tried_again_once_there_is_room(open_channel: Open, small_disk: SmallDisk) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB}
+    channel = open_channel(**options)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    with channel.put_transaction() as tx:
+        for _ in range(200):
+            tx.put(Event(bytes(64 << 10)))
+    assert channel.stats().channel_size == 200
+
+
+def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
+    open_channel: Open, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    give_back = Checkpointing.give_back_within_a_commit
+
+    def late(self: Checkpointing, timeout_seconds: float) -> None:
+        give_back(self, timeout_seconds)  # another thread was faster
+        give_back(self, timeout_seconds)
+
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", late)
+    put(channel, bytes(8 * MIB))
+
+
+def drain_without_a_word(channel: Channel) -> None:
+    """Take all there is, as a process does that is killed before it gives anything back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.Engine, "_give_back", lambda *_: None)
+        drain(channel)
+
+
+def test_an_idle_give_back_that_finds_another_checkpoint_is_tried_again(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
+    channel = open_channel()
+    fill(channel)
+    drain(channel)
+    lock = FileLock.open(FileSystem(), channel.engine().layout.checkpoint_lock)
+    assert lock.try_acquire()
+    for _ in range(3):
+        assert take(channel) == []
+    assert used_bytes(path) > 4 * MIB
+    lock.close()
+    for _ in range(2):
+        assert take(channel) == []
+    assert used_bytes(path) < MIB
+
+
 def test_a_disk_that_is_full_to_the_last_block_drains(tmp_path: Path) -> None:
     with mounted(tmp_path, 16 * MIB) as disk, Channel(disk / "channel", minimum_required_space=0) as channel:
         with pytest.raises(StorageError, match="No space left on device"):

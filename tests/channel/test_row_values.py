@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,9 @@ DEPTHS: dict[str, tuple[Callable[[pa.DataType], pa.DataType], Callable[[Any], An
 }
 CUT = [
     (1.5, pa.int64()),
+    (Decimal("1.5"), pa.int64()),
+    (1e300, pa.float32()),
+    (AT.time().replace(tzinfo=dt.timezone(dt.timedelta(hours=2))), pa.time64("us")),
     (AT, pa.date32()),
     (AT, pa.date64()),
     (AT, pa.timestamp("s")),
@@ -36,6 +40,9 @@ CUT = [
 ]
 WHOLE = [
     (1.0, pa.int64()),
+    (Decimal("2"), pa.int64()),
+    (3.4028234663852886e38, pa.float32()),
+    (float("inf"), pa.float32()),
     (True, pa.bool_()),
     (0.1, pa.float64()),
     (AT.date(), pa.date32()),

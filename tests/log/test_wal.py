@@ -268,3 +268,25 @@ def test_a_removed_file_is_removed_for_good_before_the_log_goes_on(
     append(open_log(), b"next one")
     names = [c.name for c in fs.calls if c.name in ("remove", "sync_directory", "write")]
     assert names == ["remove", "sync_directory", "write"]
+
+
+def test_a_roll_that_could_not_make_its_file_leaves_none(
+    wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file without a header would break the chain of those before and after it."""
+    append(wal, b"x")
+    make = FaultyFileSystem.open
+
+    def made_and_failed(self: FaultyFileSystem, path: Path, **how: Any) -> Any:
+        file = make(self, path, **how)
+        if how.get("exclusive"):
+            raise StorageError(f"looking at {path} failed")
+        return file
+
+    with monkeypatch.context() as patch, wal.lock.locked(1), pytest.raises(StorageError, match="looking at"):
+        patch.setattr(FaultyFileSystem, "open", made_and_failed)
+        wal.roll(lambda: STATE)
+    assert layout.log_files(fs) == [1]
+    with wal.lock.locked(1):
+        wal.roll(lambda: STATE)
+    assert layout.log_files(fs) == [1, 2] and len(contents(wal)) == 1

@@ -273,3 +273,24 @@ def test_a_source_of_a_query_whose_other_source_is_gone_does_not_keep_its_group(
     with pytest.raises(PySparkException, match="gone"):
         frame.start().awaitTermination()
     own(channel, group="c")
+
+
+@pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])
+def test_a_new_query_begins_behind_what_the_last_one_had_though_nothing_new_came(
+    channel: ss.Channel, before_4_2: bool
+) -> None:
+    """Spark plans a first batch whether it has anything in it or not."""
+    former = source(channel)
+    end = planned(former)
+    reader = source(channel)
+    start = reader.initialOffset()
+    assert start["writeOrderId"] == 0
+    former.commit(end)
+    former.stop()
+    empty = reader.latestOffset(None if before_4_2 else start)
+    assert reader.partitions(start, empty) == []
+    put(channel, *numbered(5, 3))
+    following = reader.latestOffset(None if before_4_2 else empty)
+    (partition,) = reader.partitions(empty, following)
+    assert isinstance(partition, EventPartition) and partition.extents[0].first_id == 6
+    reader.stop()

@@ -66,7 +66,7 @@ def test_second_use_of_one_load_is_refused_at_once_where_both_are_of_now(path: P
     with ss.Channel(path) as channel:
         own(first, channel)
         error = refused(second, path, waits)
-    assert waits == [0]
+    assert waits == [3]
     assert str(error) == (
         f"one load() of {path} is used twice, in one query (a self-join) or in two, and the group 'g' has one reader "
         f"at a time. {WRITE}"
@@ -79,7 +79,7 @@ def test_query_that_was_there_before_is_waited_for(path: Path) -> None:
     with ss.Channel(path) as channel:
         own(Load(str(path), "g", name), channel)
         error = refused(Load(str(path), "g", name), path, waits)
-    assert waits == [0, 7.5]
+    assert waits == [3, 7.5]
     assert str(error).startswith(f"a query of this load() has the group 'g' of {path} since ")
     assert "; waited 7.5 s. " in str(error)
     assert f"{WRITE}; or stop that query. If none runs, its start failed: start again in a minute" in str(error)

@@ -123,13 +123,25 @@ def test_a_kept_handle_keeps_nobody_from_being_the_last(tmp_path: Path) -> None:
 
 def test_a_visit_that_is_the_last_to_go_moves_memory_to_disk(tmp_path: Path) -> None:
     path = tmp_path / "c"
-    for first in (0, 3):
+    with visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
+        put(visitor, *numbered(0, 3))
+        assert visitor.stats().drain_order == [3]
+    assert not os.path.lexists(path / "memory")
+    with visit(str(path)) as visitor:
+        put(visitor, *numbered(3, 3))
+        assert visitor.stats().drain_order == [-6]  # at once: nobody else was there last time
+
+
+def test_a_visit_uses_memory_again_once_another_handle_is_open(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    for _ in range(2):
         with visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
-            put(visitor, *numbered(first, 3))
-            assert visitor.stats().drain_order[-1] == 3
-        assert not os.path.lexists(path / "memory")
+            pass
     with opened(path) as channel:
-        assert channel.stats().drain_order == [-6]
+        for first in (0, 3):
+            with visit(str(path)) as visitor:
+                put(visitor, *numbered(first, 3))
+        assert channel.stats().drain_order == [-3, 3]
 
 
 def test_a_visit_is_not_the_last_while_another_handle_is_open(tmp_path: Path) -> None:

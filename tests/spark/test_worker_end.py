@@ -63,6 +63,13 @@ def test_a_commit_under_way_ends_before_its_worker_does(path: Path) -> None:
         assert peek(channel, 1600) == numbered(0, 1600)
 
 
+def test_a_worker_ends_though_a_close_fails(path: Path) -> None:
+    with worker(path, "failing") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+    assert not os.path.lexists(path / "memory")
+
+
 def test_after_a_worker_was_killed_the_next_close_moves_memory_to_disk(path: Path) -> None:
     with worker(path, "source") as process:
         process.kill()

@@ -1,8 +1,8 @@
 """A process that takes itself for one of Spark's workers, for tests of its end.
 
 ``python worker_like.py CHANNEL HOW``: puts 100 events into memory, says READY, and waits to be ended. HOW says with
-what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, and "commit" is inside of a
-commit, whose sync lasts until a line comes in.
+what: "source" has begun to read them, "program" likewise, but is no worker of Spark's, "commit" is inside of a
+commit, whose sync lasts until a line comes in, and "failing" also has something to close that fails.
 """
 
 from __future__ import annotations
@@ -27,11 +27,19 @@ def main(path: str, how: str) -> None:
     if how == "commit":
         at_end(channel.close)
         commit_slowly(channel)
+        sys.stdin.read()
+        return
+    if how == "failing":
+        at_end(fail)
     source = reader(path)
     source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
     channel.close(flush=False)
     print("READY", flush=True)
     sys.stdin.read()
+
+
+def fail() -> None:
+    raise RuntimeError("nobody expects that")
 
 
 def commit_slowly(channel: ss.Channel) -> None:
