@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.layout import Layout, seed_name
+from spillable_stream.log.salvage import Unreadable
 from spillable_stream.log.walk import walk
 from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.quarantine import quarantine
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.storage.filesystem import FileSystem
@@ -136,3 +139,14 @@ def test_channel_is_as_sound_as_before(path: Path) -> None:
             tx.take_many(100)
         assert channel.engine().follow().stored() == 0
     assert len([f for f in verify(path).findings if f.severity == "damage"]) <= len(before)
+
+
+def test_another_channel_at_the_path_is_told_of_no_loss(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    layout = Layout.read(FileSystem(), path)
+    shutil.rmtree(path)
+    with ss.Channel(path, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put_many(ss.Event(b"%d" % i) for i in range(20))
+    quarantine(FileSystem(), layout, Unreadable(6, 10, layout.log_file(1), 0, 10))
+    with ss.Channel(path) as channel:
+        assert channel.stats().lost == ()
+    assert "there is another channel" in caplog.text

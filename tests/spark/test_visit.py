@@ -144,6 +144,25 @@ def test_a_visit_uses_memory_again_once_another_handle_is_open(tmp_path: Path) -
         assert channel.stats().drain_order == [-3, 3]
 
 
+def test_a_visit_that_raised_moves_memory_to_disk_too(tmp_path: Path) -> None:
+    path = tmp_path / "c"
+    with pytest.raises(KeyError), visit(str(path), memory_capacity=100, minimum_required_space=0) as visitor:
+        put(visitor, *numbered(0, 3))
+        raise KeyError
+    with opened(path) as channel:
+        assert channel.stats().drain_order == [-3]
+
+
+def test_a_read_only_handle_of_a_channel_that_was_made_again_is_opened_anew(path: Path) -> None:
+    with visit(str(path), create=False, readonly=True) as first:
+        assert bodies(first) == numbered(0, 3)
+    shutil.rmtree(path)
+    with opened(path) as channel:
+        put(channel, *numbered(3, 2))
+    with visit(str(path), create=False, readonly=True) as second:
+        assert second is not first and bodies(second) == numbered(3, 2)
+
+
 def test_a_visit_is_not_the_last_while_another_handle_is_open(tmp_path: Path) -> None:
     path = tmp_path / "c"
     with opened(path, memory_capacity=100) as channel:
