@@ -72,11 +72,8 @@ class Checkpointing:
             _log.warning("no checkpoint was made; the next open takes longer: %s", e)
             return False
 
-    def _interval_seconds(self) -> float:
-        return float(self._replica.state.options["checkpoint_interval"]) / 1000
-
     def _is_due(self) -> bool:
-        interval_seconds = self._interval_seconds()
+        interval_seconds: float = self._replica.state.options["checkpoint_interval"] / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
         now = time.time()
@@ -111,7 +108,8 @@ class Checkpointing:
         elif self._idle_until is not None and now >= self._idle_until:
             self._idle_until = None
             if not self._make_if(self._frees_space):
-                self._idle_until = max(now + IDLE_SECONDS, self._failed_at + self._interval_seconds())
+                interval_seconds = self._replica.state.options["checkpoint_interval"] / 1000
+                self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
 
     def give_back_within_a_commit(self, timeout_seconds: float) -> None:
         """Give back the disk space of taken events, if there is any, for a commit that lacks it.

@@ -61,7 +61,7 @@ class Engine(Replica):
         self._group_commit = GroupCommit(self._commit_group)
         self._disk_space = DiskSpace(self.fs, self.layout)
         self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
-        self._gave_back_at = float("-inf")  # and when that was
+        self._look_at = float("-inf")  # and when a commit that finds more looks again
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
         self.memory = MemoryRoom(self)
@@ -135,7 +135,7 @@ class Engine(Replica):
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at
             else:
-                if self.state.blocks.disk.emptied_count != self._emptied:
+                if self.state.blocks.disk.emptied_count != self._emptied and time.monotonic() >= self._look_at:
                     self._give_back_if_short()
                 return done
             while time.monotonic() < deadline and self.lock.published() == seen and not under_way.ended:
@@ -152,10 +152,8 @@ class Engine(Replica):
 
     def _give_back_if_short(self) -> None:
         """Let files go that a take has emptied, if puts are refused for want of space, or nearly."""
-        now = time.monotonic()
-        if now - self._gave_back_at < _GIVE_BACK_SECONDS:
-            return  # the next commit looks again
-        self._emptied, self._gave_back_at = self.state.blocks.disk.emptied_count, now
+        self._emptied = self.state.blocks.disk.emptied_count
+        self._look_at = time.monotonic() + _GIVE_BACK_SECONDS
         if self._is_short():
             self._give_back(0)
 
