@@ -326,10 +326,8 @@ class Engine(Replica):
 
 
 def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
-    """Tell whether a request failed for want of space, and can be tried again."""
+    """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
     if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
         return False
-    cause: BaseException | None = error
-    while isinstance(cause, StorageError):
-        cause = cause.__cause__
+    cause = error.__cause__  # of a failed sync it is another StorageError
     return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)
