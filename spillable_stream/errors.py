@@ -37,7 +37,7 @@
     └── PythonMismatchError               Spark runs a Python that lacks this package
 
     UserWarning
-    ├── TornTailWarning                   bytes that no commit counted were cut at open
+    ├── TornTailWarning                   bytes that no commit counted were cut or passed over
     ├── BackupCheckpointWarning           backupCheckpointDir can't be used: checkpoints have no copy
     ├── MemoryTierWarning                 there is no memory tier though one was asked for
     └── MemoryLossWarning                 a memory tier is gone, and events with it
@@ -270,7 +270,7 @@ class PythonMismatchError(SpillableError):
 
 
 class TornTailWarning(UserWarning):
-    """Bytes after the last whole transaction were cut at open; none was acknowledged."""
+    """Bytes after the last whole transaction were cut, or passed over by a read-only handle; none was acknowledged."""
 
 
 class BackupCheckpointWarning(UserWarning):

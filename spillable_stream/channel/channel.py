@@ -215,7 +215,7 @@ class Channel:
         """
         engine = self.engine()
         if self.readonly:
-            self._require_writable("a put")
+            refuse_to_write(engine.layout, "a put")
         engine.memory.make()
         schemas = engine.schemas()
         if len(schemas) != self._writable_schemas:
@@ -232,7 +232,7 @@ class Channel:
         check_group(group)
         engine = self.engine()
         if self.readonly:
-            self._require_writable("a take")
+            refuse_to_write(engine.layout, "a take")
         return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
     def consumer(
@@ -254,7 +254,7 @@ class Channel:
         check_group(group)
         engine = self.engine()
         if self.readonly:
-            self._require_writable("a consumer")
+            refuse_to_write(engine.layout, "a consumer")
         if (found := self._consumers.get(group)) is not None:
             return found
         engine.under_way.refuse_within("a first take")
@@ -394,13 +394,14 @@ class Channel:
             return
         if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
             engine.checkpointing.make()
-        if options["flush_on_close"] if flush is None else flush:
-            self._flush_if_last()
+        flush = options["flush_on_close"] if flush is None else flush
+        if flush and engine.memory.exists() and engine.become_last():
+            self._flush_as_last()
 
-    def _flush_if_last(self) -> None:
-        """Move to disk what is in memory if no other handle is open; this one does not count as open any more."""
+    def _flush_as_last(self) -> None:
+        """Move to disk what is in memory; no other handle is open."""
         engine = self._engine
-        if engine.memory.exists() and engine.become_last() and not engine.memory.is_being_staged_in():
+        if engine.memory.exists() and not engine.memory.is_being_staged_in():
             flush_memory(engine)
             while not engine.memory.close():  # a thread's commit was under way
                 flush_memory(engine)
@@ -416,7 +417,8 @@ class Channel:
         engine, options = self._engine, self._engine.state.options
         if options["flush_on_close"] and options["memory_capacity"]:
             engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
-            self._flush_if_last()
+            if engine.memory.set_aside:
+                self._flush_as_last()
         engine.park()
 
     def resume(self, *, schema: Any = None, **options: Any) -> bool:

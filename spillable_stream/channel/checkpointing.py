@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
+from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.layout import disk_segment
 from spillable_stream.log.segment import remove_abandoned_segments
@@ -128,11 +129,14 @@ class Checkpointing:
         if self._is_drained():
             return True
         with replica.looking() as state:
-            needed, current = state.blocks.oldest_data_file(), replica.positions.disk.file_id
-            live = state.blocks.segments()
+            first_needed, live = self._first_needed(state), state.blocks.segments()
             gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
-        oldest = min(replica.layout.log_files(self._fs), default=current)
-        return bool(gone) or oldest < (current if needed is None else needed)
+        return bool(gone) or any(i < first_needed for i in replica.layout.log_files(self._fs))
+
+    def _first_needed(self, state: ChannelState) -> int:
+        """Return the first data file that is needed for its events, the newest one if none is."""
+        current, oldest_block = self._replica.positions.disk.file_id, state.blocks.oldest_data_file()
+        return current if oldest_block is None else min(current, oldest_block)
 
     def _is_drained(self) -> bool:
         """Tell whether the newest file of the log, and any before it, holds much, and nothing that is needed."""
@@ -203,12 +207,11 @@ class Checkpointing:
         """
         replica = self._replica
         with replica.looking() as state:
-            oldest_block = state.blocks.oldest_data_file()
+            first_needed = min(checkpointed, self._first_needed(state))
             live, sinks = state.blocks.segments(), dict(state.sinks)
-            current, ttl_seconds = replica.positions.disk.file_id, state.options["staging_ttl"]
+            ttl_seconds = state.options["staging_ttl"]
             state.blocks.disk.emptied.clear()
         remove_abandoned_segments(self._fs, replica.layout, live, sinks, ttl_seconds)
-        first_needed = min(current, checkpointed, current if oldest_block is None else oldest_block)
         unneeded = [i for i in replica.layout.log_files(self._fs) if i < first_needed]
         if not unneeded or replica.tiers.disk.read_file_header(first_needed) is None:
             return

@@ -12,7 +12,8 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import NO_TIER
 from spillable_stream.log.layout import Tier, disk_segment, in_memory, memory_file_id
-from spillable_stream.log.segment import copy_to_disk, is_being_written
+from spillable_stream.log.segment import copy_to_disk
+from spillable_stream.storage.lock import is_locked
 
 __all__ = ["MemoryRoom"]
 
@@ -175,9 +176,9 @@ class MemoryRoom:
         return self._replica.state.memory.open or self._directory.is_linked()
 
     def is_being_staged_in(self) -> bool:
-        """Tell whether a Spark task or another writer is staging events there."""
+        """Tell whether a Spark task or another writer is staging events there; it has its segment's lock."""
         paths = (self._replica.layout.segment_file(name) for name in self._all_segments())
-        return any(is_being_written(self._replica.fs, path) for path in paths)
+        return any(is_locked(self._replica.fs, path) for path in paths)
 
     def close(self) -> bool:
         """Let go of the memory tier, unless it holds events, and tell whether; nobody else has the channel open."""

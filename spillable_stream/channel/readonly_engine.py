@@ -20,8 +20,9 @@ from spillable_stream.channel.requests import Committed, Request
 from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import ChannelBusyError, CorruptionError, ReadonlyChannelError, SpillableError
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.ownership import is_held, is_locked
+from spillable_stream.log.ownership import is_held
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import is_locked
 from spillable_stream.storage.overlay import OverlayFileSystem
 
 __all__ = ["ReadonlyEngine", "refuse_to_write"]

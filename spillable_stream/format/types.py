@@ -6,6 +6,8 @@ dictionaries as messages of their own. What can't be taken back by everybody is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
@@ -18,6 +20,7 @@ __all__ = [
     "is_list",
     "is_list_view",
     "stored_schema",
+    "with_leaves",
 ]
 
 NOT_ARROW = (pa.ArrowException, EOFError, OSError, LookupError, TypeError, ValueError)
@@ -40,18 +43,36 @@ def _stored_field(field: pa.Field) -> pa.Field:
 
 def _stored_type(t: pa.DataType) -> pa.DataType:
     """Return a type with the values' type for every dictionary in it, as far as Arrow can convert such a column."""
-    if pa.types.is_dictionary(t):
-        values = _stored_type(t.value_type)
+
+    def plain(leaf: pa.DataType) -> pa.DataType:
+        if not pa.types.is_dictionary(leaf):
+            return leaf
+        values = _stored_type(leaf.value_type)
         return WITHOUT_VIEWS.get(values, values)
+
+    return with_leaves(t, plain)
+
+
+def with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with others for those in it that are no struct, map or list.
+
+    Args:
+        t: the type.
+        leaf: returns what each of these becomes.
+    """
+
+    def inside(field: pa.Field) -> pa.Field:
+        return field.with_type(with_leaves(field.type, leaf))
+
     if pa.types.is_struct(t):
-        return pa.struct([_stored_field(f) for f in t])
+        return pa.struct([inside(f) for f in t])
     if pa.types.is_map(t):
-        return pa.map_(_stored_field(t.key_field), _stored_field(t.item_field), keys_sorted=t.keys_sorted)
+        return pa.map_(inside(t.key_field), inside(t.item_field), keys_sorted=t.keys_sorted)
     if pa.types.is_fixed_size_list(t):
-        return pa.list_(_stored_field(t.value_field), t.list_size)
+        return pa.list_(inside(t.value_field), t.list_size)
     if is_list(t):
-        return (pa.list_ if pa.types.is_list(t) else pa.large_list)(_stored_field(t.value_field))
-    return t
+        return (pa.list_ if pa.types.is_list(t) else pa.large_list)(inside(t.value_field))
+    return leaf(t)
 
 
 def has_dictionary(t: pa.DataType) -> bool:

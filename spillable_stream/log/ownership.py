@@ -8,13 +8,12 @@ from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.lock import is_locked
 
 __all__ = [
     "BACKUP",
     "HOME",
     "is_held",
-    "is_locked",
     "is_original_elsewhere",
     "is_outside",
     "ownership_fault",
@@ -69,18 +68,6 @@ def ownership_fault(
 def is_held(fs: FileSystem, path: Path) -> bool:
     """Tell whether some handle holds the channel at a path, so that its head counts; nothing is written."""
     return is_locked(fs, path / OWNER_FILE)
-
-
-def is_locked(fs: FileSystem, file: Path) -> bool:
-    """Tell whether somebody has the lock of a file, alone or shared; nothing is written."""
-    try:
-        lock = FileLock(fs.open(file, readonly=True))
-    except FileNotFoundError:
-        return False
-    try:
-        return not lock.try_acquire()
-    finally:
-        lock.close()
 
 
 def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:

@@ -42,7 +42,6 @@ __all__ = [
     "LOCAL_OWNER",
     "SegmentWriter",
     "copy_to_disk",
-    "is_being_written",
     "remove_abandoned_segments",
     "uptime_seconds",
 ]
@@ -273,18 +272,6 @@ def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
     """
     copy = disk_segment(name)
     return copy, fs.copy_durably(layout.segment_file(name), layout.segment_file(copy))
-
-
-def is_being_written(fs: FileSystem, path: Path) -> bool:
-    """Tell whether the writer of a segment is alive and not done."""
-    try:
-        lock = FileLock(fs.open(path))
-    except FileNotFoundError:
-        return False
-    try:
-        return not lock.try_acquire()
-    finally:
-        lock.close()
 
 
 def _remove_unless_locked(fs: FileSystem, path: Path) -> bool:

@@ -432,8 +432,8 @@ class WriteAheadLog:
             head = self.current()  # not clean if the new file is still there: who heals the log removes it first
             if self.tier is Tier.MEMORY or head.state != HeadState.CLEAN or not self._give_back_unused(head):
                 raise
-            self.preallocation.begin(self.current().end)
-            return self._roll(self.current(), snapshot)
+            self.preallocation.begin(head.end)
+            return self._roll(head, snapshot)
 
     def _roll(self, head: TierEnd, snapshot: Snapshot, first_file_id: int = 1) -> TierEnd:
         """Begin a new file and publish it."""

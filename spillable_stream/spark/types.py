@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.types import is_list
+from spillable_stream.format.types import with_leaves
 from spillable_stream.format.widening import misfit
 
 __all__ = ["misread", "type_in_spark"]
@@ -54,7 +54,7 @@ def type_in_spark(t: pa.DataType, name: str) -> pa.DataType:
             return pa.decimal128(inner.precision, inner.scale)
         return _NEXT.get(inner, inner)
 
-    return _with_leaves(t, leaf)
+    return with_leaves(t, leaf)
 
 
 def misread(t: pa.DataType, wanted: pa.DataType, name: str) -> str:
@@ -65,7 +65,7 @@ def misread(t: pa.DataType, wanted: pa.DataType, name: str) -> str:
         wanted: the type that the read's schema says.
         name: the column's name.
     """
-    why = misfit(_with_leaves(t, _as_read), wanted, name, whole=True)
+    why = misfit(with_leaves(t, _as_read), wanted, name, whole=True)
     return f"{why}. {_NANOSECONDS}" if why and _any_leaf(t, _has_nanoseconds) else why
 
 
@@ -87,22 +87,5 @@ def _any_leaf(t: pa.DataType, asked: Callable[[pa.DataType], bool]) -> bool:
         found.append(asked(inner))
         return inner
 
-    _with_leaves(t, leaf)
+    with_leaves(t, leaf)
     return any(found)
-
-
-def _with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type with others for those in it that have none inside themselves."""
-
-    def inside(field: pa.Field) -> pa.Field:
-        return field.with_type(_with_leaves(field.type, leaf))
-
-    if pa.types.is_struct(t):
-        return pa.struct([inside(f) for f in t])
-    if pa.types.is_map(t):
-        return pa.map_(inside(t.key_field), inside(t.item_field), keys_sorted=t.keys_sorted)
-    if pa.types.is_fixed_size_list(t):
-        return pa.list_(inside(t.value_field), t.list_size)
-    if is_list(t):
-        return (pa.list_ if pa.types.is_list(t) else pa.large_list)(inside(t.value_field))
-    return leaf(t)

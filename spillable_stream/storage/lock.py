@@ -13,7 +13,7 @@ from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, St
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.turns import Turns
 
-__all__ = ["FileLock", "process_note"]
+__all__ = ["FileLock", "is_locked", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SPINS = 100
@@ -189,6 +189,18 @@ class FileLock:
                 )
         finally:
             second.close()
+
+
+def is_locked(fs: FileSystem, path: Path) -> bool:
+    """Tell whether somebody has the lock of a file, alone or shared; nothing is written, and a missing one is free."""
+    try:
+        lock = FileLock(fs.open(path, readonly=True))
+    except FileNotFoundError:
+        return False
+    try:
+        return not lock.try_acquire()
+    finally:
+        lock.close()
 
 
 def process_note() -> str:
