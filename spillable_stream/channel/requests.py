@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spillable_stream.channel.group_position import GroupPosition
+from spillable_stream.channel.producers import Answer
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.state import ChannelState, Pending, Use
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
-from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack, parse_record
+from spillable_stream.format.record import CommitRecord, NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.layout import Tier, in_memory
 from spillable_stream.log.wal import Entry
 
@@ -74,7 +75,7 @@ class Plan:
         self.entries: list[Entry] = []
         self.put = _NOTHING
         self.sinks: dict[str, int] = {}
-        self.batches: dict[tuple[str, int], Range] = {}
+        self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
         self.begin(state, tier, start)
 
@@ -172,7 +173,7 @@ class Put(Request):
         frames: PUT frames that go into the log.
         segments: staged files that are adopted; their events come first.
         sink: query ID and batch ID; a batch that was committed before is not again.
-        producer: producer ID, and the first and the last sequence number that the batch takes; likewise, by the last.
+        producer: a producer's batch, by its number; likewise.
         may_spill: whether it has waited long enough for room in memory.
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
     """
@@ -180,7 +181,7 @@ class Put(Request):
     frames: list[Frame]
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
-    producer: tuple[str, int, int] | None = None
+    producer: NumberedBatch | None = None
     may_spill: bool = False
     not_staged: StorageError | None = None
     _spilled: str = ""
@@ -215,15 +216,16 @@ class Put(Request):
         """Return the answer again if a query's or a producer's batch was committed before.
 
         Raises:
-            ProducerSequenceError: nobody knows any more.
+            ProducerSequenceError: it can't have the number.
         """
         if self.sink:
             query, batch = self.sink
             return Committed() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
         if self.producer:
-            name, _, sequence = self.producer
-            ids = plan.batches.get((name, sequence)) or plan.state.producers.answer(name, sequence)
-            return Committed(0, *ids) if ids else None
+            name, numbers = self.producer
+            planned = plan.batches.get((name, numbers.last))
+            answer = planned.to(*self.producer) if planned else plan.state.producers.answer(*self.producer)
+            return Committed(0, answer.first_id, answer.last_id) if answer else None
         return None
 
     def tier(self, plan: Plan) -> Tier:
@@ -276,7 +278,8 @@ class Put(Request):
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
         if self.producer:
-            plan.batches[self.producer[0], self.producer[2]] = first, plan.next_id - 1
+            name, numbers = self.producer
+            plan.batches[name, numbers.last] = Answer(first, plan.next_id - 1, numbers.fingerprint)
         return Committed(tx, first, plan.next_id - 1)
 
 

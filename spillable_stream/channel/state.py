@@ -420,8 +420,7 @@ class ChannelState:
                 del self.sinks[next(iter(self.sinks))]
         if record.producer:
             ids = header.write_order_id, header.write_order_id + header.count - 1
-            name, *taken = record.producer
-            self.producers.note(name, (taken[0], taken[1]), ids, in_memory=in_memory(file_id))
+            self.producers.note(*record.producer, ids, in_memory=in_memory(file_id))
         self._raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)

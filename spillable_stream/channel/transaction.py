@@ -38,7 +38,7 @@ from spillable_stream.channel.requests import Committed, Put
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.record import NumberedBatch, SegmentRef
 from spillable_stream.log.reader import ReadBatch
 from spillable_stream.log.segment import SegmentWriter
 
@@ -154,8 +154,8 @@ class PutTransaction(Transaction):
         typed: whether events are mappings of a typed channel rather than `Event`.
 
     Attributes:
-        producer: a producer's ID, and the first and the last sequence number that this batch of it takes; one whose
-            last number is taken is not stored again, and `committed` has the IDs that it got, if they are still known.
+        producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
+            that it got, if they are still known.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -172,7 +172,7 @@ class PutTransaction(Transaction):
         self._attempted = False
         self._failure: BaseException | None = None
         self.count = 0
-        self.producer: tuple[str, int, int] | None = None
+        self.producer: NumberedBatch | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value.

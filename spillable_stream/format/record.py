@@ -6,8 +6,8 @@ SEGMENT_HEADER  ``{format, channel, segment, boot, up}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],
-                producer: [id, first, last], spilled, seen: {next, groups: {name: [position, ahead]}}}``; what is
-                empty is left out
+                producer: [id, first, last, fingerprint], spilled, seen: {next, groups: {name: [position,
+                ahead]}}}``; what is empty is left out
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, the changed ones
 SCHEMA          ``{id, schema}``, the Arrow IPC message of the schema
@@ -24,7 +24,7 @@ from corruption. Nothing on disk is ever unpickled.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -32,10 +32,13 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
 
 __all__ = [
+    "BY_PRODUCER",
     "FORMAT_VERSION",
     "NONSENSE",
     "CommitRecord",
     "FileHeader",
+    "NumberedBatch",
+    "Numbers",
     "SegmentRef",
     "TakeRecord",
     "pack",
@@ -47,6 +50,33 @@ FORMAT_VERSION = 1
 
 NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What the use of a record can raise whose checksums are right and that no version of this package wrote."""
+
+
+BY_PRODUCER = 0
+"""The fingerprint of a batch whose number the producer chose: it sends what it numbered, and nothing else."""
+
+
+class Numbers(NamedTuple):
+    """The sequence numbers that a producer's batch takes.
+
+    Args:
+        first: the first of them; those before the last are numbers that no other batch will have.
+        last: the batch's own number.
+        fingerprint: of its events, 1 to 2^32-1, where the application chose the number, by which a batch that is sent
+            again is told from another one; `BY_PRODUCER` where the producer chose it; None where an earlier version of
+            this package wrote it, which did not say.
+    """
+
+    first: int
+    last: int
+    fingerprint: int | None = None
+
+
+class NumberedBatch(NamedTuple):
+    """What a producer's batch is remembered by: whose it is, and its numbers."""
+
+    producer: str
+    numbers: Numbers
 
 
 def pack(value: Any) -> bytes:
@@ -169,7 +199,7 @@ class CommitRecord:
         start: the offset at which the append began that this record is part of.
         segments: staged segments whose events come first, in order.
         sink: query ID and batch ID that a sink's batch is remembered by.
-        producer: ID, and the first and last of the sequence numbers that a producer's batch is remembered by.
+        producer: what a producer's batch is remembered by.
         spilled: why a put went to disk though there is a memory tier: "full", "large" or "".
         seen: on disk, while there is a memory tier: what it says of IDs and groups that the COMMITs before
             did not, so that its loss never brings back what was taken.
@@ -181,7 +211,7 @@ class CommitRecord:
     sink: tuple[str, int] | None = None
     spilled: str = ""
     seen: dict[str, Any] | None = None
-    producer: tuple[str, int, int] | None = None
+    producer: NumberedBatch | None = None
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events; of a put that is exact (`Put.tier`)."""
@@ -192,7 +222,8 @@ class CommitRecord:
         if self.sink:
             value["sink"] = self.sink
         if self.producer:
-            value["producer"] = self.producer
+            name, numbers = self.producer
+            value["producer"] = [name, *numbers[: 2 if numbers.fingerprint is None else 3]]
         if self.spilled:
             value["spilled"] = self.spilled
         if self.seen:
@@ -211,7 +242,7 @@ class CommitRecord:
             segments = [SegmentRef(*s) for s in v.get("segments", ())]
             sink, of = v.get("sink"), v.get("producer")
             ids = (sink[0], sink[1]) if sink else None
-            producer = (of[0], of[1], of[2]) if of else None
+            producer = NumberedBatch(of[0], Numbers(*of[1:4])) if of else None
             return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"), producer)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
-from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import SendFailedError
+from spillable_stream.format.record import Numbers
+from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.producer.result import Attempt, Result
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class ProducerBatch:
         callbacks: what is called with a send's result: callback, index of the first event and count.
         size_bytes: what it holds of the producer's buffer.
         own_sequence: whether the application chose the sequence, which is the number then.
-        numbers: the first and the last number that it takes; None before its first attempt and after a refusal.
+        numbers: those that it takes, if the producer numbers it; None before its first attempt and after a refusal.
         in_doubt: whether an attempt ended so that the batch may be stored.
         sealed: whether it grows no more: a thread has begun with it, or it is given up.
         count: how many events it has, once it is sealed.
@@ -70,6 +71,7 @@ class ProducerBatch:
     __slots__ = (
         "_attempts",
         "_done",
+        "_fingerprint",
         "_watchers",
         "attempt_count",
         "bodies",
@@ -100,7 +102,8 @@ class ProducerBatch:
         self.callbacks: list[tuple[Callback, int, int]] = []
         self.size_bytes = 0
         self.own_sequence = False
-        self.numbers: Range | None = None
+        self.numbers: Numbers | None = None
+        self._fingerprint = 0
         self.in_doubt = False
         self.sealed = False
         self.count = 0
@@ -127,6 +130,12 @@ class ProducerBatch:
         if self.destination.typed:
             return batch_from_rows(self.bodies, self.destination.target.schema)
         return batch_from_columns(self.bodies, self.headers)
+
+    def fingerprint(self) -> int:
+        """Return what tells its events from those of another batch with its number; raises what `encode` raises."""
+        if not self._fingerprint:
+            self._fingerprint = fingerprint(self.encode())
+        return self._fingerprint
 
     def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
         """Return the bodies of events and the headers of those that have any, by index."""

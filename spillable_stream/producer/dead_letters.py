@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Sequence
 
@@ -11,11 +12,14 @@ from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
-from spillable_stream.producer.target import Target
+from spillable_stream.producer.target import Target, lasting_name
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
+
+_NAME_LETTERS = 40
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 """The `content_type` of a dead letter that is a whole batch of a typed channel."""
@@ -24,9 +28,12 @@ ARROW_STREAM = "application/vnd.apache.arrow.stream"
 class DeadLetters:
     """A target for batches that failed. Events keep their bodies and headers; a typed batch is one event.
 
+    A batch that the application numbered keeps its number there, under a name that goes with the producer and the
+    target. So the dead-letter channel remembers across restarts what it has, and a batch that is sent again is known.
+
     Args:
         target: takes events.
-        producer_id: as whom; one that nobody goes on as.
+        producer_id: as whom batches are sent that the producer numbers; one that nobody goes on as.
 
     Raises:
         SchemaError: it is a typed channel.
@@ -40,11 +47,26 @@ class DeadLetters:
         self._last = 0
         self._mutex = threading.Lock()
 
+    def last_sequence(self, producer_id: str, target: Target) -> int:
+        """Return the highest number that a producer's application chose, and that is here, of batches for a target."""
+        return self.target.last_sequence(_name(producer_id, target))
+
     def address(self, batch: ProducerBatch) -> DeadLetter:
         """Return what a batch, which failed, is sent as."""
+        if batch.own_sequence:
+            name = _name(batch.destination.producer_id, batch.destination.target)
+            numbers = Numbers(batch.sequence, batch.sequence, batch.fingerprint())
+            return DeadLetter(self.target, name, numbers, batch)
         with self._mutex:
             self._last += 1
-            return DeadLetter(self.target, self._producer_id, self._last, batch)
+            return DeadLetter(self.target, self._producer_id, Numbers(self._last, self._last, BY_PRODUCER), batch)
+
+
+def _name(producer_id: str, target: Target) -> str:
+    """Return as whom a producer's batches for a target are dead letters; as short as a name may be."""
+    whole = f"{producer_id} {lasting_name(target)}"
+    digest = hashlib.blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    return f"{producer_id[:_NAME_LETTERS]}.dead.{digest}"
 
 
 class DeadLetter:
@@ -53,15 +75,15 @@ class DeadLetter:
     Args:
         target: the channel.
         producer_id: as whom it is sent there.
-        sequence: its number there.
+        numbers: its number there.
         batch: the batch, whose last attempt says why.
     """
 
-    def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
+    def __init__(self, target: Target, producer_id: str, numbers: Numbers, batch: ProducerBatch) -> None:
         self.name = target.name
         self._target = target
         self._producer_id = producer_id
-        self._sequence = sequence
+        self._numbers = numbers
         last = batch.attempts[-1]
         self._reasons = {
             "dead_letter_channel": batch.destination.name,
@@ -80,9 +102,7 @@ class DeadLetter:
         else:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
-        return self._target.commit(
-            batch_from_columns(bodies, found), self._producer_id, (self._sequence, self._sequence)
-        )
+        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, self._numbers)
 
 
 def _arrow_stream(rows: pa.RecordBatch) -> bytes:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import OptionError, ProducerSequenceError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.target import Target
 
@@ -25,12 +25,13 @@ class Destination:
 
     Batches that the producer numbers are committed in any order. Those whose numbers the application
     chooses are committed one after the other, and none after one that failed: so the last number that
-    is in the channel tells the application from where to go on.
+    is in the channel tells the application from where to go on. One that is in the dead-letter channel is done with.
 
     Args:
         target: what commits them.
         producer_id: as whom.
         last: the highest number that was committed before.
+        last_dead: the highest number of the application's that the dead-letter channel has.
 
     Attributes:
         typed: whether events are rows rather than `Event`.
@@ -38,7 +39,7 @@ class Destination:
         ready: batches that were shipped, oldest first; one that an interrupt hit may be there twice.
     """
 
-    def __init__(self, target: Target, producer_id: str, last: int) -> None:
+    def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0) -> None:
         self.target = target
         self.producer_id = producer_id
         self.name = target.name
@@ -46,12 +47,13 @@ class Destination:
         self.max_events = target.max_events
         self.in_order = False
         self._last = self._stored = last
+        self._last_dead = last_dead
         self._all_through = last  # every number up to this one is stored, or nobody's
         self._numbered = last  # the highest number that a batch had
         self._live: set[int] = set()  # the numbers under which a batch may be stored, now or later
         self._numbers = threading.Lock()
         self._numbered_by: str | None = None
-        self._failed: int | None = None
+        self._failed: set[int] = set()  # the application's numbers that failed and were not sent again
         self.ready: deque[ProducerBatch] = deque()
         self._current: ProducerBatch | None = None
 
@@ -71,12 +73,13 @@ class Destination:
         if type(sequence) is not int or not 0 < sequence < 2**63:
             raise OptionError(f"sequence must be an integer of at least 1, not {sequence!r}")
         self._number_by("the application")
-        if self._failed is not None and sequence > self._failed:
+        failed = min(self._failed, default=sequence)
+        if sequence > failed:
             raise ProducerSequenceError(
-                f"batch {sequence:,} for {self.name} must not be committed before batch {self._failed:,}, which "
-                "failed; send that again first"
+                f"batch {sequence:,} for {self.name} must not be committed before batch {failed:,}, which "
+                "failed; send that again first, or go on after last_sequence() with a new producer"
             )
-        self._failed = None
+        self._failed.discard(sequence)
 
     def _number_by(self, whom: str) -> None:
         if self._numbered_by not in (None, whom):
@@ -87,26 +90,26 @@ class Destination:
         self._numbered_by = whom
         self.in_order = whom == "the application"
 
-    def numbers_of(self, batch: ProducerBatch) -> Range:
-        """Return the first and the last number that a batch takes, once it may start; in an I/O thread.
+    def numbers_of(self, batch: ProducerBatch) -> Numbers:
+        """Return the numbers that a batch takes, once it may start; in an I/O thread.
 
         Its own is the last. It takes those before it that no batch will have any more: what had them was refused, or
         has failed for good. One that the application numbered takes all since the last that was stored.
         """
         if batch.own_sequence:
-            return min(self._stored + 1, batch.sequence), batch.sequence
+            return Numbers(min(self._stored + 1, batch.sequence), batch.sequence, batch.fingerprint())
         if batch.numbers is None:
             with self._numbers:
                 first = max(self._live, default=self._all_through) + 1
                 self._numbered = max(self._numbered + 1, batch.sequence)
                 self._live.add(self._numbered)
-                batch.numbers = first, self._numbered
+                batch.numbers = Numbers(first, self._numbered, BY_PRODUCER)
         return batch.numbers
 
     def free(self, batch: ProducerBatch, *, stored: bool = False) -> None:
         """Note that a batch is stored under its number, or never will be; in an I/O thread."""
         if batch.numbers is not None:
-            first, last = batch.numbers
+            first, last, _ = batch.numbers
             with self._numbers:
                 self._live.discard(last)
                 if stored and first <= self._all_through + 1:
@@ -120,7 +123,8 @@ class Destination:
             if not batch.sealed:
                 batch.seal()
                 self._current = batch if batch.own_sequence else None
-                self.numbers_of(batch)  # now, in the order of the queue
+                if not batch.own_sequence:
+                    self.numbers_of(batch)  # now, in the order of the queue
                 return batch
         return None
 
@@ -129,12 +133,24 @@ class Destination:
         if batch is not self._current:
             return []
         self._current = None
-        if stored and batch.dead is None:
+        if not stored:
+            left = self.withdraw()
+            self._failed.update(b.sequence for b in [batch, *left])
+            return left
+        if batch.dead is None:
             self._stored = max(self._stored, batch.sequence)
-        if stored:
-            return []
-        self._failed = batch.sequence
-        return self.withdraw()
+        else:
+            self._last_dead = max(self._last_dead, batch.sequence)
+        return []
+
+    def is_dead(self, batch: ProducerBatch, *, refused: bool = False) -> bool:
+        """Tell whether the application's batch can only be in the dead-letter channel, which then says if it is.
+
+        Args:
+            batch: the batch.
+            refused: whether the target has refused its number.
+        """
+        return batch.own_sequence and batch.sequence <= self._last_dead and (refused or batch.sequence > self._stored)
 
     def withdraw(self) -> list[ProducerBatch]:
         """Return the batches that nobody has begun with, sealed; nobody will."""

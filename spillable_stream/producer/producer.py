@@ -76,14 +76,17 @@ class Producer:
         self._rng = rng or random.Random()
         self._mutex = threading.RLock()
         self._closed = False
-        self._targets: list[Target] = []
+        self._targets: dict[str | int, Target] = {}  # by where they lead
         try:
             self._keys = self._open(target)
+            receiving = list(self._targets.values())
             self._dead = None if dead_letter is None else self._open_one(dead_letter)
+            if self._dead in receiving:
+                raise OptionError(f"{self._dead.name} can't be the dead-letter channel: events are sent there")
             self._config = self._configured(config)
             self._start()
         except BaseException:
-            for opened in self._targets:
+            for opened in self._targets.values():
                 opened.close()
             raise
         _live.add(self)
@@ -101,12 +104,16 @@ class Producer:
         return found
 
     def _open_one(self, target: Any) -> Target:
+        """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
         opened = as_target(target)
-        self._targets.append(opened)
-        return opened
+        place = opened.uuid if isinstance(opened, ChannelTarget) else id(opened)
+        found = self._targets.setdefault(place, opened)
+        if found is not opened:
+            opened.close()
+        return found
 
     def _configured(self, given: Mapping[str, Any]) -> ProducerConfig:
-        receiving = [t for t in self._targets if t is not self._dead]
+        receiving = [t for t in self._targets.values() if t is not self._dead]
         most = min(t.max_events for t in receiving)
         if self._dead is not None and self._dead.max_events < max(t.max_events for t in receiving):
             raise OptionError(
@@ -120,28 +127,30 @@ class Producer:
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
         self.producer_id = self._given_id or _passing_id()
-        keys = self._keys
-        if isinstance(keys, Mapping):
-            by_name = {key: self._destination_of(target) for key, target in keys.items()}
-            route: Route = ByName(by_name)
-            destinations = list(by_name.values())
-        elif isinstance(keys, list):
-            destinations = [self._destination_of(target) for target in keys]
-            route = Sharded(destinations, self._config.buckets, self._config.adjust_shard_hash)
-        else:
-            destinations = [self._destination_of(keys)]
-            route = Only(destinations[0])
         dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
+        receiving = [t for t in self._targets.values() if t is not self._dead]
+        found = {id(target): self._destination_of(target, dead_letters) for target in receiving}
+        destinations, keys = list(found.values()), self._keys
+        if isinstance(keys, Mapping):
+            route: Route = ByName({key: found[id(target)] for key, target in keys.items()})
+        elif isinstance(keys, list):
+            shards = [found[id(target)] for target in keys]
+            route = Sharded(shards, self._config.buckets, self._config.adjust_shard_hash)
+        else:
+            route = Only(destinations[0])
         name = f"spillable-producer-{self.producer_id}"
-        self._pipeline = Pipeline(name, self._config, destinations, dead_letters, self._targets, self._clock, self._rng)
+        targets = self._targets.values()
+        self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
         self._add = self._pipeline.accumulator.add
         self._route = route
         self._only = destinations[0] if isinstance(route, Only) else None
 
-    def _destination_of(self, target: Target) -> Destination:
+    def _destination_of(self, target: Target, dead_letters: DeadLetters | None) -> Destination:
+        last_dead = 0
         if self._given_id is not None:
             target.claim(self.producer_id)
-        return Destination(target, self.producer_id, target.last_sequence(self.producer_id))
+            last_dead = dead_letters.last_sequence(self.producer_id, target) if dead_letters else 0
+        return Destination(target, self.producer_id, target.last_sequence(self.producer_id), last_dead)
 
     # ── sending ─────────────────────────────────────────────────────────────────────────────
 
@@ -204,7 +213,7 @@ class Producer:
             TransactionCapacityError: they are too many.
             ProducerSequenceError: a batch before it failed and was not sent again.
         """
-        destination = self._route.to(key)
+        destination = self._numbered(key, sequence)
         found = list(events)
         if not found:
             raise OptionError("send_many needs at least one event")
@@ -226,7 +235,6 @@ class Producer:
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers
 
-        self._require_name(sequence)
         return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence)
 
     def send_batch(
@@ -238,13 +246,12 @@ class Producer:
         sequence: int | None = None,
     ) -> SendFuture:
         """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
-        destination = self._route.to(key)
+        destination = self._numbered(key, sequence)
         if isinstance(batch, pa.Table):
             (batch,) = batch.combine_chunks().to_batches() or [None]
         if batch is None or not batch.num_rows:
             raise OptionError("send_batch needs at least one event")
         fitted = accept_batch(batch, destination.target.schema, ID_COLUMN)
-        self._require_name(sequence)
 
         def fill(of: ProducerBatch) -> None:
             of.record_batch = fitted
@@ -252,17 +259,24 @@ class Producer:
         accumulator = self._pipeline.accumulator
         return accumulator.add_whole(destination, fill, fitted.num_rows, fitted.nbytes, callback, sequence)
 
-    def _require_name(self, sequence: int | None) -> None:
-        if sequence is not None and self._given_id is None:
+    def _numbered(self, key: str | None, sequence: int | None) -> Destination:
+        """Return where a batch goes that may have a number of the application's."""
+        if sequence is None:
+            return self._route.to(key)
+        if self._given_id is None:
             raise OptionError("a sequence means nothing without a producer_id that outlives this producer; give it one")
+        return self._route.fixed(key)
 
     def last_sequence(self, key: str | None = None) -> int:
         """Return the highest number of this producer's batches that is in a channel, 0 if none is.
 
         Args:
-            key: which of several channels.
+            key: which of several channels; the numbers of each are its own.
+
+        Raises:
+            OptionError: the key leads nowhere, or there is none, and several channels share the keys.
         """
-        destination = self._route.to(key)
+        destination = self._route.fixed(key)
         return destination.target.last_sequence(self.producer_id)
 
     def never_wait_in(self, thread: int) -> None:
@@ -335,7 +349,7 @@ class Producer:
         self._only, self._route = None, _Forked(self)
 
     def _leave_claims(self) -> None:
-        for target in self._targets:
+        for target in self._targets.values():
             if isinstance(target, ChannelTarget):
                 target.leave_claims()
 
@@ -361,6 +375,10 @@ class _Forked:
     def to(self, key: str | None) -> Destination:
         """Start the producer's threads and return the destination."""
         return self._producer._begin_in_child().to(key)
+
+    def fixed(self, key: str | None) -> Destination:
+        """Start the producer's threads and return the destination."""
+        return self._producer._begin_in_child().fixed(key)
 
 
 def _passing_id() -> str:

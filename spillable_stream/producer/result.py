@@ -55,10 +55,16 @@ class Result:
 
     @property
     def error_code(self) -> str:
-        """The name of the error's class of the last try, "" if it was successful."""
-        return self.reserved_attempts[-1].error_code if self.reserved_attempts else ""
+        """The name of the error's class of the last try to store it, "" if it was successful."""
+        return self._last.error_code if self._last else ""
 
     @property
     def error_message(self) -> str:
-        """What the error of the last try said."""
-        return self.reserved_attempts[-1].error_message if self.reserved_attempts else ""
+        """What the error of that try said."""
+        return self._last.error_message if self._last else ""
+
+    @property
+    def _last(self) -> Attempt | None:
+        """The last attempt; of dead letters, which were stored as such with the last one, that before it."""
+        tries = self.reserved_attempts
+        return next((a for a in reversed(tries) if not (self.dead_letter and a.successful)), None)

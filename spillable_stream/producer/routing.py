@@ -25,6 +25,13 @@ class Route(Protocol):
             OptionError: the key leads nowhere.
         """
 
+    def fixed(self, key: str | None) -> Destination:
+        """Return the destination that a key has each time, as numbers of one destination need it.
+
+        Raises:
+            OptionError: the key leads nowhere, or not always to the same place.
+        """
+
 
 class Only:
     """One destination, and no keys."""
@@ -37,6 +44,8 @@ class Only:
         if key is not None:
             raise OptionError(f"a key chooses one of several channels; this producer has only {self._destination.name}")
         return self._destination
+
+    fixed = to
 
 
 class ByName:
@@ -51,6 +60,8 @@ class ByName:
         if found is None:
             raise OptionError(f"the key must name a channel: {', '.join(map(repr, self._destinations))}; not {key!r}")
         return found
+
+    fixed = to
 
 
 class Sharded:
@@ -74,6 +85,15 @@ class Sharded:
             return next(self._turn)
         bucket = int(self._hash(key), 16) * self._buckets >> _BITS
         return self._destinations[bucket * len(self._destinations) // self._buckets]
+
+    def fixed(self, key: str | None) -> Destination:
+        """Return what `to` returns, but nothing in turn."""
+        if key is None:
+            raise OptionError(
+                "several channels share the keys, and each has numbers of its own: give a send with a sequence, and "
+                "last_sequence(), a key"
+            )
+        return self.to(key)
 
     def _hash(self, key: str) -> str:
         if self._adjust:

@@ -12,6 +12,7 @@ from spillable_stream.errors import (
     ChannelFullError,
     DiskSpaceError,
     LockTimeoutError,
+    ProducerSequenceError,
     StorageError,
 )
 from spillable_stream.producer.batch import ProducerBatch
@@ -33,6 +34,9 @@ _MAY_PASS = (
     OSError,
     StorageError,
 )
+
+
+_SENT_BEFORE = "it could not be stored when it was sent before"
 
 
 def may_pass(error: BaseException) -> bool:
@@ -80,6 +84,10 @@ class SendTask:
     def run(self, batch: ProducerBatch) -> None:
         """Try once; never raises."""
         began = self._clock.time()
+        if batch.dead is None and batch.destination.is_dead(batch):
+            batch.note(Attempt(False, began, ProducerSequenceError.__name__, _SENT_BEFORE))
+            if self._ends.dead_letter(batch):
+                return
         try:
             ids = self._commit(batch)
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
@@ -108,6 +116,8 @@ class SendTask:
         if may_pass(error) and self._ends.retry(batch):
             return
         batch.destination.free(batch)  # nobody sends it there any more
-        if self._ends.dead_letter(batch):
+        misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)
+        given_up = not misnumbered or batch.destination.is_dead(batch, refused=True)
+        if given_up and self._ends.dead_letter(batch):
             return
         self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))

@@ -12,9 +12,10 @@ import pyarrow as pa
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import ChannelClosedError, ProducerBusyError
+from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["ChannelTarget", "Target", "as_target"]
+__all__ = ["ChannelTarget", "Target", "as_target", "lasting_name"]
 
 
 @runtime_checkable
@@ -50,17 +51,22 @@ class Target(Protocol):
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed here, 0 if it never did."""
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Range) -> Range:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> Range:
         """Store a batch, durably, unless the producer's batch of this number is stored already.
 
         Args:
             batch: the events.
             producer_id: the producer.
-            numbers: the first and the last number that the batch takes; the last one is its own. No batch with another
-                one of them will come any more: what had it was refused, or given up, or never was.
+            numbers: those that the batch takes; the last one is its own. No batch with another one of them will come
+                any more: what had it was refused, or given up, or never was. Where the application chose the number,
+                the fingerprint tells whether a batch that is stored under it is this one.
 
         Returns:
             The write-order IDs of the first and the last event; ``(0, -1)`` if they are not known.
+
+        Raises:
+            ProducerSequenceError: another batch is stored under the number, or the application's number is not after
+                all that are stored, and it is not known to be one of them.
         """
 
     def close(self) -> None:
@@ -82,6 +88,11 @@ class ChannelTarget:
         self.name = str(self._channel.path)
         self._claims: dict[str, FileLock] = {}
         self._mutex = threading.Lock()
+
+    @property
+    def uuid(self) -> str:
+        """The channel's UUID, by whatever path it was opened."""
+        return self._channel.uuid
 
     @property
     def schema(self) -> pa.Schema:
@@ -121,12 +132,12 @@ class ChannelTarget:
         with self._channel.engine().looking() as state:
             return state.producers.last(producer_id)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Range) -> Range:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> Range:
         """Put a batch as one transaction; raises what the transaction raises."""
         channel = self._channel
         try:
             tx = channel.put_transaction()
-            tx.producer = producer_id, *numbers
+            tx.producer = NumberedBatch(producer_id, numbers)
             with tx:
                 tx.put_batch(batch)
         except ChannelClosedError:
@@ -158,6 +169,11 @@ class ChannelTarget:
         self._claims = {}
         if self._owned:
             self._channel.close()
+
+
+def lasting_name(target: Target) -> str:
+    """Return what a target is known by after a restart: a channel's UUID, whatever its path is then, or the name."""
+    return target.uuid if isinstance(target, ChannelTarget) else target.name
 
 
 def as_target(target: Any) -> Target:

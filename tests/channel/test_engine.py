@@ -23,6 +23,7 @@ from spillable_stream import (
     LockTimeoutError,
     StorageError,
 )
+from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.damage import log_file
@@ -97,7 +98,7 @@ def test_a_request_that_can_not_be_encoded_leaves_its_group_alone(open_channel: 
         with channel.put_transaction() as tx:
             tx.put_many(Event(b"%d" % i) for _ in range(10))
             if i == 3:
-                tx.producer = ("\ud800", 1, 1)
+                tx.producer = NumberedBatch("\ud800", Numbers(1, 1))
 
     raised = while_the_lock_is_held(channel, 8, work)
     assert [type(e).__name__ for e in raised if e] == ["UnicodeEncodeError"]

@@ -5,7 +5,17 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.record import CommitRecord, FileHeader, SegmentRef, TakeRecord, pack, unpack
+from spillable_stream.format.record import (
+    BY_PRODUCER,
+    CommitRecord,
+    FileHeader,
+    NumberedBatch,
+    Numbers,
+    SegmentRef,
+    TakeRecord,
+    pack,
+    unpack,
+)
 
 
 @pytest.mark.parametrize("previous", [None, (1, 4096)])
@@ -27,7 +37,9 @@ def test_a_take_reads_back() -> None:
         CommitRecord("put", 48),
         CommitRecord("take", 0),
         CommitRecord("put", 1 << 40, [SegmentRef("segment.q.1.a", 100, 2, 60), SegmentRef("b", 1, 1, 1)], ("q", 7)),
-        CommitRecord("put", 0, producer=("p", 7, 1 << 40)),
+        CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 1 << 40))),
+        CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 9, BY_PRODUCER))),
+        CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 9, 2**32 - 1))),
     ],
 )
 def test_a_commit_reads_back(record: CommitRecord) -> None:

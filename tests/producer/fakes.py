@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.record import Numbers
 from spillable_stream.producer.clock import Clock
 
 PATIENCE_SECONDS = 20.0  # of a test that would hang; none waits for it
@@ -108,9 +109,9 @@ class FakeTarget:
     def last_sequence(self, producer_id: str) -> int:
         return max(self.stored, default=0)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
-        sequence = numbers[1]
-        self.taken.append(numbers)
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> tuple[int, int]:
+        sequence = numbers.last
+        self.taken.append((numbers.first, numbers.last))
         with self._tried:
             self.attempts.append((sequence, rows(batch)))
             self._tried.notify_all()

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, Event, Result
-from spillable_stream.errors import OptionError, SchemaError, SendFailedError, StorageError
+from spillable_stream import Channel, Event, Producer, Result
+from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
+from spillable_stream.format.record import Numbers
+from spillable_stream.producer.target import ChannelTarget
+from tests.events import peek
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import FakeClock, FakeTarget, full
+from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 
 TYPED = pa.schema([("sku", pa.string())])
 
@@ -132,6 +136,85 @@ def test_numbered_batches_go_on_after_one_that_is_there(produce: MakeProducer, t
         producer.send_many([b"%d" % i], sequence=i)
     producer.close()
     assert (dead.bodies, target.bodies) == ([b"1"], [b"2"])
+
+
+def test_a_number_that_is_there_is_remembered_there(path: Path, tmp_path: Path) -> None:
+    """In the same run, in later ones, and once batches after it are stored."""
+    dead = tmp_path / "dead"
+    target = Refusing(path, 10)
+
+    def send(*sequences: int) -> list[str]:
+        with Producer(target, producer_id="tail", dead_letter=dead) as producer:
+            found = [producer.send_many([b"%d" % i], sequence=i) for i in sequences]
+            producer.flush()
+        errors = [f.exception() for f in found]
+        assert all(e is None or isinstance(e, SendFailedError) for e in errors)
+        return [e.result.dead_letter if isinstance(e, SendFailedError) else "stored" for e in errors]
+
+    place = str(dead)
+    assert send(10, 10) == [place, place]
+    target.refused = 0  # what failed would not fail any more
+    assert send(10) == [place]
+    assert send(10, 20, 10) == [place, "stored", place]
+    assert send(10, 20, 30) == [place, "stored", "stored"]
+    with Channel(path) as channel:
+        assert peek(channel) == [b"20", b"30"]
+    (letter,) = read(dead)
+    assert (letter.body, letter.headers["dead_letter_error_code"]) == (b"10", "ValueError")
+
+
+def test_other_events_under_a_number_that_is_there_are_refused(path: Path, tmp_path: Path) -> None:
+    target = Refusing(path, 10)
+    for body in (b"a", b"b"):
+        with Producer(target, producer_id="tail", dead_letter=tmp_path / "dead") as producer:
+            error = producer.send_many([body], sequence=10).exception()
+            with suppress(ProducerSequenceError):
+                producer.send_many([b"c"], sequence=20).exception()
+    assert isinstance(error, SendFailedError) and "with other events" in str(error)
+    assert (error.result.dead_letter, error.events) == ("", (Event(b"b"),))
+    with Channel(path) as channel:
+        assert peek(channel) == [b"c"]  # of the first run; in the second, it must not pass the one that was refused
+
+
+def test_a_number_that_does_not_fit_is_no_dead_letter(path: Path, tmp_path: Path) -> None:
+    with Channel(path) as channel:
+        with Producer(channel, producer_id="tail", dead_letter=tmp_path / "dead") as producer:
+            producer.send_many([b"20"], sequence=20).result()
+            error = producer.send_many([b"10"], sequence=10).exception()
+        assert isinstance(error, SendFailedError) and "comes after batch 20" in str(error)
+    assert not read(tmp_path / "dead")
+
+
+def test_what_is_there_says_why_it_is_not_in_its_channel(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    error = produce(dead_letter=FakeTarget(name="dead"), linger_ms=0).send(b"x").exception(PATIENCE_SECONDS)
+    assert isinstance(error, SendFailedError) and "ValueError: bad; the events are in the dead-letter" in str(error)
+    assert (error.result.error_code, error.result.error_message) == ("ValueError", "bad")
+
+
+def test_events_are_not_dead_letters_of_the_channel_that_they_are_for(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OptionError, match="can't be the dead-letter channel: events are sent there"):
+        Producer({"a": path, "b": tmp_path / "other"}, dead_letter=tmp_path / "link")
+
+
+class Refusing(ChannelTarget):
+    """A channel that refuses one number."""
+
+    def __init__(self, path: Path, refused: int) -> None:
+        super().__init__(path)
+        self.refused = refused
+
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> tuple[int, int]:
+        if numbers.last == self.refused:
+            raise ValueError("bad")
+        return super().commit(batch, producer_id, numbers)
+
+    def close(self) -> None:
+        """Stay open for the next producer."""
+        for lock in self._claims.values():
+            lock.release()
+        self._claims = {}
 
 
 def test_a_dead_letter_channel_takes_events_and_as_many_as_a_batch_has(path: Path, produce: MakeProducer) -> None:

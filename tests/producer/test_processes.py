@@ -108,7 +108,7 @@ def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path)
 
 def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_copy_of_the_lock(path: Path) -> None:
     producer = Producer(path, producer_id="me")
-    (target,) = producer._targets
+    (target,) = producer._targets.values()
     assert isinstance(target, ChannelTarget)
     (lock,) = target._claims.values()
     copy = os.dup(lock.file.fileno())  # as a fork does

@@ -66,9 +66,9 @@ def test_a_batch_is_shipped_at_once_when_it_is_large_enough(produce: MakeProduce
     assert len(target.attempts) == 1
 
 
-def test_a_list_has_one_future_and_is_never_split(produce: MakeProducer, target: FakeTarget) -> None:
-    producer = produce(FakeTarget(max_events=10), batch_count_threshold=10)
-    target = producer._targets[0]  # type: ignore[assignment]
+def test_a_list_has_one_future_and_is_never_split(produce: MakeProducer) -> None:
+    target = FakeTarget(max_events=10)
+    producer = produce(target, batch_count_threshold=10)
     single = producer.send(b"single")
     first = producer.send_many([b"%d" % i for i in range(9)])
     second = producer.send_many([Event(b"%d" % i, {"k": "v"}) for i in range(8)])
@@ -80,13 +80,14 @@ def test_a_list_has_one_future_and_is_never_split(produce: MakeProducer, target:
 
 
 def test_a_list_that_no_transaction_could_hold_is_refused(produce: MakeProducer) -> None:
-    producer = produce(FakeTarget(max_events=10))
+    target = FakeTarget(max_events=10)
+    producer = produce(target)
     with pytest.raises(TransactionCapacityError, match=r"11 events can't be one batch for fake.*at most 10"):
         producer.send_many([b"x"] * 11)
     with pytest.raises(OptionError, match="at least one"):
         producer.send_many([])
     with pytest.raises(OptionError, match="at least one"):
-        producer.send_batch(pa.table({"headers": [], "body": []}, schema=producer._targets[0].schema))
+        producer.send_batch(pa.table({"headers": [], "body": []}, schema=target.schema))
 
 
 def test_an_arrow_batch_is_a_batch_of_its_own_and_keeps_its_place(produce: MakeProducer, target: FakeTarget) -> None:

@@ -1,0 +1,42 @@
+"""A batch has the fingerprint of its events, however they lie in memory."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream.format.types import stored_schema
+from spillable_stream.producer.fingerprint import fingerprint
+from tests.arrow_values import ACCEPTED, LEAVES, nested
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_slice_has_the_fingerprint_of_a_copy(name: str) -> None:
+    for how, column in nested(LEAVES[name]):
+        batch = _batch(column)
+        if not stored_schema(batch.schema).equals(batch.schema) or how == "runs" or name == "runs":
+            continue  # categories are stored as what they stand for; Arrow can't join runs
+        (around,) = pa.Table.from_batches([batch] * 3).combine_chunks().to_batches()
+        assert fingerprint(around.slice(len(column), len(column))) == fingerprint(batch), how
+
+
+def test_what_nulls_hide_does_not_count() -> None:
+    hidden = pa.Array.from_buffers(pa.int64(), 2, [pa.py_buffer(b"\x02"), pa.py_buffer(b"\xff" * 16)])
+    plain = pa.array([None, -1], pa.int64())
+    assert hidden.equals(plain)
+    assert fingerprint(_batch(hidden)) == fingerprint(_batch(plain))
+
+
+def test_other_events_have_another_fingerprint() -> None:
+    found = [pa.array(v, pa.int64()) for v in ([], [0], [0, 0], [1], [None], [1, 2], [2, 1])]
+    assert len({fingerprint(_batch(array)) for array in found}) == len(found)
+
+
+def test_each_of_many_rows_counts() -> None:
+    many = list(range(200_000))
+    other = [*many[:-1], 0]
+    assert fingerprint(_batch(pa.array(many))) != fingerprint(_batch(pa.array(other)))
+
+
+def _batch(array: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([array], ["x"])
