@@ -55,11 +55,10 @@ class DeadLetters:
         """Return what a batch, which failed, is sent as."""
         if batch.own_sequence:
             name = _name(batch.destination.producer_id, batch.destination.target)
-            numbers = Numbers(batch.sequence, batch.sequence, batch.fingerprint())
-            return DeadLetter(self.target, name, numbers, batch)
+            return DeadLetter(self.target, name, batch.sequence, batch)
         with self._mutex:
             self._last += 1
-            return DeadLetter(self.target, self._producer_id, Numbers(self._last, self._last, BY_PRODUCER), batch)
+            return DeadLetter(self.target, self._producer_id, self._last, batch)
 
 
 def _name(producer_id: str, target: Target) -> str:
@@ -75,15 +74,15 @@ class DeadLetter:
     Args:
         target: the channel.
         producer_id: as whom it is sent there.
-        numbers: its number there.
+        sequence: its number there.
         batch: the batch, whose last attempt says why.
     """
 
-    def __init__(self, target: Target, producer_id: str, numbers: Numbers, batch: ProducerBatch) -> None:
+    def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
         self.name = target.name
         self._target = target
         self._producer_id = producer_id
-        self._numbers = numbers
+        self._sequence = sequence
         last = batch.attempts[-1]
         self._reasons = {
             "dead_letter_channel": batch.destination.name,
@@ -102,7 +101,8 @@ class DeadLetter:
         else:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
-        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, self._numbers)
+        numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
+        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, numbers)
 
 
 def _arrow_stream(rows: pa.RecordBatch) -> bytes:
