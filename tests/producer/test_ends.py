@@ -289,7 +289,7 @@ ENDS = {
         "def look(): print([future.result(0).successful for future in futures].count(True), file=sys.stderr)\n"
         "atexit.unregister(process_end._end); atexit.register(look); atexit.register(process_end._end)\n"
         "producer = make(); futures = [producer.send(b'1000', callback=lambda result: time.sleep(3600))]\n"
-        "futures += send(producer)\n"
+        "futures += [producer.send(b'%d' % i) for i in range(1000)]\n"
         "with contextlib.suppress(ProducerError): producer.flush(0)\n"
         "with Channel(path) as channel:\n"
         "    while channel.stats().channel_size < 1001: time.sleep(0.01)",
