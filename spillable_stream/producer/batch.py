@@ -36,7 +36,7 @@ class Watcher(Protocol):
         """Go on with the result.
 
         Args:
-            forked: whether this is a forked child, in which nobody sends the batch.
+            forked: whether this is a forked child, in which nobody sends the batch, and nobody's code may be called.
         """
 
 
@@ -65,7 +65,8 @@ class ProducerBatch:
         dead: what it is sent as once it failed; None before.
         attempt_count: how often it was tried.
         retry: how often it was tried again where it goes now.
-        result: what became of all of it; None until that is known.
+        outcome: what became of all of it; None until that is known.
+        result: the same, once callbacks were told: what futures have.
     """
 
     __slots__ = (
@@ -83,6 +84,7 @@ class ProducerBatch:
         "headers",
         "in_doubt",
         "numbers",
+        "outcome",
         "own_sequence",
         "record_batch",
         "result",
@@ -110,6 +112,7 @@ class ProducerBatch:
         self.dead: DeadLetter | None = None
         self.attempt_count = 0
         self.retry = 0
+        self.outcome: Result | None = None
         self.result: Result | None = None
         self._attempts: deque[Attempt] = deque(maxlen=max_reserved_attempts)
         self._done = threading.Condition(threading.Lock())
@@ -213,11 +216,21 @@ class ProducerBatch:
 
     def watch(self, watcher: Watcher) -> bool:
         """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
+        if self.result is not None:  # in a forked child, the lock may be that of a thread that is not there
+            return False
         with self._done:
             if self.result is None:
                 self._watchers.append(watcher)
                 return True
         return False
+
+    def decide(self, outcome: Result) -> bool:
+        """Note what became of it, unless that is known already; tell whether it was not."""
+        with self._done:
+            if self.outcome is not None:
+                return False
+            self.outcome = outcome
+        return True
 
     def conclude_unwatched(self, result: Result) -> bool:
         """Let the futures have the result if that calls nobody's code; tell whether it was done."""
@@ -233,29 +246,42 @@ class ProducerBatch:
             _call(partial(self._tell, callback, index, count, result))
         with self._done:
             self._settle(result)
-            watchers, self._watchers = self._watchers, []
-        for watcher in watchers:
+        for watcher in self._watchers:  # there until all have finished: a forked child finishes the others
             _call(watcher.finish)
+        self._watchers = []
 
     def _tell(self, callback: Callback, index: int, count: int, result: Result) -> None:
         callback(self.result_of(index, count, result))
 
     def _settle(self, result: Result) -> None:
+        if self.result is not None:  # by `settle`
+            return
         self.callbacks = []
         if result.successful or result.dead_letter:  # a future may live long
             self.bodies, self.headers, self.record_batch = [], {}, None
         self.result = result
         self._done.notify_all()
 
-    def after_fork(self, result: Result) -> None:
-        """In a forked child, where nobody sends it: let the futures have a result; who held the lock may not exist."""
-        self._done = threading.Condition(threading.Lock())
-        watchers, self._watchers = self._watchers, []
+    def settle(self) -> None:
+        """Let the futures have the outcome now, though callbacks may not be through; nobody's code is called."""
         with self._done:
-            if self.result is None:
-                self._settle(result)
+            if self.outcome is not None:
+                self._settle(self.outcome)
+
+    def after_fork(self, result: Result) -> None:
+        """In a forked child, where nobody sends it: let the futures have what is known, or else a result.
+
+        Nobody's code is called, and who held the lock may not exist. The lists are emptied, since the thread that
+        forked may be amid one of them.
+        """
+        self._done = threading.Condition(threading.Lock())
+        watchers = list(self._watchers)
+        self._watchers.clear()
+        self.callbacks.clear()
+        self.outcome = self.outcome or result
+        self.settle()
         for watcher in watchers:
-            _call(partial(watcher.finish, forked=True))
+            watcher.finish(forked=True)
 
 
 def _call(user_code: Callable[[], object]) -> None:

@@ -79,11 +79,12 @@ class SendFuture(Future[Result]):
         """Make the fields of the standard library's futures when one of them is asked for."""
         if name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        fields = {**vars(Future()), "_state": "RUNNING"}
+        fields, watching = {**vars(Future()), "_state": "RUNNING"}, True
         with _making:
-            if missing := "_condition" not in self.__dict__:
+            if "_condition" not in self.__dict__:
+                watching = self.batch.watch(self)  # first: a forked child finds no future with fields that is not known
                 self.__dict__.update(fields)
-        if missing and not self.batch.watch(self):
+        if not watching:
             self.finish()
         return self.__dict__[name]
 
@@ -91,12 +92,15 @@ class SendFuture(Future[Result]):
         """Tell those who wait in the standard library's ways; the batch calls it.
 
         Args:
-            forked: whether this is a forked child, where locks may be held by threads that are not there.
+            forked: whether this is a forked child: who waits and who is called are the parent's, and locks may be held
+                by threads that are not there.
         """
-        if forked:
-            self._condition = threading.Condition()
         error = self.exception()
-        if error is not None:
+        if forked:
+            result = self.result() if error is None else None
+            self.__dict__.get("_done_callbacks", []).clear()  # the thread that forked may be amid them
+            self.__dict__.update(vars(Future()), _state="FINISHED", _exception=error, _result=result)
+        elif error is not None:
             self.set_exception(error)
         else:
             self.set_result(self.result())

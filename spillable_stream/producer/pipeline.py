@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from threading import get_ident
 
-from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.errors import ChannelClosedError, ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.batch_handler import BatchHandler
@@ -49,6 +50,9 @@ class Pipeline:
         targets: what is closed at the end.
         clock: the time.
         rng: jitter.
+
+    Attributes:
+        name: whose it is, for messages.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Pipeline:
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        self.name = name
         self.metrics = Metrics()
         self.retry_queue = RetryQueue()
         self._config = config
@@ -113,6 +118,9 @@ class Pipeline:
             self._pool.serve(batch.destination)
         if batch.dead is not None:
             result = replace(result, successful=False, dead_letter=batch.dead.name)
+        if not batch.decide(result):  # given up meanwhile
+            return
+        if batch.dead is not None:
             _log.error("%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
             self._failure.put(batch, result)
         elif batch.conclude_unwatched(result):
@@ -121,12 +129,18 @@ class Pipeline:
             self._success.put(batch, result)
 
     def retry(self, batch: ProducerBatch) -> bool:
-        """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed."""
+        """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed.
+
+        A handle that the application closed meanwhile, as where Ctrl-C ends a close, is no reason not to: it is open
+        again by now.
+        """
         with self._mutex:
-            if batch.retry >= self._config.retries or self.accumulator.closing:
+            closing = self.accumulator.closing
+            if batch.retry >= self._config.retries or (closing and not _found_a_closed_handle(batch)):
                 return False
             batch.retry += 1
-            due = self._clock.monotonic() + self._config.backoff_seconds(batch.retry, self._rng)
+            wait_seconds = 0.0 if closing else self._config.backoff_seconds(batch.retry, self._rng)
+            due = self._clock.monotonic() + wait_seconds
             self.retry_queue.put(batch, due)
             self._mover.expect(due)
         self.metrics.retried()
@@ -142,6 +156,8 @@ class Pipeline:
 
     def failed(self, batch: ProducerBatch, result: Result) -> None:
         """Let a batch that is nowhere be concluded, and those that must not be committed without it."""
+        if not batch.decide(result):
+            return
         where, events = batch.destination.name, batch.count
         _log.error("%s events for %s failed: %s: %s", events, where, result.error_code, result.error_message)
         with self._mutex:
@@ -206,10 +222,7 @@ class Pipeline:
         """
 
         def close() -> tuple[bool, list[ProducerBatch], int]:
-            self.accumulator.closing = True
-            self.accumulator.ship_all()
-            self.accumulator.changed.notify_all()  # who waits for room is refused
-            self._mover.wake()
+            self._begin_close()
             if get_ident() in self.own_threads or self._wait(lambda: self._finished, timeout_seconds):
                 return True, [], 0
             left = self._withdraw()
@@ -225,6 +238,16 @@ class Pipeline:
         if self._errors:
             raise ProducerError(f"a target could not be closed: {self._errors[0]}") from self._errors[0]
 
+    def begin_close(self) -> None:
+        """Take no more events and try everything once more; wait for nothing. May be called again."""
+        self._mutex.run(self._begin_close)
+
+    def _begin_close(self) -> None:
+        self.accumulator.closing = True
+        self.accumulator.ship_all()
+        self.accumulator.changed.notify_all()  # who waits for room is refused
+        self._mover.wake()
+
     def _wait(self, done: Callable[[], bool], timeout_seconds: float | None) -> bool:
         """Wait for something, with the mutex held, and tell whether it is so."""
         deadline = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
@@ -237,6 +260,8 @@ class Pipeline:
 
     def _withdraw(self) -> list[ProducerBatch]:
         """Return the batches that no thread has begun with, or that wait for another attempt. The mutex is held."""
+        if not self.accumulator.batches:  # what is in the pool's queue may be its end
+            return []
         found = self._pool.withdraw() + self.retry_queue.take_all()
         for destination in self._destinations:
             found += destination.withdraw()
@@ -262,6 +287,58 @@ class Pipeline:
         with self._mutex:
             self._finished = True
             self.accumulator.changed.notify_all()
+        process_end.ended(self)
+
+    # ── the end of the process ──────────────────────────────────────────────────────────────
+
+    def wait_until_finished(self, timeout_seconds: float | None) -> None:
+        """Wait, at most for a time, until the close that was begun is done."""
+        self._mutex.run(lambda: self._wait(lambda: self._finished, timeout_seconds))
+
+    def wait_until_told(self, timeout_seconds: float) -> None:
+        """Wait, at most for a time, until every batch has ended, callbacks and all."""
+        self._mutex.run(lambda: self._wait(lambda: not self.accumulator.batches, timeout_seconds))
+
+    def give_up(self) -> None:
+        """Let everything fail that is not stored yet, and say in the log what that is."""
+
+        def take() -> tuple[list[ProducerBatch], list[ProducerBatch]]:
+            left = self._withdraw()
+            return left, [b for b in self.accumulator.batches if b.outcome is None and b not in left]
+
+        left, running = self._mutex.run(take)
+        unsent_events = self._give_up(left, "the process ended before it was sent")
+        unknown_events = self._give_up(running, "the process ended while it was being committed; it may be stored")
+        what = "everything is stored, but its channels could not be closed before the process ended"
+        if events := unsent_events + unknown_events:
+            what = (
+                f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
+                f"{unknown_events:,} of them were being committed, and may be stored"
+            )
+        _log.error("%s: %s", self.name, what)
+
+    def _give_up(self, batches: Iterable[ProducerBatch], message: str) -> int:
+        """Let batches fail, and return how many events that are."""
+        events = 0
+        for batch in batches:
+            reason = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
+            result = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
+            if batch.decide(result):
+                events += batch.count
+                self._failure.put(batch, result)
+        return events
+
+    def abandon(self) -> None:
+        """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
+
+        def abandon() -> None:
+            for batch in self.accumulator.batches:
+                batch.settle()
+            self.accumulator.batches.clear()
+            self.accumulator.held_bytes = 0
+            self.accumulator.changed.notify_all()
+
+        self._mutex.run(abandon)
 
     def after_fork(self) -> None:
         """In a forked child, where there are no threads: let the child's copies of the futures know."""
@@ -272,3 +349,12 @@ class Pipeline:
             batch.after_fork(Result(False, reserved_attempts=(attempt,)))
         self.accumulator.batches.clear()
         self.accumulator.held_bytes = 0
+        for own in (self._pool, self._success, self._failure):
+            own.close()  # if it was one of their threads that forked, it ends there and does nothing
+
+
+def _found_a_closed_handle(batch: ProducerBatch) -> bool:
+    """Tell whether that, and nothing before it, is why the last attempt failed."""
+    return [a.error_code for a in batch.attempts[-2:]].count(ChannelClosedError.__name__) == 1 and (
+        batch.attempts[-1].error_code == ChannelClosedError.__name__
+    )

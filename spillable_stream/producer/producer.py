@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import logging
-import os
 import random
 import threading
 import uuid
-import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -17,9 +13,10 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, check_events
 from spillable_stream.channel.producers import PASSING
-from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError, SpillableError
+from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
+from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
@@ -36,13 +33,12 @@ __all__ = ["Producer"]
 _EVENT_BYTES = 64  # what an event takes beside its body: the object's head, a place in a list
 _HEADERS_BYTES = 64
 _HEADER_BYTES = 110
-_AT_EXIT_SECONDS = 60.0
-
-_log = logging.getLogger("spillable_stream.producer")
 
 
 class Producer:
     """Sends events from any thread, and goes on at once: they are batched, committed, retried and reported.
+
+    It lives until it is closed or the process ends, referenced or not; docs/producer.md has a table of ends.
 
     Args:
         target: where events go: a path, a `Channel` or a `Target`; a mapping of keys to some of these, of which the
@@ -57,6 +53,7 @@ class Producer:
     Raises:
         OptionError: an unknown option, or a value that is not allowed or contradicts another one.
         ProducerBusyError: another live producer has the ID.
+        ProducerClosedError: the process is ending.
         SchemaError: the dead-letter channel is a typed one.
         SpillableError: a channel can't be opened; all that `Channel` raises.
     """
@@ -76,6 +73,7 @@ class Producer:
         self._rng = rng or random.Random()
         self._mutex = threading.RLock()
         self._closed = False
+        self._forked = False
         self._targets: dict[str | int, Target] = {}  # by where they lead
         try:
             self._keys = self._open(target)
@@ -86,10 +84,16 @@ class Producer:
             self._config = self._configured(config)
             self._start()
         except BaseException:
-            for opened in self._targets.values():
-                opened.close()
+            self._undo()
             raise
-        _live.add(self)
+        process_end.follow_forks(self)
+
+    def _undo(self) -> None:
+        if hasattr(self, "_pipeline"):
+            self._pipeline.begin_close()
+            return
+        for opened in self._targets.values():
+            opened.close()
 
     def _open(self, target: Any) -> Any:
         """Open all targets and return them as they were given: one, a mapping or a list."""
@@ -126,6 +130,7 @@ class Producer:
 
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
+        process_end.refuse_at_end()
         self.producer_id = self._given_id or _passing_id()
         dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
         receiving = [t for t in self._targets.values() if t is not self._dead]
@@ -141,6 +146,7 @@ class Producer:
         name = f"spillable-producer-{self.producer_id}"
         targets = self._targets.values()
         self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
+        process_end.started(self._pipeline)
         self._add = self._pipeline.accumulator.add
         self._route = route
         self._only = destinations[0] if isinstance(route, Only) else None
@@ -263,6 +269,11 @@ class Producer:
         """Return where a batch goes that may have a number of the application's."""
         if sequence is None:
             return self._route.to(key)
+        if self._forked:
+            raise OptionError(
+                "a sequence means nothing in a forked child: the name is the parent's, and here the producer is "
+                "another one, without a name; make a producer with a producer_id of its own"
+            )
         if self._given_id is None:
             raise OptionError("a sequence means nothing without a producer_id that outlives this producer; give it one")
         return self._route.fixed(key)
@@ -297,18 +308,20 @@ class Producer:
         """Commit what was sent so far, and wait for it; from a callback, wait for nothing.
 
         Args:
-            timeout_seconds: how long to wait; None for as long as it takes, retries included.
+            timeout_seconds: how long to wait; None for as long as it takes, retries included. At the end of the
+                process no longer than that waits.
 
         Raises:
             ProducerTimeoutError: it was not done in time; it goes on.
         """
         if self._is_here():
-            self._pipeline.flush(_checked_timeout(timeout_seconds))
+            self._pipeline.flush(process_end.bounded(_checked_timeout(timeout_seconds)))
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Commit what was sent, tell everybody, and end; from a callback, wait for nothing.
 
-        What waits for a retry is tried once more. May be called again, and from many threads.
+        What waits for a retry is tried once more. May be called again, and from many threads. What an interrupt ends,
+        or the timeout, goes on all the same, at the end of the process up to its deadline.
 
         Args:
             timeout_seconds: how long to wait for all of it; 0 for not at all, None for as long as it takes.
@@ -318,9 +331,8 @@ class Producer:
                 what is being committed then still tells.
             ProducerError: a channel could not be closed.
         """
-        timeout_seconds = _checked_timeout(timeout_seconds)
+        timeout_seconds = process_end.bounded(_checked_timeout(timeout_seconds))
         self._closed = True
-        _live.discard(self)
         if self._is_here():
             self._pipeline.close(timeout_seconds)
 
@@ -332,6 +344,10 @@ class Producer:
     ) -> None:
         self.close()
 
+    def __del__(self) -> None:
+        if hasattr(self, "_pipeline"):
+            process_end.forgotten(self, self._pipeline)
+
     def __repr__(self) -> str:
         return f"Producer({self.producer_id!r}{', closed' if self._closed else ''})"
 
@@ -341,28 +357,22 @@ class Producer:
         """Tell whether the threads are in this process: not in a forked child that has not sent anything."""
         return not isinstance(self._route, _Forked)
 
-    def _after_fork(self) -> None:
-        """In a forked child: what was sent is the parent's; begin anew with the first send."""
+    def after_fork(self) -> None:
+        """In a forked child: what was sent and the name are the parent's; begin anew with the first send."""
         self._mutex = threading.RLock()
-        self._leave_claims()
-        self._pipeline.after_fork()
-        self._only, self._route = None, _Forked(self)
-
-    def _leave_claims(self) -> None:
+        self._forked, self._given_id = True, None
         for target in self._targets.values():
             if isinstance(target, ChannelTarget):
                 target.leave_claims()
+        self._pipeline.after_fork()
+        self._only, self._route = None, _Forked(self)
 
     def _begin_in_child(self) -> Route:
         with self._mutex:
             if isinstance(self._route, _Forked):
                 if self._closed:
                     raise ProducerClosedError("the producer is closed; make a new one")
-                try:
-                    self._start()
-                except BaseException:
-                    self._leave_claims()
-                    raise
+                self._start()
             return self._route
 
 
@@ -419,23 +429,3 @@ def _checked_rows(events: Sequence[Any], destination: Destination) -> tuple[list
     """Return a copy of rows, and how much they hold; raises SchemaError."""
     found = batch_from_rows(events, destination.target.schema)
     return [dict(row) for row in events], found.nbytes + _EVENT_BYTES * len(events) * (1 + found.num_columns)
-
-
-_live: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-def _close_at_exit() -> None:
-    for producer in list(_live):
-        try:
-            producer.close(_AT_EXIT_SECONDS)
-        except SpillableError:
-            _log.exception("%r was not closed before the program's end, and could not be closed then", producer)
-
-
-def _after_fork_in_child() -> None:
-    for producer in list(_live):
-        producer._after_fork()
-
-
-atexit.register(_close_at_exit)
-os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent import futures
 from pathlib import Path
 
 import pytest
 
 from spillable_stream import Channel, Producer
-from spillable_stream.errors import ProducerBusyError, SendFailedError
+from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError
+from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
 from tests.events import peek
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
@@ -78,17 +80,104 @@ def test_futures_in_a_forked_child_say_whose_they_are() -> None:
         assert all(f.result(PATIENCE_SECONDS).successful for f in sent)
 
 
-def test_a_forked_child_can_not_be_the_same_producer_while_the_parent_is(path: Path) -> None:
+def test_a_forked_child_of_a_named_producer_sends_without_a_name(path: Path) -> None:
     with Producer(path, producer_id="me") as producer:
-        producer.send(b"x").result(PATIENCE_SECONDS)
+        producer.send_many([b"1"], sequence=1).result(PATIENCE_SECONDS)
 
         def child() -> None:
-            with pytest.raises(ProducerBusyError):
-                producer.send(b"y")
+            with pytest.raises(OptionError, match="in a forked child: the name is the parent's"):
+                producer.send_many([b"2"], sequence=2)
+            assert producer.last_sequence() == 0
+            assert producer.send(b"the child's").result(PATIENCE_SECONDS).successful
+            assert producer.producer_id != "me"
+            producer.close(PATIENCE_SECONDS)
 
         in_a_fork(child)
-        producer.send(b"z").result(PATIENCE_SECONDS)
+        assert producer.last_sequence() == 1
+        producer.send_many([b"3"], sequence=3).result(PATIENCE_SECONDS)
     Producer(path, producer_id="me").close()
+    with Channel(path) as channel:
+        assert sorted(peek(channel)) == [b"1", b"3", b"the child's"]
+
+
+def test_nobodys_code_runs_inside_of_a_fork() -> None:
+    target = FakeTarget()
+    target.hold()
+    called: list[int] = []
+    with Producer(target, linger_ms=0) as producer:
+        future = producer.send(b"x", callback=lambda r: called.append(os.getpid()))
+        future.add_done_callback(lambda f: called.append(os.getpid()))
+
+        def child() -> None:
+            assert future.done() and isinstance(future.exception(0), SendFailedError)
+            assert not called
+            future.add_done_callback(lambda f: called.append(os.getpid()))  # the child's own
+            assert called == [os.getpid()]
+
+        in_a_fork(child)
+        target.let_go()
+        future.result(PATIENCE_SECONDS)
+    assert called == [os.getpid()] * 2
+
+
+def test_futures_of_a_producer_that_another_thread_closes_end_in_a_forked_child() -> None:
+    target = FakeTarget()
+    target.hold()
+    producer = Producer(target, linger_ms=0)
+    sent = [producer.send(b"x") for _ in range(3)]
+    sent[0].add_done_callback(lambda f: None)
+    closing = threading.Thread(target=producer.close)
+    closing.start()
+    while not producer._pipeline.accumulator.closing:
+        time.sleep(0)
+
+    def child() -> None:
+        assert futures.wait(sent, 5).not_done == set()
+        assert "the parent process's to send" in str(sent[2].exception(0))
+        with pytest.raises(ProducerClosedError):
+            producer.send(b"y")
+
+    in_a_fork(child)
+    target.let_go()
+    closing.join()
+    assert all(f.result(0).successful for f in sent)
+
+
+def test_futures_whose_result_was_being_told_have_it_in_a_forked_child() -> None:
+    told, go_on = threading.Event(), threading.Event()
+    with Producer(FakeTarget(), linger_ms=0) as producer:
+        sent = producer.send_many([b"x"], callback=lambda r: first.wait(PATIENCE_SECONDS))
+        first = threading.Event()
+        others = [SendFuture(sent.batch, 0) for _ in range(3)]
+        for future in (sent, *others):
+            future.add_done_callback(lambda f: (told.set(), go_on.wait(PATIENCE_SECONDS)))
+        first.set()
+        assert told.wait(PATIENCE_SECONDS)  # and so three of four are not yet
+
+        def child() -> None:
+            assert futures.wait([sent, *others], 5).not_done == set()
+            assert all(f.result(0).successful for f in others)
+
+        in_a_fork(child)
+        go_on.set()
+
+
+def test_a_callback_that_forks_leaves_the_other_callbacks_to_the_parent(path: Path) -> None:
+    called = path.with_name("called")
+    called.touch()
+    pids: list[int] = []
+
+    def tell(result: object) -> None:
+        with called.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+
+    with Producer(FakeTarget(), linger_ms=60_000) as producer:
+        for do in (tell, lambda r: pids.append(os.fork()), tell):  # the child returns, too
+            producer.send(b"x", callback=do)
+        producer.send(b"x").add_done_callback(tell)
+        producer.flush(PATIENCE_SECONDS)
+        assert os.waitstatus_to_exitcode(os.waitpid(pids[0], 0)[1]) == 0
+    assert called.read_text().split() == [str(os.getpid())] * 3
 
 
 def test_a_forked_child_that_lives_on_does_not_keep_the_parents_name(path: Path) -> None:
