@@ -13,7 +13,7 @@ from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
-from spillable_stream.producer.target import Target
+from spillable_stream.producer.target import Target, commit_to
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 
@@ -72,17 +72,21 @@ class DeadLetter:
             PRODUCER_SEQUENCE: str(batch.sequence),
         }
 
-    def commit(self, batch: ProducerBatch) -> Range:
-        """Store the events with the reasons; the headers that an event has already stay as they are."""
+    def commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
+        """Store the events with the reasons; the headers that an event has already stay as they are.
+
+        Args:
+            batch: the batch.
+            waited_seconds: how long it has waited for room there.
+        """
         if batch.destination.typed:
             bodies: Sequence[bytes] = [_arrow_stream(batch.encode())]
             headers = {0: {"content_type": ARROW_STREAM}}
         else:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
-        return self._target.commit(
-            batch_from_columns(bodies, found), self._producer_id, (self._sequence, self._sequence)
-        )
+        events, numbers = batch_from_columns(bodies, found), (self._sequence, self._sequence)
+        return commit_to(self._target, events, self._producer_id, numbers, waited_seconds)
 
 
 def _arrow_stream(rows: pa.RecordBatch) -> bytes:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,7 +16,7 @@ from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import ChannelClosedError, ProducerBusyError
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["ChannelTarget", "Target", "as_target"]
+__all__ = ["ChannelTarget", "Target", "as_target", "commit_to"]
 
 
 @runtime_checkable
@@ -121,12 +123,22 @@ class ChannelTarget:
         with self._channel.engine().looking() as state:
             return state.producers.last(producer_id)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Range) -> Range:
-        """Put a batch as one transaction; raises what the transaction raises."""
+    def commit(
+        self, batch: pa.RecordBatch, producer_id: str, numbers: Range, waited_seconds: float | None = None
+    ) -> Range:
+        """Put a batch as one transaction; raises what the transaction raises.
+
+        Args:
+            batch: the events.
+            producer_id: the producer.
+            numbers: the first and the last number that the batch takes.
+            waited_seconds: how long the batch has waited for room elsewhere; None to wait here.
+        """
         channel = self._channel
         try:
             tx = channel.put_transaction()
             tx.producer = producer_id, *numbers
+            tx.waited_seconds = waited_seconds
             with tx:
                 tx.put_batch(batch)
         except ChannelClosedError:
@@ -158,6 +170,26 @@ class ChannelTarget:
         self._claims = {}
         if self._owned:
             self._channel.close()
+
+
+def commit_to(target: Target, batch: pa.RecordBatch, producer_id: str, numbers: Range, waited_seconds: float) -> Range:
+    """Commit a batch; a target that can do so does not wait for room but raises `NoRoomYetError`.
+
+    Args:
+        target: where to; one whose ``commit`` takes ``waited_seconds`` can.
+        batch: the events.
+        producer_id: the producer.
+        numbers: the first and the last number that the batch takes.
+        waited_seconds: how long the batch has waited for room until now.
+    """
+    if _leaves_waiting(type(target)):
+        return target.commit(batch, producer_id, numbers, waited_seconds=waited_seconds)  # type: ignore[call-arg]
+    return target.commit(batch, producer_id, numbers)
+
+
+@cache
+def _leaves_waiting(kind: type[Target]) -> bool:
+    return "waited_seconds" in inspect.signature(kind.commit).parameters
 
 
 def as_target(target: Any) -> Target:
