@@ -6,11 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 import psutil
+import pyarrow as pa
 
 import spillable_stream as ss
 from benchmarks.aging import age
@@ -18,8 +20,9 @@ from benchmarks.events import Shape, bodies
 from benchmarks.floors import PREALLOCATED, preallocated
 from benchmarks.ours import new_channel
 from benchmarks.rounds import Contestant, Figures, Group, Plan, percentiles
+from spillable_stream.format.batch import EVENT_SCHEMA
 
-__all__ = ["AGE", "LATENCY", "OLD", "THREADS", "group_name", "groups", "threaded"]
+__all__ = ["AGE", "LATENCY", "MANY", "OLD", "THREADS", "group_name", "groups", "threaded"]
 
 THREADS = (1, 4, 8)
 TRANSACTIONS = "put transactions of as many events, 1 thread"
@@ -30,6 +33,8 @@ _SIZES_BYTES = (100, 550)
 _BATCH_BYTES = 512 << 10  # the producer's threshold
 _SAMPLED = 16  # how manieth sends are timed
 _LONGER = 4  # than the other benchmarks: a batch fills in milliseconds
+MANY = "producer to many"
+_TARGETS = (1, 100, 10_000)
 _AGE_SECONDS = 4.0
 AGE, OLD = "producer age", f"{_AGE_SECONDS:.0f} s of sends"
 _AGE_BUFFER_BYTES = 16 << 20
@@ -61,6 +66,9 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     contestants = {threaded(count): _latency(_SIZES_BYTES[0], seconds, count) for count in THREADS}
     title = f"How long a send of {_SIZES_BYTES[0]} B takes while the buffer has room"
     yield Group(LATENCY, title, "µs", "", contestants)
+    contestants = {f"{count:,} target{'' if count == 1 else 's'}": _to_many(count, seconds) for count in _TARGETS}
+    title = f"Single events of {_SIZES_BYTES[0]} B, sent in turn to some targets that do nothing, by 1 thread"
+    yield Group(MANY, title, "events/s", "", contestants)
     title = f"Resident memory while events are sent, with a buffer of {_AGE_BUFFER_BYTES >> 20} MiB"
     yield Group(AGE, title, "MB", "", {OLD: lambda place: age(__name__, place, _AGE_SECONDS)}, 3)
 
@@ -172,6 +180,41 @@ def _latency(size: int, seconds: float, threads: int) -> Contestant:
         ):
             _timed(threads, send, producer.flush)
         return percentiles(found)
+
+    return run
+
+
+class _Nothing:
+    """A target that does nothing, so that only the producer costs."""
+
+    schema = EVENT_SCHEMA
+    max_events = 10_000
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def claim(self, producer_id: str) -> None: ...
+
+    def last_sequence(self, producer_id: str) -> int:
+        return 0
+
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
+        return 1, batch.num_rows
+
+    def close(self) -> None: ...
+
+
+def _to_many(count: int, seconds: float) -> Contestant:
+    """Return who sends to each of some targets in turn."""
+
+    def run(_: Path) -> Figures:
+        keys = cycle([str(i) for i in range(count)])
+        with ss.Producer({str(i): _Nothing(str(i)) for i in range(count)}) as producer:
+
+            def send(body: bytes) -> None:
+                producer.send(body, key=next(keys))
+
+            return _timed(1, lambda _: _for_a_while(send, _SIZES_BYTES[0], seconds), producer.flush)
 
     return run
 

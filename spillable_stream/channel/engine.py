@@ -14,7 +14,7 @@ from spillable_stream.channel.checkpointing import Checkpointing
 from spillable_stream.channel.group_commit import GroupCommit, Ticket
 from spillable_stream.channel.memory_room import MemoryRoom
 from spillable_stream.channel.replica import Replica
-from spillable_stream.channel.requests import Committed, MemoryFullError, Plan, Put, Request
+from spillable_stream.channel.requests import Committed, MemoryFullError, NoRoomYetError, Plan, Put, Request
 from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
@@ -25,6 +25,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.disk_space import DiskSpace, required_bytes
+from spillable_stream.log.head import Published
 from spillable_stream.log.layout import Layout, Tier, disk_segment, in_memory
 from spillable_stream.log.reader import EventReader
 from spillable_stream.log.segment import copy_to_disk
@@ -82,15 +83,19 @@ class Engine(Replica):
         super()._leave_files()
         self.readers.clear()
 
-    def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
+    def commit(
+        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
+    ) -> Committed:
         """Commit a request, in the tier that it belongs to, and return what it got.
 
         Args:
             request: what to do.
             keep_alive_seconds: how long to wait for room.
+            waited_seconds: how long of it a put has waited elsewhere, where it will wait on; None to wait here.
 
         Raises:
             ChannelFullError: no room within ``keep_alive_seconds``.
+            NoRoomYetError: none now, for a put that waits elsewhere.
             DiskSpaceError: ``minimumRequiredSpace`` is reached.
             StorageError: the disk refused; nothing was committed.
             ChannelClosedError: the handle was closed, or is being closed.
@@ -101,12 +106,12 @@ class Engine(Replica):
             under_way.refuse("a commit")
         under_way.threads[me] = "a commit"
         try:
-            return self._commit(request, keep_alive_seconds)
+            return self._commit(request, keep_alive_seconds, waited_seconds)
         finally:
             del under_way.threads[me]
 
-    def _commit(self, request: Request, keep_alive_seconds: float) -> Committed:
-        under_way, began, gave_back = self.under_way, time.monotonic(), False
+    def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> Committed:
+        under_way, began, gave_back = self.under_way, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self.state.options["overflow_timeout"]
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
@@ -127,7 +132,7 @@ class Engine(Replica):
             except MemoryFullError:
                 assert isinstance(request, Put)
                 request.may_spill = time.monotonic() >= spill_at
-                full_at = max(full_at, time.monotonic() + keep_alive_seconds)  # to find room on disk, then
+                full_at = max(full_at, spill_at + keep_alive_seconds)  # to find room on disk, then
                 deadline = spill_at
             except ChannelFullError as e:
                 assert isinstance(request, Put)
@@ -138,8 +143,17 @@ class Engine(Replica):
                 if self.state.blocks.disk.emptied_count != self._emptied and time.monotonic() >= self._look_at:
                     self._give_back_if_short()
                 return done
-            while time.monotonic() < deadline and self.lock.published() == seen and not under_way.ended:
+            if waited_seconds is not None and time.monotonic() < deadline:
+                raise self._no_room_yet(seen, deadline)
+            while self._waits(seen, deadline):
                 time.sleep(_FULL_POLL_SECONDS)
+
+    def _waits(self, seen: Published | None, deadline: float) -> bool:
+        """Tell whether a put that found no room need not look again: nobody has committed anything since."""
+        return time.monotonic() < deadline and self.lock.published() == seen and not self.under_way.ended
+
+    def _no_room_yet(self, seen: Published | None, deadline: float) -> NoRoomYetError:
+        return NoRoomYetError(f"{self.layout.path} has no room yet", lambda: not self._waits(seen, deadline))
 
     def make_room(self) -> None:
         """Give back the disk space of taken events, for a put that is to be tried again; a failure is logged."""

@@ -138,7 +138,9 @@ class ReadonlyEngine(Engine):
 
     # ── what is refused ─────────────────────────────────────────────────────────────────────
 
-    def commit(self, request: Request, keep_alive_seconds: float = 0.0) -> Committed:
+    def commit(
+        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
+    ) -> Committed:
         """Refuse a commit.
 
         Raises:

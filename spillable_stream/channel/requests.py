@@ -23,6 +23,7 @@ __all__ = [
     "Control",
     "MemoryFullError",
     "Move",
+    "NoRoomYetError",
     "Plan",
     "Prepare",
     "PrepareOnDisk",
@@ -144,6 +145,19 @@ class Plan:
 
 class MemoryFullError(ChannelFullError):
     """The memory tier has no room now; after a while the disk tier takes the put."""
+
+
+class NoRoomYetError(ChannelFullError):
+    """There is no room now, and who puts does not wait for it here but comes again. Nothing was stored.
+
+    Args:
+        message: what is full.
+        may_be_over: tells whether it makes sense to come again now: something has changed, or it has waited enough.
+    """
+
+    def __init__(self, message: str, may_be_over: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(message)
+        self.may_be_over = may_be_over
 
 
 class Request:

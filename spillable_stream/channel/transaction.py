@@ -34,7 +34,7 @@ from spillable_stream.channel.event import (
     rows_from_batch,
 )
 from spillable_stream.channel.ranges import Range, count_of
-from spillable_stream.channel.requests import Committed, Put
+from spillable_stream.channel.requests import Committed, NoRoomYetError, Put
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -156,6 +156,8 @@ class PutTransaction(Transaction):
     Attributes:
         producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
             that it got, if they are still known.
+        waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
+            that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
     """
 
     def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
@@ -173,6 +175,7 @@ class PutTransaction(Transaction):
         self._failure: BaseException | None = None
         self.count = 0
         self.producer: NumberedBatch | None = None
+        self.waited_seconds: float | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
         """Put one event: an `Event`, or in a typed channel a mapping of column to value.
@@ -308,6 +311,9 @@ class PutTransaction(Transaction):
         counters.event_put_attempt_count += self.count
         try:
             self._put_all()
+        except NoRoomYetError:  # the attempt goes on, in another transaction
+            counters.event_put_attempt_count -= self.count
+            raise
         except BaseException:
             counters.event_put_error_count += 1
             raise
@@ -325,7 +331,10 @@ class PutTransaction(Transaction):
             self._attempted = True
         request = Put(self._frames, segments, producer=self.producer)
         try:
-            self.committed = self._engine.commit(request, self._options["keep_alive"])
+            self.committed = self._engine.commit(request, self._options["keep_alive"], self.waited_seconds)
+        except NoRoomYetError:
+            self._attempted = False  # nobody has adopted what was staged
+            raise
         finally:
             self._failure = request.not_staged
         if self._segment is not None:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from threading import get_ident
 from typing import Any
 
@@ -23,8 +25,12 @@ from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex
+from spillable_stream.producer.room import RoomQueue, Waiter
 
 __all__ = ["Accumulator"]
+
+_HEALED_SECONDS = 1.0  # after which who waits for room looks by itself
+_OLDEST = 100
 
 
 class Accumulator:
@@ -33,15 +39,16 @@ class Accumulator:
     Args:
         config: the thresholds and the bound.
         clock: the time.
-        destinations: where events go.
         ship: called with a destination that has a batch ready, the mutex held.
         opened: called with the time at which a new batch will have lingered, the mutex held.
 
     Attributes:
         mutex: its lock.
-        changed: notified when a batch ends, if somebody waits.
+        changed: notified when a batch ends, if somebody waits for that.
+        room: who waits for room.
         batches: all batches that have not ended, oldest first.
-        held_bytes: what they hold.
+        held_bytes: what they hold; it changes together with a batch's ``size_bytes``, with no call in between, so that
+            an interrupt leaves both changed or neither.
         closing: whether it takes no more events.
         no_wait: threads that must not wait for room, since only they can make it.
     """
@@ -50,7 +57,6 @@ class Accumulator:
         self,
         config: ProducerConfig,
         clock: Clock,
-        destinations: Sequence[Destination],
         ship: Callable[[Destination], None],
         opened: Callable[[float], None],
     ) -> None:
@@ -60,13 +66,15 @@ class Accumulator:
         self.held_bytes = 0
         self.closing = False
         self.no_wait: set[int] = set()
-        self._open: dict[Destination, ProducerBatch] = {}
+        self.room = RoomQueue()
+        self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
+        self._shipping: dict[Destination, None] = {}  # what an interrupt may have kept from being served
         self._config = config
         self._clock = clock
-        self._destinations = destinations
         self._ship = ship
         self._opened = opened
         self._total_bytes = config.total_size_in_bytes
+        self._bound_bytes = self._total_bytes  # of what is held by who need not look whether somebody waits
         self._most_bytes = config.batch_size_threshold_in_bytes
         self._most_events = config.batch_count_threshold
         self._linger_seconds = config.linger_ms / 1000
@@ -95,7 +103,7 @@ class Accumulator:
             if mutex.waiting or slot.setdefault(0, me) != me:
                 mutex.acquire()
             batch = self._open.get(destination)
-            if batch is None or self.closing or self.held_bytes + size_bytes > self._total_bytes:
+            if batch is None or self.closing or self.held_bytes + size_bytes > self._bound_bytes:
                 batch = self._batch_with_room(destination, size_bytes)
             bodies = batch.bodies
             index = len(bodies)
@@ -181,9 +189,9 @@ class Accumulator:
             fill(batch)
             if callback is not None:
                 batch.callbacks.append((callback, 0, count))
-            batch.size_bytes = size_bytes
             self._ship_batch(batch)
-            self.held_bytes += size_bytes  # of a batch that is known: an interrupt before leaves nothing held
+            batch.size_bytes = size_bytes
+            self.held_bytes += size_bytes
             return SendFuture(batch, 0, count)
 
         return self.mutex.run(add)
@@ -204,7 +212,7 @@ class Accumulator:
             batch = None
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
-            self._opened(batch.created + self._linger_seconds)
+            self._opened(batch.created + (0 if self.room.waiters else self._linger_seconds))
             self._open[destination] = batch  # no call between these two: an interrupt leaves both or none
             self.batches[batch] = None
         return batch
@@ -220,36 +228,70 @@ class Accumulator:
             raise EventTooLargeError(
                 f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
             )
+        if self.closing:
+            raise ProducerClosedError("the producer is closed; make a new one")
+        if not self.room.waiters:
+            self._bound_bytes = self._total_bytes - self.room.given_bytes()
+            if self.held_bytes + size_bytes <= self._bound_bytes:
+                return
+        self._wait_for_room(size_bytes)
+
+    def _wait_for_room(self, size_bytes: int) -> None:
         began, done_before = self._clock.monotonic(), self._done_events
         deadline = began + self._config.max_block_ms / 1000 if self._config.max_block_ms >= 0 else None
         if get_ident() in self.no_wait:
             deadline = began
-        while True:
-            if self.closing:
-                raise ProducerClosedError("the producer is closed; make a new one")
-            if self.held_bytes + size_bytes <= self._total_bytes:
-                return
-            now = self._clock.monotonic()
-            if deadline is not None and now >= deadline:
-                raise self._full(size_bytes, now - began, self._done_events - done_before)
-            self.ship_open()  # it makes no sense to linger
-            self._clock.wait(self.changed, None if deadline is None else deadline - now)
+        given = threading.Condition(self.mutex)  # type: ignore[arg-type]
+        waiter = Waiter(size_bytes, given.notify)
+        try:
+            self.room.waiters[waiter] = None
+            while True:
+                self._give_room()
+                if self.closing:
+                    raise ProducerClosedError("the producer is closed; make a new one")
+                if waiter in self.room.given:
+                    return
+                now = self._clock.monotonic()
+                if deadline is not None and now >= deadline:
+                    raise self._full(size_bytes, now - began, self._done_events - done_before)
+                self.ship_open()  # it makes no sense to linger
+                left = _HEALED_SECONDS if deadline is None else min(deadline - now, _HEALED_SECONDS)
+                self._clock.wait(given, left)
+        except BaseException:
+            self.room.waiters.pop(waiter, None)
+            self.room.given.pop(waiter, None)
+            if self.mutex.is_mine():
+                self._give_room()
+            raise
+        finally:
+            self.room.given.pop(waiter, None)
+
+    def _give_room(self) -> None:
+        """Let those who wait have what is free, in order; while one still waits, nobody else takes any."""
+        self.room.give(self._total_bytes - self.held_bytes)
+        self._bound_bytes = -1 if self.room.waiters else self._total_bytes - self.room.given_bytes()
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
-        errors = {b.destination.name: b.attempts[-1].error_message for b in self.batches if b.attempts}
+        oldest = islice(self.batches, _OLDEST)
+        errors = {b.destination.name: b.attempts[-1].error_message for b in oldest if b.attempts}
         why = "".join(f". {name} failed last with: {message}" for name, message in errors.items())
+        others = len(self.room.waiters) + len(self.room.given) - 1  # this one is among them
+        before = f", and {others:,} other sends wait for room" if others else ""
         rate = f"; {done / waited_seconds:,.0f} events/s were done meanwhile" if waited_seconds else ""
         return ProducerTimeoutError(
             f"no room for {size_bytes:,} bytes: {len(self.batches):,} batches hold {self.held_bytes:,} of "
-            f"total_size_in_bytes {self._total_bytes:,}. Waited {waited_seconds:.2f} s{rate}; send less, or raise "
-            f"total_size_in_bytes or max_block_ms{why}"
+            f"total_size_in_bytes {self._total_bytes:,}{before}. Waited {waited_seconds:.2f} s{rate}; send less, or "
+            f"raise total_size_in_bytes or max_block_ms{why}"
         )
 
     def release(self, batch: ProducerBatch) -> None:
         """Forget a batch that has ended; what it held is free. The mutex is held."""
-        self.batches.pop(batch, None)
+        if batch in self.batches:
+            del self.batches[batch]
+            self.held_bytes -= batch.size_bytes
         self._done_events += batch.count
-        self.held_bytes = sum(b.size_bytes for b in self.batches)  # derived, so that nothing can leak
+        if self.room.waiters or self._bound_bytes != self._total_bytes:
+            self._give_room()
         self.changed.notify_all()
 
     def sent_events(self) -> int:
@@ -264,20 +306,18 @@ class Accumulator:
         self._open.pop(destination, None)
 
     def _ship_batch(self, batch: ProducerBatch) -> None:
-        """Let a batch be committed. Where an interrupt ends this, `seal_next` or the next `ship_all` goes on."""
-        batch.destination.ready.append(batch)
+        """Let a batch be committed. Where an interrupt ends this, the destination's next one or `ship_all` goes on."""
+        self._shipping[batch.destination] = None
         self.batches[batch] = None
+        batch.destination.ready.append(batch)  # the first call: an interrupt leaves all three done or none
         self._ship(batch.destination)
+        del self._shipping[batch.destination]
 
     def seal_next(self, destination: Destination) -> ProducerBatch | None:
         """Return the next batch that can be committed now, if there is one."""
         batch = destination.take()
-        if batch is not None:
-            self.batches[batch] = None
-            if self._open.get(destination) is batch:
-                del self._open[destination]
-            if destination.ready and not destination.in_order:  # an interrupt may have kept one from being served
-                self._ship(destination)
+        if batch is not None and self._open.get(destination) is batch:
+            del self._open[destination]
         return batch
 
     def ship_open(self) -> None:
@@ -288,14 +328,21 @@ class Accumulator:
     def ship_all(self) -> None:
         """Ship all open batches, and again what an interrupt kept from being shipped."""
         self.ship_open()
-        for destination in self._destinations:
-            if destination.ready:
-                self.batches.update(dict.fromkeys(batch for batch in destination.ready if not batch.sealed))
-                self._ship(destination)
+        for destination in list(self._shipping):
+            self._ship(destination)
+            self._shipping.pop(destination, None)
 
     def ship_lingered(self, now: float) -> float | None:
-        """Ship the batches that have lingered and return when the next one will have, None if none is open."""
-        due = {d: batch.created + self._linger_seconds for d, batch in self._open.items()}
-        for destination in [d for d, at in due.items() if at <= now]:
+        """Ship the batches that have lingered and return when the next one will have, None if none is open.
+
+        While somebody waits for room none lingers.
+        """
+        if self.room.waiters:
+            self.ship_open()
+        while self._open:
+            destination, batch = next(iter(self._open.items()))
+            due = batch.created + self._linger_seconds
+            if due > now:
+                return due
             self._ship_open(destination)
-        return min((at for at in due.values() if at > now), default=None)
+        return None

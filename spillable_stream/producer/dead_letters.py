@@ -15,7 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
-from spillable_stream.producer.target import Target, lasting_name
+from spillable_stream.producer.target import Target, commit_to, lasting_name
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 
@@ -93,8 +93,13 @@ class DeadLetter:
             PRODUCER_SEQUENCE: str(batch.sequence),
         }
 
-    def commit(self, batch: ProducerBatch) -> Range:
-        """Store the events with the reasons; the headers that an event has already stay as they are."""
+    def commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
+        """Store the events with the reasons; the headers that an event has already stay as they are.
+
+        Args:
+            batch: the batch.
+            waited_seconds: how long it has waited for room there.
+        """
         if batch.destination.typed:
             bodies: Sequence[bytes] = [_arrow_stream(batch.encode())]
             headers = {0: {"content_type": ARROW_STREAM}}
@@ -102,7 +107,7 @@ class DeadLetter:
             bodies, headers = batch.columns()
         found = {i: {**self._reasons, **headers.get(i, {})} for i in range(len(bodies))}
         numbers = Numbers(self._sequence, self._sequence, batch.fingerprint() if batch.own_sequence else BY_PRODUCER)
-        return self._target.commit(batch_from_columns(bodies, found), self._producer_id, numbers)
+        return commit_to(self._target, batch_from_columns(bodies, found), self._producer_id, numbers, waited_seconds)
 
 
 def _arrow_stream(rows: pa.RecordBatch) -> bytes:

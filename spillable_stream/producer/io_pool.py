@@ -4,62 +4,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
-from spillable_stream.producer.batch import ProducerBatch
-from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.schedule import Lane
 
 __all__ = ["IoPool"]
 
 
 class IoPool:
-    """Runs a task for each batch, in the order in which they come.
+    """Serves lanes, in the order in which they are put.
 
     Args:
-        next_of: returns a destination's next batch, or None.
-        run: the task; it never raises.
+        serve: called with each; it never raises.
         count: how many threads.
         name: the threads'.
     """
 
-    def __init__(
-        self,
-        next_of: Callable[[Destination], ProducerBatch | None],
-        run: Callable[[ProducerBatch], None],
-        count: int,
-        name: str,
-    ) -> None:
+    def __init__(self, serve: Callable[[Lane], None], count: int, name: str) -> None:
         self.threads = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
-        self._next_of = next_of
-        self._run = run
-        self._queue: SimpleQueue[ProducerBatch | Destination | None] = SimpleQueue()
+        self._serve = serve
+        self._queue: SimpleQueue[Lane | None] = SimpleQueue()
 
-    def serve(self, destination: Destination) -> None:
-        """Let a thread take a destination's next batch."""
-        self._queue.put(destination)
-
-    def submit(self, batch: ProducerBatch) -> None:
-        """Let a thread have a batch, once more."""
-        self._queue.put(batch)
-
-    def withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that wait for another attempt; there will be none."""
-        found: list[ProducerBatch] = []
-        while True:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                return found
-            if isinstance(item, ProducerBatch):
-                found.append(item)
+    def put(self, lane: Lane) -> None:
+        """Let a thread serve a lane."""
+        self._queue.put(lane)
 
     def close(self) -> None:
-        """Let the threads end, when what was submitted is done."""
+        """Let the threads end, when what was put is done."""
         for _ in self.threads:
             self._queue.put(None)
 
     def _work(self) -> None:
-        while (item := self._queue.get()) is not None:
-            batch = item if isinstance(item, ProducerBatch) else self._next_of(item)
-            if batch is not None:
-                self._run(batch)
+        while (lane := self._queue.get()) is not None:
+            self._serve(lane)

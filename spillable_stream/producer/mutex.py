@@ -74,9 +74,11 @@ class Mutex:
         """Give the lock back."""
         del self.slot[0]
 
-    def _is_owned(self) -> bool:
-        """Tell `threading.Condition` whether this thread has it."""
+    def is_mine(self) -> bool:
+        """Tell whether this thread has it."""
         return self.slot.get(0) == threading.get_ident()
+
+    _is_owned = is_mine  # as `threading.Condition` calls it
 
     def __enter__(self) -> None:
         self.acquire()

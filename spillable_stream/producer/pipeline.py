@@ -1,8 +1,8 @@
-"""The pipeline of a producer: accumulator → I/O pool → handlers, with the mover and the retry queue beside it.
+"""The pipeline of a producer: accumulator → schedule → handlers, with the mover and the retry queue beside it.
 
 ::
 
-    send ──▶ accumulator ──full, or lingered──▶ I/O pool ──▶ send task ──stored──▶ success handler
+    send ──▶ accumulator ──full, or lingered──▶ schedule ──▶ send task ──stored──▶ success handler
                   ▲             (mover)           ▲              ├──may pass──▶ retry queue
                   │                               └──due (mover)─┼──────────────────┘
                   └──────── room ─────────────────────────────── └──failed──▶ failure handler
@@ -30,6 +30,7 @@ from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry_queue import RetryQueue
+from spillable_stream.producer.schedule import Lane, Schedule
 from spillable_stream.producer.send_task import SendTask
 from spillable_stream.producer.stats import Metrics, ProducerStats
 from spillable_stream.producer.target import Target
@@ -77,10 +78,19 @@ class Pipeline:
         self._finished = False
         self._errors: list[Exception] = []
         self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
-        self._pool = IoPool(self._next_of, self._task.run, config.io_thread_count, f"{name}-io")
+        self._pool = IoPool(self._serve, config.io_thread_count, f"{name}-io")
         self._success = BatchHandler(self._ended, f"{name}-success")
         self._failure = BatchHandler(self._ended, f"{name}-failure")
-        self.accumulator = Accumulator(config, clock, self._destinations, self._pool.serve, self._expect)
+        self.accumulator = Accumulator(config, clock, self._ship, self._expect)
+        self._schedule = Schedule(
+            clock,
+            config.io_thread_count,
+            self._destinations,
+            self.accumulator.seal_next,
+            self._pool.put,
+            self._expect,
+            lambda: self.accumulator.closing,
+        )
         self._mutex = self.accumulator.mutex
         self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, f"{name}-mover")
         self.threads = [*self._pool.threads, self._success.thread, self._failure.thread, self._mover.thread]
@@ -92,6 +102,9 @@ class Pipeline:
 
     # ── on the way; the mutex is held ───────────────────────────────────────────────────────
 
+    def _ship(self, destination: Destination) -> None:
+        self._schedule.serve(destination)
+
     def _expect(self, due: float) -> None:
         self._mover.expect(due)
 
@@ -99,14 +112,19 @@ class Pipeline:
         """Ship what has lingered and what is due again; return when there will be more, None if nothing waits."""
         closing = self.accumulator.closing
         for batch in self.retry_queue.take_all() if closing else self.retry_queue.take_due(now):
-            self._pool.submit(batch)
-        next_lingered, next_due = self.accumulator.ship_lingered(now), self.retry_queue.next_due()
-        return min((at for at in (next_lingered, next_due) if at is not None), default=None)
+            self._schedule.submit(batch)
+        due = self.accumulator.ship_lingered(now), self.retry_queue.next_due(), self._schedule.wake_due(now)
+        return min((at for at in due if at is not None), default=None)
 
-    def _next_of(self, destination: Destination) -> ProducerBatch | None:
-        """Return a destination's next batch; in an I/O thread."""
+    def _serve(self, lane: Lane) -> None:
+        """Try a lane's next batch, if it has a turn; in an I/O thread, without the mutex."""
         with self._mutex:
-            return self.accumulator.seal_next(destination)
+            turn = self._schedule.begin(lane)
+        if turn is None:
+            return
+        error = turn.no_room_yet() or self._task.run(turn.batch, turn.began, turn.waited_seconds)
+        with self._mutex:
+            self._schedule.end(turn, error)
 
     # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
 
@@ -115,7 +133,7 @@ class Pipeline:
         if batch.destination.in_order:
             with self._mutex:
                 batch.destination.ended(batch, stored=True)
-            self._pool.serve(batch.destination)
+                self._schedule.serve(batch.destination)
         if batch.dead is not None:
             result = replace(result, successful=False, dead_letter=batch.dead.name)
         if not batch.decide(result):  # given up meanwhile
@@ -151,7 +169,8 @@ class Pipeline:
         if self._dead_letters is None or batch.dead is not None:
             return False
         batch.dead, batch.retry = self._dead_letters.address(batch), 0
-        self._pool.submit(batch)
+        with self._mutex:
+            self._schedule.submit(batch)
         return True
 
     def failed(self, batch: ProducerBatch, result: Result) -> None:
@@ -202,11 +221,17 @@ class Pipeline:
 
         def flush() -> int:
             self.accumulator.ship_all()
-            waited_for = set(self.accumulator.batches)
+            left, outstanding = list(self.accumulator.batches), self.accumulator.batches
             if get_ident() in self.own_threads:
                 return 0
-            self._wait(lambda: waited_for.isdisjoint(self.accumulator.batches), timeout_seconds)
-            return sum(b.count or len(b) for b in waited_for & self.accumulator.batches.keys())
+
+            def done() -> bool:
+                while left and left[-1] not in outstanding:  # each is looked at until it has ended, one at a time
+                    left.pop()
+                return not left
+
+            self._wait(done, timeout_seconds)
+            return sum(b.count or len(b) for b in left if b in outstanding)
 
         if late := self._mutex.run(flush):
             raise ProducerTimeoutError(
@@ -245,7 +270,8 @@ class Pipeline:
     def _begin_close(self) -> None:
         self.accumulator.closing = True
         self.accumulator.ship_all()
-        self.accumulator.changed.notify_all()  # who waits for room is refused
+        self.accumulator.room.wake_all()  # they are refused
+        self.accumulator.changed.notify_all()
         self._mover.wake()
 
     def _wait(self, done: Callable[[], bool], timeout_seconds: float | None) -> bool:
@@ -260,9 +286,7 @@ class Pipeline:
 
     def _withdraw(self) -> list[ProducerBatch]:
         """Return the batches that no thread has begun with, or that wait for another attempt. The mutex is held."""
-        if not self.accumulator.batches:  # what is in the pool's queue may be its end
-            return []
-        found = self._pool.withdraw() + self.retry_queue.take_all()
+        found = self._schedule.withdraw() + self.retry_queue.take_all()
         for destination in self._destinations:
             found += destination.withdraw()
         return found

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.requests import NoRoomYetError
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
@@ -19,6 +20,7 @@ from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.target import commit_to
 
 __all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
 
@@ -81,15 +83,31 @@ class SendTask:
         self._ends = ends
         self._tried = tried
 
-    def run(self, batch: ProducerBatch) -> None:
-        """Try once; never raises."""
-        began = self._clock.time()
+    def run(
+        self, batch: ProducerBatch, began: float | None = None, waited_seconds: float = 0.0
+    ) -> BaseException | None:
+        """Try once; never raises.
+
+        Args:
+            batch: what is tried.
+            began: when the attempt began that this goes on with, in seconds since 1970; None for one that begins.
+            waited_seconds: how long the batch has waited for room since then.
+
+        Returns:
+            What it raised; None for a success. After a `NoRoomYetError` the attempt has not ended: it goes on with
+            the next try.
+        """
+        began = self._clock.time() if began is None else began
         if batch.dead is None and batch.destination.is_dead(batch):
             batch.note(Attempt(False, began, ProducerSequenceError.__name__, _SENT_BEFORE))
             if self._ends.dead_letter(batch):
-                return
+                return None
         try:
-            ids = self._commit(batch)
+            ids = self._commit(batch, waited_seconds)
+        except NoRoomYetError as e:
+            if not batch.in_doubt:
+                batch.destination.free(batch)
+            return e
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
             batch.note(Attempt(False, began, type(e).__name__, str(e)))
             self._tried(e)
@@ -97,20 +115,23 @@ class SendTask:
             if not batch.in_doubt:
                 batch.destination.free(batch)
             self._go_on(batch, e)
+            return e
         else:
             batch.destination.free(batch, stored=batch.dead is None)
             batch.note(Attempt(True, began))
             self._tried(None)
             self._ends.stored(batch, Result(True, *ids, batch.attempts, batch.attempt_count))
+            return None
 
-    def _commit(self, batch: ProducerBatch) -> Range:
+    def _commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
         if batch.dead is not None:
-            return batch.dead.commit(batch)
+            return batch.dead.commit(batch, waited_seconds)
         destination = batch.destination
         events = batch.encode()
         if self._context and not destination.typed:
             events = with_context(events, destination.producer_id, batch.sequence)
-        return destination.target.commit(events, destination.producer_id, destination.numbers_of(batch))
+        numbers = destination.numbers_of(batch)
+        return commit_to(destination.target, events, destination.producer_id, numbers, waited_seconds)
 
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):

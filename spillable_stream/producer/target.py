@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import threading
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +17,7 @@ from spillable_stream.errors import ChannelClosedError, ProducerBusyError
 from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["ChannelTarget", "Target", "as_target", "lasting_name"]
+__all__ = ["ChannelTarget", "Target", "as_target", "commit_to", "lasting_name"]
 
 
 @runtime_checkable
@@ -132,12 +134,22 @@ class ChannelTarget:
         with self._channel.engine().looking() as state:
             return state.producers.last(producer_id)
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> Range:
-        """Put a batch as one transaction; raises what the transaction raises."""
+    def commit(
+        self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers, waited_seconds: float | None = None
+    ) -> Range:
+        """Put a batch as one transaction; raises what the transaction raises.
+
+        Args:
+            batch: the events.
+            producer_id: the producer.
+            numbers: those that the batch takes.
+            waited_seconds: how long the batch has waited for room elsewhere; None to wait here.
+        """
         channel = self._channel
         try:
             tx = channel.put_transaction()
             tx.producer = NumberedBatch(producer_id, numbers)
+            tx.waited_seconds = waited_seconds
             with tx:
                 tx.put_batch(batch)
         except ChannelClosedError:
@@ -174,6 +186,28 @@ class ChannelTarget:
 def lasting_name(target: Target) -> str:
     """Return what a target is known by after a restart: a channel's UUID, whatever its path is then, or the name."""
     return target.uuid if isinstance(target, ChannelTarget) else target.name
+
+
+def commit_to(
+    target: Target, batch: pa.RecordBatch, producer_id: str, numbers: Numbers, waited_seconds: float
+) -> Range:
+    """Commit a batch; a target that can do so does not wait for room but raises `NoRoomYetError`.
+
+    Args:
+        target: where to; one whose ``commit`` takes ``waited_seconds`` can.
+        batch: the events.
+        producer_id: the producer.
+        numbers: those that the batch takes.
+        waited_seconds: how long the batch has waited for room until now.
+    """
+    if _leaves_waiting(type(target)):
+        return target.commit(batch, producer_id, numbers, waited_seconds=waited_seconds)  # type: ignore[call-arg]
+    return target.commit(batch, producer_id, numbers)
+
+
+@cache
+def _leaves_waiting(kind: type[Target]) -> bool:
+    return "waited_seconds" in inspect.signature(kind.commit).parameters
 
 
 def as_target(target: Any) -> Target:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.channel.requests import NoRoomYetError
 from spillable_stream.errors import ChannelFullError, ProducerBusyError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import Numbers
@@ -141,3 +142,37 @@ def rows(batch: pa.RecordBatch) -> list[Any]:
 def full(count: int = 1) -> Iterable[BaseException]:
     """Return errors that may pass."""
     return [ChannelFullError("it is full") for _ in range(count)]
+
+
+class FullTarget(FakeTarget):
+    """Has no room until a test says so, and leaves the waiting to the producer, as a channel does.
+
+    Attributes:
+        has_room: whether it has.
+        keep_alive_seconds: how long a batch waits before it is refused.
+        changed: whether to try makes sense.
+        tries: how often it was tried, also while a batch waited.
+    """
+
+    def __init__(self, name: str = "full", keep_alive_seconds: float = 3.0) -> None:
+        super().__init__(name=name)
+        self.has_room = False
+        self.keep_alive_seconds = keep_alive_seconds
+        self.changed = True
+        self.tries = 0
+
+    def commit(
+        self,
+        batch: pa.RecordBatch,
+        producer_id: str,
+        numbers: tuple[int, int],
+        waited_seconds: float | None = None,
+    ) -> tuple[int, int]:
+        assert waited_seconds is not None, "it would wait here, and hold a thread"
+        self.tries += 1
+        if not self.has_room:
+            if waited_seconds >= self.keep_alive_seconds:
+                self.attempts.append((numbers[1], rows(batch)))
+                raise ChannelFullError(f"it is full; waited {waited_seconds:.2f} s")
+            raise NoRoomYetError("it is full", lambda: self.changed)
+        return super().commit(batch, producer_id, numbers)

@@ -144,19 +144,3 @@ def test_who_waits_for_a_flush_without_a_timeout_is_let_go_at_the_end(
     assert not flushing.is_alive() and isinstance(future.exception(0), SendFailedError)
     stuck.set()
     target.let_go()
-
-
-def test_a_close_again_does_not_take_the_end_from_the_threads(produce: MakeProducer) -> None:
-    producer = produce(io_thread_count=3)
-    pipeline = producer._pipeline
-
-    def end() -> None:
-        for _ in range(3):  # each thread waits for the mutex with one
-            pipeline._pool.serve(pipeline._destinations[0])
-        pipeline._pool.close()
-        assert pipeline._withdraw() == []
-
-    pipeline._mutex.run(end)
-    for thread in pipeline._pool.threads:
-        thread.join(PATIENCE_SECONDS)
-        assert not thread.is_alive()

@@ -1,0 +1,67 @@
+"""Who waits for room in a full buffer: first come, first served, lest a large event starve among small ones.
+
+Room that becomes free is given to those who wait before anybody else may take it, to as many as there is room for. So
+nobody waits for a thread that was given room and has not woken yet, and senders do not go in single file.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+__all__ = ["RoomQueue", "Waiter"]
+
+
+class Waiter:
+    """A send that waits for room, of a thread or of anything else that can be woken.
+
+    Args:
+        size_bytes: how much room it needs.
+        wake: called, the mutex held, when it has been given room; also without cause.
+    """
+
+    __slots__ = ("size_bytes", "wake")
+
+    def __init__(self, size_bytes: int, wake: Callable[[], None]) -> None:
+        self.size_bytes = size_bytes
+        self.wake = wake
+
+
+class RoomQueue:
+    """A queue of waiters. The accumulator's mutex is held.
+
+    What was given is only known by who is in `given`: so an interrupt, which may come after any call, loses no room as
+    long as a waiter takes itself out of both, each by one operation of a dictionary.
+
+    Attributes:
+        waiters: who waits, in order.
+        given: who was given room and has not taken it yet.
+    """
+
+    def __init__(self) -> None:
+        self.waiters: OrderedDict[Waiter, None] = OrderedDict()
+        self.given: dict[Waiter, None] = {}
+
+    def given_bytes(self) -> int:
+        """Return how much room was given to those who have not taken it yet."""
+        return sum([waiter.size_bytes for waiter in self.given]) if self.given else 0
+
+    def give(self, free_bytes: int) -> None:
+        """Give room to those who wait, in order, up to the first for whom there is not enough.
+
+        Args:
+            free_bytes: what nobody holds; what was given already is a part of it.
+        """
+        if not self.waiters:
+            return
+        left_bytes = free_bytes - self.given_bytes()
+        while (first := next(iter(self.waiters), None)) is not None and first.size_bytes <= left_bytes:
+            left_bytes -= first.size_bytes
+            self.given[first] = None
+            self.waiters.pop(first, None)
+            first.wake()
+
+    def wake_all(self) -> None:
+        """Wake all who wait: there will be no room for them."""
+        for waiter in list(self.waiters):
+            waiter.wake()

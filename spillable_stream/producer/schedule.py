@@ -1,0 +1,284 @@
+"""Whose turn it is: which batch an I/O thread commits next, and which targets are let wait.
+
+Targets that have batches take turns, a batch each. One that has no room holds no thread: its first batch is tried
+again at growing intervals, and the others wait behind it. One whose last attempt failed has one thread at a time, and
+those that fail or are slow never have the last thread together: that is for the others.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from spillable_stream.channel.requests import NoRoomYetError
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.destination import Destination
+
+__all__ = ["Lane", "Schedule", "Turn"]
+
+SLOW_SECONDS = 1.0
+FIRST_LOOK_SECONDS = 0.002
+LONGEST_LOOK_SECONDS = 0.1
+_TRIES_PART = 10  # how manieth part of a thread's time may go into tries that find no room
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A batch that waits for room, before all others of its lane.
+
+    Args:
+        batch: the batch.
+        began: when its attempt began, in seconds since 1970.
+        since: the same in the clock's monotonic seconds.
+        may_be_over: tells whether a try makes sense.
+        due: when a thread looks next; None while one does.
+        interval_seconds: how long after the last look that is.
+    """
+
+    batch: ProducerBatch
+    began: float
+    since: float
+    may_be_over: Callable[[], bool]
+    due: float | None
+    interval_seconds: float = FIRST_LOOK_SECONDS
+
+
+class Lane:
+    """One target's batches, and how it does.
+
+    Args:
+        destination: whose new batches these are; None of the dead-letter channel, where none is new.
+
+    Attributes:
+        again: batches that were tried before; they go before new ones.
+        runs: the batches that are being tried, and since when.
+        queued: whether a thread will come.
+        tried: whether an attempt has ended here.
+        failed: whether the last one that ended did not succeed.
+        slow: whether it took long.
+        waiting: what waits for room.
+        full_since: since when nothing was stored for want of room.
+    """
+
+    __slots__ = ("again", "destination", "failed", "full_since", "queued", "runs", "slow", "tried", "waiting")
+
+    def __init__(self, destination: Destination | None) -> None:
+        self.destination = destination
+        self.again: deque[ProducerBatch] = deque()
+        self.runs: dict[ProducerBatch, float] = {}
+        self.queued = self.tried = self.failed = self.slow = False
+        self.waiting: _Waiting | None = None
+        self.full_since: float | None = None
+
+    def has_work(self) -> bool:
+        """Tell whether a thread might begin with something."""
+        if self.waiting is not None:
+            return self.waiting.due is None and self.waiting.batch not in self.runs
+        return bool(self.again or (self.destination is not None and self.destination.ready))
+
+    def hinders(self, now: float) -> bool:
+        """Tell whether it fails or is slow, perhaps in what it does now."""
+        return self.failed or self.slow or now - next(iter(self.runs.values()), now) > SLOW_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a thread does next: it tries a batch.
+
+    Args:
+        lane: where.
+        batch: the batch.
+        began: when the attempt began that this goes on with, in seconds since 1970; None if it begins.
+        waited_seconds: how long the batch has waited for room since.
+        may_be_over: tells whether a try makes sense; None where it always does.
+    """
+
+    lane: Lane
+    batch: ProducerBatch
+    began: float | None
+    waited_seconds: float
+    may_be_over: Callable[[], bool] | None
+
+    def no_room_yet(self) -> NoRoomYetError | None:
+        """Return an error if it is known without a try that there is no room; without the mutex."""
+        if self.may_be_over is None:
+            return None
+        try:
+            return None if self.may_be_over() else NoRoomYetError("nothing has changed", self.may_be_over)
+        except Exception:
+            return None  # the try will tell
+
+
+class Schedule:
+    """Gives I/O threads their turns. The accumulator's mutex is held.
+
+    Only `serve` is called by threads to which interrupts come. Where one ends it, the lane's next turn goes on.
+
+    Args:
+        clock: the time.
+        threads: how many threads there are.
+        destinations: whose batches they are.
+        next_of: returns a destination's next new batch, sealed, or None.
+        queue: lets a thread call `begin` with a lane.
+        expect: called with the time at which `wake_due` has something to do.
+        is_closing: tells whether what waits for room waits no longer than what it waits for keeps puts waiting.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        threads: int,
+        destinations: Sequence[Destination],
+        next_of: Callable[[Destination], ProducerBatch | None],
+        queue: Callable[[Lane], None],
+        expect: Callable[[float], None],
+        is_closing: Callable[[], bool],
+    ) -> None:
+        self._clock = clock
+        self._most_hindering = max(1, threads - 1)
+        self._lanes = {destination: Lane(destination) for destination in destinations}
+        self._dead = Lane(None)
+        self._alone = len(self._lanes) == 1
+        self._next_of = next_of
+        self._queue = queue
+        self._expect = expect
+        self._is_closing = is_closing
+        self._closing_since: float | None = None
+        self._busy: dict[Lane, None] = {}
+        self._held: deque[Lane] = deque()  # that must not have the last thread
+        self._looks: list[tuple[float, int, Lane]] = []  # a heap: when a thread looks for room
+        self._number = count()
+
+    # ── work comes ──────────────────────────────────────────────────────────────────────────
+
+    def serve(self, destination: Destination) -> None:
+        """Let a thread take a destination's next new batch."""
+        self._offer(self._lanes[destination])
+
+    def submit(self, batch: ProducerBatch) -> None:
+        """Let a thread have a batch once more, or for the first time as a dead letter."""
+        lane = self._lanes[batch.destination]
+        if batch.dead is not None:
+            lane, self._alone = self._dead, False
+        lane.again.append(batch)
+        self._offer(lane)
+
+    def _offer(self, lane: Lane) -> None:
+        if not lane.queued and lane.has_work():
+            self._queue(lane)  # first: where an interrupt comes in between, it is queued twice, which does no harm
+            lane.queued = True
+
+    def wake_due(self, now: float) -> float | None:
+        """Let threads look for room where that is due; return when it will be next, None if nothing waits."""
+        while self._looks and self._looks[0][0] <= now:
+            due, _, lane = heapq.heappop(self._looks)
+            if lane.waiting is not None and lane.waiting.due == due:
+                lane.waiting.due = None
+                self._offer(lane)
+        return self._looks[0][0] if self._looks else None
+
+    def withdraw(self) -> list[ProducerBatch]:
+        """Return the batches that were tried before and are not being tried now; nobody will."""
+        found: list[ProducerBatch] = []
+        for lane in (*self._lanes.values(), self._dead):
+            if lane.waiting is not None and lane.waiting.batch not in lane.runs:
+                found.append(lane.waiting.batch)
+                lane.waiting = None
+            found += lane.again
+            lane.again.clear()
+        return found
+
+    # ── a thread's turn ─────────────────────────────────────────────────────────────────────
+
+    def begin(self, lane: Lane) -> Turn | None:
+        """Return what a thread does now in a lane; None if there is nothing that it may do."""
+        lane.queued = False
+        now = self._clock.monotonic()
+        if not lane.has_work() or self._must_wait(lane, now):
+            return None
+        waiting = lane.waiting
+        if waiting is not None:
+            batch: ProducerBatch | None = waiting.batch
+        else:
+            batch = self._take(lane)
+        if batch is None:
+            return None
+        lane.runs[batch] = now
+        self._busy[lane] = None
+        if lane.destination is None or not lane.destination.in_order:
+            self._offer(lane)
+        began = None if waiting is None else waiting.began
+        look = None if waiting is None or self._is_closing() else waiting.may_be_over
+        return Turn(lane, batch, began, self._waited_seconds(lane, now), look)
+
+    def _take(self, lane: Lane) -> ProducerBatch | None:
+        if lane.again:
+            return lane.again.popleft()
+        return None if lane.destination is None else self._next_of(lane.destination)
+
+    def _must_wait(self, lane: Lane, now: float) -> bool:
+        """Tell whether a lane must not have this thread; when it may have one, it is offered again."""
+        if self._alone:
+            return False
+        if lane.runs and (lane.failed or not lane.tried):
+            return True
+        if not lane.hinders(now) or self._free_for_hindering(now) > 0:
+            return False
+        self._held.append(lane)
+        lane.queued = True
+        return True
+
+    def _free_for_hindering(self, now: float) -> int:
+        """Return how many threads more may be in lanes that fail or are slow."""
+        return self._most_hindering - sum(len(lane.runs) for lane in self._busy if lane.hinders(now))
+
+    def _waited_seconds(self, lane: Lane, now: float) -> float:
+        """Return how long the next batch has waited for room; while the producer closes, all have waited together."""
+        waited = now - lane.waiting.since if lane.waiting is not None else 0.0
+        if not self._is_closing():
+            return waited
+        self._closing_since = now if self._closing_since is None else self._closing_since
+        return waited if lane.full_since is None else max(waited, now - max(lane.full_since, self._closing_since))
+
+    def end(self, turn: Turn, error: BaseException | None) -> None:
+        """Note how a turn ended, and let others have the thread.
+
+        Args:
+            turn: what `begin` returned.
+            error: what the try raised, None for a success; a `NoRoomYetError` lets the batch wait for room.
+        """
+        lane, now = turn.lane, self._clock.monotonic()
+        took_seconds = now - lane.runs.pop(turn.batch)
+        if not lane.runs:
+            del self._busy[lane]
+        if isinstance(error, NoRoomYetError):
+            self._let_wait(turn, error, took_seconds, now)
+        else:
+            lane.tried, lane.failed, lane.slow = True, error is not None, took_seconds > SLOW_SECONDS
+            if error is None:
+                lane.full_since = None
+            if lane.waiting is not None and lane.waiting.batch is turn.batch:
+                lane.waiting = None
+        self._offer(lane)
+        if self._held:
+            for _ in range(min(len(self._held), self._free_for_hindering(now))):
+                self._queue(self._held.popleft())
+
+    def _let_wait(self, turn: Turn, error: NoRoomYetError, took_seconds: float, now: float) -> None:
+        lane, batch, waiting = turn.lane, turn.batch, turn.lane.waiting
+        if waiting is None:
+            waiting = lane.waiting = _Waiting(batch, self._clock.time(), now, error.may_be_over, None)
+            lane.full_since = now if lane.full_since is None else lane.full_since
+        elif waiting.batch is not batch:  # both were tried at once
+            lane.again.appendleft(batch)
+            return
+        else:
+            waiting.may_be_over = error.may_be_over
+            waiting.interval_seconds = min(2 * waiting.interval_seconds, LONGEST_LOOK_SECONDS)
+        waiting.due = now + max(waiting.interval_seconds, _TRIES_PART * took_seconds)
+        heapq.heappush(self._looks, (waiting.due, next(self._number), lane))
+        self._expect(waiting.due)

@@ -1,0 +1,126 @@
+"""Room in a full buffer goes to those who wait for it, first come, first served."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from spillable_stream import Producer
+from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError
+from spillable_stream.producer.room import RoomQueue, Waiter
+from tests.interrupts import Interrupts
+from tests.producer.conftest import MakeProducer
+from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+
+
+def test_room_is_given_in_order_and_not_past_who_needs_more() -> None:
+    room, woken = RoomQueue(), list[int]()
+    waiters = [Waiter(size, lambda size=size: woken.append(size)) for size in (10, 20, 500, 30)]  # type: ignore[misc]
+    for waiter in waiters:
+        room.waiters[waiter] = None
+    room.give(100)
+    assert (woken, list(room.waiters), room.given_bytes()) == ([10, 20], waiters[2:], 30)
+    room.give(529)
+    assert woken == [10, 20], "what was given is not free"
+    room.given.clear()
+    room.give(529)
+    assert (woken, list(room.waiters)) == ([10, 20, 500], waiters[3:])
+
+
+def test_a_large_event_does_not_starve_among_small_ones(produce: MakeProducer, target: FakeTarget) -> None:
+    """Room for one small event becomes free again and again; before, a small one took it each time."""
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=-1, batch_count_threshold=1)
+    for _ in range(5):
+        producer.send(b"s" * 136)  # 200 bytes each: it is full
+    with ThreadPoolExecutor(20) as pool:
+        large = _waiting(pool, producer, b"L" * 836)
+        small = [_waiting(pool, producer, b"s" * 136) for _ in range(5)]
+        target.let_go()
+        for future in (large, *small):
+            future.result(PATIENCE_SECONDS)
+    producer.flush(PATIENCE_SECONDS)
+    assert [body[:1] for body in target.bodies] == [b"s"] * 5 + [b"L"] + [b"s"] * 5
+
+
+def _waiting(pool: ThreadPoolExecutor, producer: Producer, body: bytes) -> Future[Any]:
+    """Return a send that waits for room, once it does."""
+    room = producer._pipeline.accumulator.room
+    before = len(room.waiters)
+    future = pool.submit(producer.send, body)
+    while len(room.waiters) == before:
+        assert not future.done()
+    return future
+
+
+def test_who_must_not_wait_is_refused_while_others_wait(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
+    producer.send(b"x" * 400)
+    with ThreadPoolExecutor(1) as pool:
+        large = _waiting(pool, producer, b"L" * 900)
+        producer.never_wait_in(threading.get_ident())
+        with pytest.raises(ProducerTimeoutError, match="and 1 other sends wait for room"):
+            producer.send(b"s")
+        target.let_go()
+        large.result(PATIENCE_SECONDS)
+
+
+def test_whose_wait_is_over_makes_place_for_the_next(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock
+) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=5000)
+    producer.send(b"x" * 400)
+    with ThreadPoolExecutor(2) as pool:
+        large = _waiting(pool, producer, b"L" * 900)
+        clock.advance(4)
+        small = _waiting(pool, producer, b"s")
+        clock.advance(2)
+        assert isinstance(large.exception(PATIENCE_SECONDS), ProducerTimeoutError)
+        small.result(PATIENCE_SECONDS)  # nothing became free: it only stood behind
+    assert not target.stored
+
+
+def test_a_close_ends_all_waits(produce: MakeProducer, target: FakeTarget) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
+    producer.send(b"x" * 900)
+    with ThreadPoolExecutor(3) as pool:
+        waiting = [_waiting(pool, producer, b"y" * 900) for _ in range(3)]
+        with pytest.raises(ProducerTimeoutError):
+            producer.close(0)
+        for future in waiting:
+            assert isinstance(future.exception(PATIENCE_SECONDS), ProducerClosedError)
+
+
+@pytest.mark.timeout(120)
+def test_an_interrupt_anywhere_of_a_wait_leaves_the_queue_and_takes_no_room() -> None:
+    number, hit = 0, True
+    while hit:
+        number += 1
+        target = FakeTarget()
+        target.hold()
+        producer = Producer(target, total_size_in_bytes=1000, batch_count_threshold=1, context_headers=False)
+        producer.send(b"x" * 900)
+        accumulator = producer._pipeline.accumulator
+        wait = accumulator._clock.wait
+
+        def let_go(*arguments: Any, wait: Any = wait, target: FakeTarget = target) -> None:
+            target.let_go()
+            wait(*arguments)
+
+        accumulator._clock.wait = let_go  # type: ignore[method-assign]
+        interrupts = Interrupts(number, "producer/accumulator.py", "producer/room.py")
+        interrupts.run(lambda: producer.send(b"y" * 900))  # noqa: B023
+        hit = interrupts.hit
+        target.let_go()
+        producer.send(b"z" * 900).result(PATIENCE_SECONDS)
+        producer.flush(PATIENCE_SECONDS)
+        assert not accumulator.room.waiters and not accumulator.room.given
+        assert accumulator.held_bytes == 0
+        producer.close(PATIENCE_SECONDS)
+    assert number > 20
