@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
+from spillable_stream.channel.event import Event, batch_from_columns
 from spillable_stream.channel.ranges import Range
+from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import SendFailedError
 from spillable_stream.producer.result import Attempt, Result
 
@@ -125,7 +126,7 @@ class ProducerBatch:
         if self.record_batch is not None:
             return self.record_batch
         if self.destination.typed:
-            return batch_from_rows(self.bodies, self.destination.target.schema)
+            return row_reader(self.destination.target.schema).batch(self.bodies)
         return batch_from_columns(self.bodies, self.headers)
 
     def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
