@@ -174,7 +174,7 @@ class PutTransaction(Transaction):
         self.producer: tuple[str, int, int] | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
-        """Put one event: an `Event`, or in a typed channel a mapping of column to value.
+        """Put one event: an `Event`, or in a typed channel a mapping of column to value. It is copied at every depth.
 
         Raises:
             TransactionStateError: the transaction is not open.
