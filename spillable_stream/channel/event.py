@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.channel.row_values import check_rows
+from spillable_stream.channel.value_leaf import shown
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW
@@ -19,12 +19,14 @@ from spillable_stream.log.reader import ReadBatch
 __all__ = [
     "ID_COLUMN",
     "Event",
+    "EventColumns",
     "batch_from_columns",
     "batch_from_events",
-    "batch_from_rows",
-    "check_events",
     "events_from_batch",
     "id_column",
+    "read_body",
+    "read_event",
+    "read_headers",
     "rows_from_batch",
 ]
 
@@ -52,22 +54,67 @@ class Event:
     timestamp: float = field(default=0.0, compare=False)
 
 
-def check_events(events: Iterable[Any]) -> None:
-    """Refuse what is no event.
+def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
+    """Return the body of an event and a copy of its headers, None if it has none: nobody else can change these.
 
     Raises:
-        SchemaError: something is no `Event`, its body is not bytes, or a header is no string of valid Unicode.
+        SchemaError: it is no `Event`, its body is not bytes, or a header is no string of valid Unicode.
     """
-    for event in events:
-        if not isinstance(event, Event):
-            raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}")
-        if not isinstance(event.body, bytes):
-            raise SchemaError(f"an event's body must be bytes, not {type(event.body).__name__}")
-        for name, value in event.headers.items():
-            if not isinstance(name, str) or not (value is None or isinstance(value, str)):
-                raise SchemaError(f"an event's headers must be strings, not {name!r}: {value!r}")
-            if not (name.isascii() and (value is None or value.isascii())):
-                _check_unicode(name + (value or ""))
+    if not issubclass(type(event), Event):
+        raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}")
+    try:
+        return read_body(event.body), read_headers(event.headers)
+    except SchemaError:
+        raise
+    except Exception as e:  # of a class of somebody's own
+        raise SchemaError(f"an event can't be read: {type(e).__name__} in a {type(event).__name__}") from e
+
+
+def read_body(body: Any) -> bytes:
+    """Return a body as plain bytes; raises SchemaError if it is none."""
+    if type(body) is bytes:
+        return body
+    if issubclass(type(body), bytes):
+        return bytes.__bytes__(body)
+    raise SchemaError(f"an event's body must be bytes, not {type(body).__name__}")
+
+
+def read_headers(headers: Any) -> dict[str, str] | None:
+    """Return a copy of headers, None if there are none.
+
+    Raises:
+        SchemaError: they are no mapping of strings of valid Unicode to such strings or None.
+    """
+    if type(headers) is not dict:
+        if not isinstance(headers, Mapping):
+            raise SchemaError(f"an event's headers must be a mapping, not {type(headers).__name__}")
+        try:
+            headers = dict(headers.items())
+        except Exception as e:  # anybody's code
+            raise SchemaError(f"an event's headers can't be read: {type(e).__name__}") from e
+    if not headers:
+        return None
+    own: dict[str, str] = headers.copy()  # at once: another thread may change it
+    for name, value in own.items():
+        if type(name) is not str or not (value is None or type(value) is str):
+            return _plain_headers(own)
+        if not (name.isascii() and (value is None or value.isascii())):
+            _check_unicode(name + (value or ""))
+    return own
+
+
+def _plain_headers(headers: dict[Any, Any]) -> dict[str, str]:
+    """Return headers with plain strings for those of classes of somebody's own."""
+    own: dict[str, Any] = {}
+    for name, value in headers.items():
+        if not issubclass(type(name), str) or not (value is None or issubclass(type(value), str)):
+            raise SchemaError(f"an event's headers must be strings, not {shown(name)}: {shown(value)}")
+        own[str.__str__(name)] = value if value is None else str.__str__(value)
+    if len(own) < len(headers):
+        raise SchemaError("an event's headers have one name twice: names are compared as plain strings")
+    for name, value in own.items():
+        _check_unicode(name + (value or ""))
+    return own
 
 
 def _check_unicode(text: str) -> None:
@@ -94,21 +141,109 @@ def id_column(read: ReadBatch) -> pa.Array:
     return ids.slice(first_id - begin, rows)
 
 
+class EventColumns:
+    """Events in columns, which nobody else can change.
+
+    Attributes:
+        bodies: their bodies.
+        size_bytes: what these have together.
+    """
+
+    __slots__ = ("_keys", "_offsets", "_values", "bodies", "size_bytes")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.size_bytes = 0
+        self._keys: list[str] = []
+        self._values: list[str | None] = []
+        self._offsets = [0]
+
+    @classmethod
+    def of(cls, events: Sequence[Any]) -> EventColumns:
+        """Return events as columns; raises what `read_event` raises."""
+        found = cls()
+        keys, values, offsets, bodies = found._keys, found._values, found._offsets, found.bodies
+        for event in events:
+            if type(event) is not Event or type(given := event.headers) is not dict:
+                return cls._one_by_one(events)
+            bodies.append(event.body)
+            if given:
+                keys.extend(given)
+                values.extend(given.values())
+            offsets.append(len(keys))
+        if not found._are_plain():
+            return cls._one_by_one(events)
+        found.size_bytes = sum(map(len, bodies))
+        return found
+
+    def _are_plain(self) -> bool:
+        """Tell, many at a time, whether everything is what it must be; no if that takes a closer look."""
+        keys, values = self._keys, self._values
+        if not set(map(type, self.bodies)) <= {bytes} or len(keys) != len(values):
+            return False
+        if not set(map(type, keys)) <= {str} or not set(map(type, values)) <= {str, type(None)}:
+            return False
+        return all(map(str.isascii, keys)) and all(v is None or v.isascii() for v in values)
+
+    @classmethod
+    def _one_by_one(cls, events: Sequence[Any]) -> EventColumns:
+        found = cls()
+        for event in events:
+            body, headers = read_event(event)
+            found.bodies.append(body)
+            found.size_bytes += len(body)
+            if headers:
+                found._keys.extend(headers)
+                found._values.extend(headers.values())
+            found._offsets.append(len(found._keys))
+        return found
+
+    def __len__(self) -> int:
+        return len(self.bodies)
+
+    def extend(self, others: EventColumns) -> None:
+        """Add other events behind these."""
+        first = len(self._keys)
+        self.bodies += others.bodies
+        self.size_bytes += others.size_bytes
+        self._keys += others._keys
+        self._values += others._values
+        self._offsets += [first + offset for offset in others._offsets[1:]] if first else others._offsets[1:]
+
+    def pieces(self, most_bytes: int) -> list[EventColumns]:
+        """Return the events in parts of so many bytes of bodies, or of one event that has more."""
+        if self.size_bytes <= most_bytes:
+            return [self]
+        found = [EventColumns()]
+        for i, body in enumerate(self.bodies):
+            piece = found[-1]
+            if piece.bodies and piece.size_bytes + len(body) > most_bytes:
+                piece = EventColumns()
+                found.append(piece)
+            start, end = self._offsets[i], self._offsets[i + 1]
+            piece.bodies.append(body)
+            piece.size_bytes += len(body)
+            piece._keys += self._keys[start:end]
+            piece._values += self._values[start:end]
+            piece._offsets.append(len(piece._keys))
+        return found
+
+    def batch(self) -> pa.RecordBatch:
+        """Return them as a record batch of the event schema.
+
+        Raises:
+            SchemaError: the bodies or the headers have more than 2 GiB together.
+        """
+        return _event_batch(self._offsets, self._keys, ["" if v is None else v for v in self._values], self.bodies)
+
+
 def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
-    """Return events (see `check_events`) as a record batch of the event schema.
+    """Return events as a record batch of the event schema.
 
     Raises:
-        SchemaError: the bodies or the headers have more than 2 GiB together.
+        SchemaError: something is no event that can be stored, or they have more than 2 GiB together.
     """
-    keys: list[str] = []
-    values: list[str] = []
-    offsets = [0]
-    for event in events:
-        if event.headers:
-            keys.extend(event.headers)
-            values.extend("" if v is None else v for v in event.headers.values())
-        offsets.append(len(keys))
-    return _event_batch(offsets, keys, values, [e.body for e in events])
+    return EventColumns.of(events).batch()
 
 
 def batch_from_columns(bodies: Sequence[bytes], headers: Mapping[int, Mapping[str, str]]) -> pa.RecordBatch:
@@ -172,29 +307,6 @@ def _text_array(texts: Iterable[str]) -> pa.Array:
 def _array(type_: pa.DataType, parts: Sequence[bytes]) -> pa.Array:
     offsets = array("i", accumulate(map(len, parts), initial=0))
     return pa.Array.from_buffers(type_, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
-
-
-def batch_from_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """Return mappings as a record batch of a typed channel.
-
-    Raises:
-        SchemaError: a row is no mapping, has an unknown column or field, or a value does not fit or would be cut.
-    """
-    names = set(schema.names)
-    for row in rows:
-        if not isinstance(row, Mapping):
-            raise SchemaError(f"a typed channel takes mappings of column to value, not {type(row).__name__}")
-        if unknown := set(row) - names:
-            raise SchemaError(f"the channel has no column {sorted(unknown)[0]!r}; it has {', '.join(schema.names)}")
-    try:
-        check_rows(rows, schema)
-        batch = pa.RecordBatch.from_pylist([dict(r) for r in rows], schema=schema)
-    except _NO_OBJECT as e:  # among them what is no valid Unicode
-        raise SchemaError(f"a row does not fit the channel's schema: {e}") from e
-    for name, column in zip(schema.names, batch.columns, strict=True):
-        if column.null_count and not schema.field(name).nullable:
-            raise SchemaError(f"the column {name!r} is not nullable")
-    return batch
 
 
 def events_from_batch(read: ReadBatch) -> list[Event]:

@@ -1,86 +1,133 @@
-"""Values of rows that Arrow would change without a word: what is put is what is given out."""
+"""Rows of typed channels: what is put is what is given out, and is the channel's own from then on."""
 
 from __future__ import annotations
 
-import datetime as dt
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from spillable_stream.channel.value_readers import fields_reader
 from spillable_stream.errors import SchemaError
-from spillable_stream.format.types import is_list
+from spillable_stream.format.conversion import cast_column
+from spillable_stream.format.types import NOT_ARROW, with_leaves
 
-__all__ = ["check_rows"]
+__all__ = ["RowReader", "row_reader"]
 
-_MICROSECONDS = {"s": 1_000_000, "ms": 1000}
-_FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127}  # by bits: from here on Arrow rounds up to infinity
+_LIST_PLACE_BYTES = 9
+_MOST_READERS = 256
 
 
-def check_rows(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> None:
-    """Check that nothing of what rows have is left out or cut.
+class RowReader:
+    """Reads rows of one schema: checks, copies and measures them, and makes Arrow of what it read.
 
-    Raises:
-        SchemaError: a struct has a field that the channel does not know, or a value is finer than its column: a float
-            with a fraction for an integer, one too large for its column, a time for a date, a time zone or
-            microseconds for a timestamp or a time of day without.
+    Args:
+        schema: the schema, which must not be changed.
     """
-    for field in schema:
-        _check([row.get(field.name) for row in rows], field.type, field.name)
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._builders = [_builder(field.type) for field in schema]
+        readable = [
+            f if build is not None else f.with_type(pa.null()) for f, build in zip(schema, self._builders, strict=True)
+        ]
+        fields = fields_reader(readable, "", self._unknown)
+        self._read: Callable[[dict[Any, Any]], dict[str, Any]] = fields.read
+        self._size_bytes: Callable[[dict[str, Any]], int] = fields.size_bytes  # type: ignore[assignment]
+
+    def _unknown(self, name: str) -> SchemaError:
+        return SchemaError(f"the channel has no column {name}; it has {', '.join(self.schema.names)}")
+
+    def read(self, row: Any) -> dict[str, Any]:
+        """Return what is kept of a row: an equal dictionary, of which nothing can be changed from outside.
+
+        Raises:
+            SchemaError: the row is no mapping, has an unknown column or field, or a value does not fit, would be cut
+                or could not be given out; whatever its own methods raise.
+        """
+        try:
+            if type(row) is dict:
+                return self._read(row)
+            if not isinstance(row, Mapping):
+                raise SchemaError(f"a typed channel takes mappings of column to value, not {type(row).__name__}")
+            return self._read(dict(row.items()))
+        except SchemaError:
+            raise
+        except Exception as e:  # anybody's code, or another thread that changes the row right now
+            raise SchemaError(f"a row can't be read: {type(e).__name__} in a {type(row).__name__}") from e
+
+    def size_bytes(self, row: dict[str, Any]) -> int:
+        """Return how much memory something holds that was read, its place in a list included."""
+        return self._size_bytes(row) + _LIST_PLACE_BYTES
+
+    def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+        """Return rows that were read as a record batch.
+
+        Raises:
+            SchemaError: they are larger than one batch can be.
+        """
+        try:
+            columns = [
+                pa.nulls(len(rows), field.type) if build is None else build([row.get(field.name) for row in rows])
+                for field, build in zip(self.schema, self._builders, strict=True)
+            ]
+            return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        except (*NOT_ARROW, ArithmeticError) as e:
+            raise SchemaError(f"{len(rows):,} rows do not make a batch: {e}; put fewer at once") from e
 
 
-def _check(values: Iterable[Any], t: pa.DataType, name: str) -> None:
-    given = [v for v in values if v is not None]
-    if pa.types.is_struct(t):
-        _check_struct([v for v in given if isinstance(v, Mapping)], t, name)
-    elif pa.types.is_map(t):
-        pairs = [p for v in given for p in (v.items() if isinstance(v, Mapping) else v)]
-        _check([key for key, _ in pairs], t.key_type, f"{name}.key")
-        _check([value for _, value in pairs], t.item_type, f"{name}.value")
-    elif is_list(t) or pa.types.is_fixed_size_list(t):
-        _check([x for v in given for x in v], t.value_type, f"{name}.element")
-    elif (is_cut := _cutter(t)) is not None:
-        for value in given:
-            if is_cut(value):
-                raise SchemaError(
-                    f"a row does not fit the channel's schema: {value!r} would lose something in the column {name!r}, "
-                    f"which has the type {t}"
-                )
+_readers: dict[int, RowReader] = {}
 
 
-def _check_struct(values: list[Mapping[str, Any]], t: pa.StructType, name: str) -> None:
-    known = {f.name for f in t}
-    for value in values:
-        if unknown := value.keys() - known:
-            raise SchemaError(
-                f"a row does not fit the channel's schema: the column {name!r} has no field {min(unknown, key=str)!r}; "
-                f"it has the type {t}"
-            )
-    for field in t:
-        _check([v.get(field.name) for v in values], field.type, f"{name}.{field.name}")
+def row_reader(schema: pa.Schema) -> RowReader:
+    """Return the reader of a schema; the same one for the same object."""
+    found = _readers.get(id(schema))
+    if found is None or found.schema is not schema:  # it keeps its schema, so that no other object has its number
+        if len(_readers) >= _MOST_READERS:
+            _readers.clear()
+        found = _readers[id(schema)] = RowReader(schema)
+    return found
 
 
-def _cutter(t: pa.DataType) -> Callable[[Any], bool] | None:
-    """Return what tells of a value whether Arrow would cut it for a type; None if it cuts nothing."""
-    if pa.types.is_integer(t):
-        return lambda v: (
-            (isinstance(v, float) and not v.is_integer())
-            or (isinstance(v, Decimal) and v.is_finite() and v != v.to_integral_value())
-        )
-    if pa.types.is_float16(t) or pa.types.is_float32(t):
-        infinite = _FIRST_INFINITE[t.bit_width]
-        return lambda v: isinstance(v, float) and infinite <= abs(v) < math.inf
-    if pa.types.is_date(t):
-        return lambda v: isinstance(v, dt.datetime) and v.time() != dt.time()
-    if pa.types.is_timestamp(t):
-        unit, naive = _MICROSECONDS.get(t.unit, 1), t.tz is None
-        return lambda v: isinstance(v, dt.datetime) and bool(v.microsecond % unit or (naive and v.tzinfo))
-    if pa.types.is_time(t):
-        unit = _MICROSECONDS.get(t.unit, 1)
-        return lambda v: isinstance(v, dt.time) and bool(v.microsecond % unit or v.tzinfo)
-    if pa.types.is_duration(t) and t.unit in _MICROSECONDS:
-        unit = _MICROSECONDS[t.unit]
-        return lambda v: isinstance(v, dt.timedelta) and bool(v.microseconds % unit)
-    return None
+def _builder(t: pa.DataType) -> Callable[[list[Any]], pa.Array] | None:
+    """Return what makes a column of values that were read; None if Arrow makes none of Python's objects."""
+    plain = with_leaves(t, _without_halves)
+
+    def build(values: list[Any]) -> pa.Array:
+        return pa.array(values, plain)
+
+    def build_and_cast(values: list[Any]) -> pa.Array:
+        return cast_column(pa.array(values, plain), t)
+
+    def build_extension(values: list[Any]) -> pa.Array:
+        stored = _STORED.get(t.extension_name)
+        if stored is not None:
+            values = [None if v is None else stored(v) for v in values]
+        return pa.ExtensionArray.from_storage(t, pa.array(values, t.storage_type))
+
+    if _has_halves(plain):
+        return None  # in a list view, or in runs
+    found = build if plain.equals(t) else build_and_cast
+    if isinstance(t, pa.BaseExtensionType):
+        found = build_extension
+    try:
+        found([None])
+    except NOT_ARROW:
+        return None
+    return found
+
+
+_STORED: dict[str, Callable[[Any], Any]] = {"arrow.uuid": lambda value: value.bytes, "arrow.bool8": int}
+
+
+def _without_halves(t: pa.DataType) -> pa.DataType:
+    """Return single floats for half ones, at which Arrow 18 ends the process; each half one is a single one, too."""
+    return pa.float32() if pa.types.is_float16(t) else t
+
+
+def _has_halves(t: pa.DataType) -> bool:
+    if isinstance(t, pa.BaseExtensionType):
+        return _has_halves(t.storage_type)
+    if pa.types.is_run_end_encoded(t):
+        return _has_halves(t.value_type)
+    return bool(pa.types.is_float16(t)) or any(_has_halves(t.field(i).type) for i in range(t.num_fields))

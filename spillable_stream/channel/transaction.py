@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
 from typing import Any, NoReturn, Self, TypeVar
@@ -26,15 +26,14 @@ from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
-    batch_from_events,
-    batch_from_rows,
-    check_events,
+    EventColumns,
     events_from_batch,
     id_column,
     rows_from_batch,
 )
 from spillable_stream.channel.ranges import Range, count_of
 from spillable_stream.channel.requests import Committed, NoRoomYetError, Put
+from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
@@ -166,8 +165,8 @@ class PutTransaction(Transaction):
         self._schema_id = schema_id
         self._typed = typed
         self._options = engine.state.options
-        self._events: list[Any] = []
-        self._events_bytes = 0
+        self._rows: list[dict[str, Any]] = []
+        self._events = EventColumns()
         self._frames: list[Frame] = []
         self._frames_bytes = 0
         self._segment: SegmentWriter | None = None
@@ -178,7 +177,7 @@ class PutTransaction(Transaction):
         self.waited_seconds: float | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
-        """Put one event: an `Event`, or in a typed channel a mapping of column to value.
+        """Put one event: an `Event`, or in a typed channel a mapping of column to value. It is copied at every depth.
 
         Raises:
             TransactionStateError: the transaction is not open.
@@ -193,13 +192,19 @@ class PutTransaction(Transaction):
         self._require_sound("put")
         added = list(events)
         self._admit(len(added))
-        for start in range(0, len(added), _BUFFERED_EVENTS):
-            self._check(added[start : start + _BUFFERED_EVENTS])
-        for event in added:
-            self._events.append(event)
-            self._events_bytes += len(event.body) if isinstance(event, Event) else 64
-            if len(self._events) >= _BUFFERED_EVENTS or self._events_bytes >= _BUFFERED_BYTES:
-                self._flush_events()
+        parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
+        if self._typed:
+            read = row_reader(self._schema).read
+            for rows in [list(map(read, part)) for part in parts]:
+                self._rows += rows
+                if len(self._rows) >= _BUFFERED_EVENTS:
+                    self._flush_events()
+        else:
+            for columns in [EventColumns.of(part) for part in parts]:
+                for piece in columns.pieces(_BUFFERED_BYTES):
+                    self._events.extend(piece)
+                    if len(self._events) >= _BUFFERED_EVENTS or self._events.size_bytes >= _BUFFERED_BYTES:
+                        self._flush_events()
         self.count += len(added)
 
     def put_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -233,13 +238,6 @@ class PutTransaction(Transaction):
 
     take_many = take_batch = take
 
-    def _check(self, events: Sequence[Any]) -> None:
-        """Refuse what will not fit before anything of it is kept."""
-        if self._typed:
-            batch_from_rows(events, self._schema)
-        else:
-            check_events(events)
-
     def _admit(self, count: int) -> None:
         capacity, held = self._options["transaction_capacity"], self.count + count
         if held > MAX_COUNT:
@@ -269,12 +267,12 @@ class PutTransaction(Transaction):
             raise
 
     def _flush_events(self) -> None:
-        if self._events:
-            events, self._events, self._events_bytes = self._events, [], 0
-            self._undivided(self._add_events, events)
-
-    def _add_events(self, events: list[Any]) -> None:
-        self._add(batch_from_rows(events, self._schema) if self._typed else batch_from_events(events))
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows)))
+        elif self._events.bodies:
+            events, self._events = self._events, EventColumns()
+            self._undivided(lambda: self._add(events.batch()))
 
     def _add(self, batch: pa.RecordBatch) -> None:
         frames = encode_batch(batch, self._schema_id, self._options["compression"])
@@ -341,7 +339,7 @@ class PutTransaction(Transaction):
             self._segment.close()
 
     def _rollback(self) -> None:
-        self._events, self._frames = [], []
+        self._rows, self._events, self._frames = [], EventColumns(), []
         if self._segment is not None:
             if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
                 self._segment.close()

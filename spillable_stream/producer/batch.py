@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
+from spillable_stream.channel.event import Event, batch_from_columns
+from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import SendFailedError
 from spillable_stream.format.record import Numbers
 from spillable_stream.producer.fingerprint import fingerprint
@@ -131,7 +132,7 @@ class ProducerBatch:
         if self.record_batch is not None:
             return self.record_batch
         if self.destination.typed:
-            return batch_from_rows(self.bodies, self.destination.target.schema)
+            return row_reader(self.destination.target.schema).batch(self.bodies)
         return batch_from_columns(self.bodies, self.headers)
 
     def fingerprint(self) -> int:

@@ -11,8 +11,9 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_rows, check_events
+from spillable_stream.channel.event import ID_COLUMN, Event, read_body, read_event, read_headers
 from spillable_stream.channel.producers import PASSING
+from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.names import check_producer
@@ -22,6 +23,15 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.event_size import (
+    BATCH_BYTES,
+    BODY_BYTES,
+    CALLBACK_BYTES,
+    TINY_BODIES,
+    TINY_BODY_BYTES,
+    copy_of_batch,
+    headers_bytes,
+)
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
@@ -29,10 +39,6 @@ from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import ChannelTarget, Target, as_target
 
 __all__ = ["Producer"]
-
-_EVENT_BYTES = 64  # what an event takes beside its body: the object's head, a place in a list
-_HEADERS_BYTES = 64
-_HEADER_BYTES = 110
 
 
 class Producer:
@@ -189,13 +195,17 @@ class Producer:
         destination = self._only if key is None else None
         if destination is None:
             destination = self._route.to(key)
+        callback_bytes = 0 if callback is None else CALLBACK_BYTES
         if type(event) is bytes and headers is None and not destination.typed:
-            return self._add(destination, event, len(event) + _EVENT_BYTES, None, callback)
+            size_bytes = len(event) + BODY_BYTES
+            if size_bytes < BODY_BYTES + 2:
+                event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
+            return self._add(destination, event, size_bytes + callback_bytes, None, callback)
         if destination.typed:
             row, size_bytes = _checked_row(event, headers, destination)
-            return self._add(destination, row, size_bytes, None, callback)
+            return self._add(destination, row, size_bytes + callback_bytes, None, callback)
         body, own, size_bytes = _checked_event(event, headers)
-        return self._add(destination, body, size_bytes, own, callback)
+        return self._add(destination, body, size_bytes + callback_bytes, own, callback)
 
     def send_many(
         self,
@@ -241,7 +251,7 @@ class Producer:
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers
 
-        return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence)
+        return accumulator.add_whole(destination, fill, len(bodies), size_bytes + BATCH_BYTES, callback, sequence)
 
     def send_batch(
         self,
@@ -258,12 +268,13 @@ class Producer:
         if batch is None or not batch.num_rows:
             raise OptionError("send_batch needs at least one event")
         fitted = accept_batch(batch, destination.target.schema, ID_COLUMN)
+        own, size_bytes = copy_of_batch(fitted)
 
         def fill(of: ProducerBatch) -> None:
-            of.record_batch = fitted
+            of.record_batch = own
 
         accumulator = self._pipeline.accumulator
-        return accumulator.add_whole(destination, fill, fitted.num_rows, fitted.nbytes, callback, sequence)
+        return accumulator.add_whole(destination, fill, own.num_rows, size_bytes + BATCH_BYTES, callback, sequence)
 
     def _numbered(self, key: str | None, sequence: int | None) -> Destination:
         """Return where a batch goes that may have a number of the application's."""
@@ -401,31 +412,31 @@ def _checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def _checked_event(event: Any, headers: Mapping[str, str] | None) -> tuple[bytes, dict[str, str] | None, int]:
+def _checked_event(event: Any, headers: Any) -> tuple[bytes, dict[str, str] | None, int]:
     """Return the body, a copy of the headers, and how much both hold; raises SchemaError."""
-    if not isinstance(event, Event):
-        if headers is not None and not isinstance(headers, Mapping):
-            raise SchemaError(f"an event's headers must be a mapping, not {type(headers).__name__}")
-        event = Event(event, headers or {})
-    elif headers is not None:
+    if not issubclass(type(event), Event):
+        body, own = read_body(event), None if headers is None else read_headers(headers)
+    elif headers is None:
+        body, own = read_event(event)
+    else:
         raise SchemaError("an Event has its own headers; give headers with a body only")
-    check_events((event,))
-    size_bytes = len(event.body) + _EVENT_BYTES
-    if not event.headers:
-        return event.body, None, size_bytes
-    own = dict(event.headers)
-    size_bytes += _HEADERS_BYTES + sum(len(k) + len(v or "") + _HEADER_BYTES for k, v in own.items())
-    return event.body, own, size_bytes
+    size_bytes = BODY_BYTES + len(body)
+    if len(body) < 2:
+        body, size_bytes = TINY_BODIES[body], TINY_BODY_BYTES
+    return body, own, size_bytes if own is None else size_bytes + headers_bytes(own)
 
 
 def _checked_row(event: Any, headers: Any, destination: Destination) -> tuple[Any, int]:
+    """Return a copy of a row, and how much it holds; raises SchemaError."""
     if headers is not None:
         raise SchemaError(f"{destination.name} is a typed channel: its events have no headers")
-    rows, size_bytes = _checked_rows([event], destination)
-    return rows[0], size_bytes
+    reader = row_reader(destination.target.schema)
+    row = reader.read(event)
+    return row, reader.size_bytes(row)
 
 
 def _checked_rows(events: Sequence[Any], destination: Destination) -> tuple[list[Any], int]:
-    """Return a copy of rows, and how much they hold; raises SchemaError."""
-    found = batch_from_rows(events, destination.target.schema)
-    return [dict(row) for row in events], found.nbytes + _EVENT_BYTES * len(events) * (1 + found.num_columns)
+    """Return copies of rows, and how much they hold; raises SchemaError."""
+    reader = row_reader(destination.target.schema)
+    rows = [reader.read(event) for event in events]
+    return rows, sum(map(reader.size_bytes, rows))

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from spillable_stream import Event, SchemaError
 from spillable_stream.channel.event import (
+    EventColumns,
+    batch_from_columns,
     batch_from_events,
-    batch_from_rows,
-    check_events,
     events_from_batch,
     id_column,
+    read_event,
     rows_from_batch,
 )
+from spillable_stream.channel.row_values import RowReader
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.log.reader import ReadBatch
 
@@ -74,21 +76,21 @@ def test_the_place_of_an_event_does_not_make_it_another() -> None:
 )
 def test_what_is_no_event_is_refused(event: Any, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
-        check_events([Event(b"fine"), event])
+        batch_from_events([Event(b"fine"), event])
 
 
 @pytest.mark.parametrize("headers", [{"k": "\ud800"}, {"\udfff": "v"}, {"\ud800": None}])
 def test_a_header_that_is_no_unicode_is_refused(headers: dict[str, str | None]) -> None:
     with pytest.raises(SchemaError, match="must be valid Unicode"):
-        check_events([Event(b"", headers)])
+        read_event(Event(b"", headers))
 
 
 SCHEMA = pa.schema([pa.field("n", pa.int32(), nullable=False), pa.field("s", pa.string())])
 
 
 def test_rows_read_back() -> None:
-    rows = [{"n": 1, "s": "a"}, {"n": 2, "s": None}]
-    assert rows_from_batch(read(batch_from_rows([rows[0], {"n": 2}], SCHEMA))) == rows
+    rows, reader = [{"n": 1, "s": "a"}, {"n": 2, "s": None}], RowReader(SCHEMA)
+    assert rows_from_batch(read(reader.batch([reader.read(rows[0]), reader.read({"n": 2})]))) == rows
 
 
 @pytest.mark.parametrize(
@@ -104,13 +106,63 @@ def test_rows_read_back() -> None:
 )
 def test_a_row_that_does_not_fit_is_refused(row: Any, why: str) -> None:
     with pytest.raises(SchemaError, match=why):
-        batch_from_rows([{"n": 0}, row], SCHEMA)
+        RowReader(SCHEMA).read(row)
+
+
+class Body(bytes):
+    """A body that lies about its length."""
+
+    def __len__(self) -> int:
+        return 2**30
 
 
 def test_more_than_two_gibibytes_in_one_batch_are_refused() -> None:
-    class Large(bytes):
-        def __len__(self) -> int:
-            return 2**30
-
     with pytest.raises(SchemaError, match="larger than 2 GiB; put fewer events at once"):
-        batch_from_events([Event(Large()), Event(Large())])
+        batch_from_columns([Body(), Body()], {})
+
+
+def test_a_body_of_a_class_of_ones_own_is_plain_bytes_then() -> None:
+    body, _ = read_event(Event(Body(b"abc")))
+    assert type(body) is bytes and body == b"abc"
+
+
+class Name(str):
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+
+class Broken(dict[str, str]):
+    def items(self) -> Any:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    "headers", [None, 5, "ab", [("k", "v")], {None: "v"}, Broken(k="v"), {Name("k"): "1", "k": "2"}]
+)
+def test_headers_that_are_none_are_a_schema_error_whatever_they_raise(headers: Any) -> None:
+    with pytest.raises(SchemaError, match="headers"):
+        batch_from_events([Event(b"fine"), Event(b"", headers)])
+    with pytest.raises(SchemaError, match="headers"):
+        read_event(Event(b"", headers))
+
+
+def test_names_of_a_class_of_ones_own_are_plain_strings_then() -> None:
+    _, headers = read_event(Event(b"", {Name("k"): Name("é")}))
+    assert headers == {"k": "é"} and type(*headers) is str
+
+
+@given(st.lists(EVENTS, max_size=20), st.integers(0, 50))
+def test_pieces_have_the_same_events(events: list[Event], most_bytes: int) -> None:
+    columns = EventColumns.of(events)
+    pieces = columns.pieces(most_bytes)
+    assert all(len(piece) == 1 or piece.size_bytes <= most_bytes for piece in pieces) or not events
+    joined = EventColumns()
+    for piece in pieces:
+        joined.extend(piece)
+    assert joined.batch().equals(columns.batch()) and joined.size_bytes == columns.size_bytes

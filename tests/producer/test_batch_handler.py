@@ -109,7 +109,7 @@ def test_a_send_from_a_callback_never_waits_for_room_that_only_callbacks_make(
         except ProducerTimeoutError as e:
             raised.append(e)
 
-    producer = produce(total_size_in_bytes=1000, max_block_ms=-1)
+    producer = produce(total_size_in_bytes=1100, max_block_ms=-1)
     producer.send(b"x" * 900, callback=send_more)
     producer.flush(PATIENCE_SECONDS)
     assert len(raised) == 1 and "Waited 0.00 s" in str(raised[0])

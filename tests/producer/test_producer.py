@@ -270,12 +270,12 @@ def test_stats_say_what_is_queued_and_what_became_of_the_rest(
     first.result(PATIENCE_SECONDS)
     assert isinstance(producer.send_many([b"c", b"d"]).exception(PATIENCE_SECONDS), Exception)
     producer.flush()
-    producer.send(b"e")
+    producer.send(b"eee")
     stats = producer.stats()
     assert (stats.sent_events, stats.stored_events, stats.failed_events, stats.stored_batches) == (5, 2, 2, 1)
     assert (stats.retries, stats.failed_attempts, stats.last_error) == (1, 2, "ValueError: bad")
-    assert (stats.queued_batches, stats.queued_bytes) == (1, 65)
-    assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, 130, 1.0)
+    assert (stats.queued_batches, stats.queued_bytes) == (1, 67)
+    assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, 18, 1.0)
 
 
 def test_a_channel_is_a_target_and_is_created_if_it_is_missing(path: Path) -> None:

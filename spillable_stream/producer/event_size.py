@@ -1,0 +1,64 @@
+"""How much memory a producer holds for what was sent: what counts towards ``total_size_in_bytes``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from spillable_stream.channel.value_leaf import GC_HEAD_BYTES
+from spillable_stream.errors import EventTooLargeError
+
+__all__ = [
+    "BODY_BYTES",
+    "CALLBACK_BYTES",
+    "TINY_BODIES",
+    "TINY_BODY_BYTES",
+    "copy_of_batch",
+    "headers_bytes",
+    "text_bytes",
+]
+
+BODY_BYTES = 64
+"""What a body takes beside its bytes: the object's head and its place in a list."""
+
+TINY_BODY_BYTES = 9
+"""What a body of no or one byte takes, which is one of `TINY_BODIES`: its place in a list."""
+
+TINY_BODIES = {body: body for body in (b"", *(bytes((i,)) for i in range(256)))}
+"""Every body of no or one byte, once."""
+
+CALLBACK_BYTES = 112
+"""What a callback takes: a tuple, a number and a place in a list."""
+
+BATCH_BYTES = 2_600
+"""What a batch of its own takes beside its events: its lock, its attempts, its lists."""
+
+_HEADERS_PLACE_BYTES = 96
+
+
+def text_bytes(text: str | None) -> int:
+    """Return what a text holds; names and values of one letter are everybody's."""
+    return 0 if text is None or len(text) < 2 else text.__sizeof__()
+
+
+def headers_bytes(headers: Mapping[str, str]) -> int:
+    """Return what the headers of one event hold."""
+    own = headers.__sizeof__() + GC_HEAD_BYTES + _HEADERS_PLACE_BYTES
+    return own + sum(map(text_bytes, headers)) + sum(map(text_bytes, headers.values()))
+
+
+def copy_of_batch(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+    """Return a copy of a batch and what that holds.
+
+    A slice holds the whole arrays that it is a part of, an array that numpy made holds all of numpy's, and the
+    application may change that; the copy has what is in the batch, and nothing else.
+
+    Raises:
+        EventTooLargeError: it is larger than Arrow can write at once.
+    """
+    try:
+        message = batch.serialize()
+    except pa.ArrowCapacityError as e:
+        raise EventTooLargeError(f"a batch of {batch.num_rows:,} events is too large to send at once: {e}") from e
+    return pa.ipc.read_record_batch(message, batch.schema), message.size
