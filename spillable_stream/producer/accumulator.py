@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
-from typing import Any
+from typing import Any, NoReturn
 
 from spillable_stream.errors import (
     EventTooLargeError,
@@ -23,6 +23,8 @@ from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Accumulator"]
 
@@ -36,6 +38,7 @@ class Accumulator:
         destinations: where events go.
         ship: called with a destination that has a batch ready, the mutex held.
         opened: called with the time at which a new batch will have lingered, the mutex held.
+        threads: the producer's, which must not wait for room, since only they can make it.
 
     Attributes:
         mutex: its lock.
@@ -43,7 +46,8 @@ class Accumulator:
         batches: all batches that have not ended, oldest first.
         held_bytes: what they hold.
         closing: whether it takes no more events.
-        no_wait: threads that must not wait for room, since only they can make it.
+        failure: what ended the producer, if that was not `close`.
+        watchers: called, the mutex held, when there may be more room, or none any more.
     """
 
     def __init__(
@@ -53,19 +57,22 @@ class Accumulator:
         destinations: Sequence[Destination],
         ship: Callable[[Destination], None],
         opened: Callable[[float], None],
+        threads: Threads,
     ) -> None:
         self.mutex = Mutex()
         self.changed = threading.Condition(self.mutex)  # type: ignore[arg-type]
         self.batches: dict[ProducerBatch, None] = {}
         self.held_bytes = 0
         self.closing = False
-        self.no_wait: set[int] = set()
+        self.failure: BaseException | None = None
+        self.watchers: dict[Callable[[], None], None] = {}
         self._open: dict[Destination, ProducerBatch] = {}
         self._config = config
         self._clock = clock
         self._destinations = destinations
         self._ship = ship
         self._opened = opened
+        self._threads = threads
         self._total_bytes = config.total_size_in_bytes
         self._most_bytes = config.batch_size_threshold_in_bytes
         self._most_events = config.batch_count_threshold
@@ -79,12 +86,13 @@ class Accumulator:
         size_bytes: int,
         headers: dict[str, str] | None,
         callback: Callback | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Add one event to a destination's open batch.
 
         Raises:
             ProducerClosedError: no more events are taken.
-            ProducerTimeoutError: there was no room within ``max_block_ms``.
+            ProducerTimeoutError: there was no room within ``max_block_ms``, by default the producer's.
             EventTooLargeError: there never will be.
         """
         mutex, me = self.mutex, get_ident()
@@ -96,7 +104,7 @@ class Accumulator:
                 mutex.acquire()
             batch = self._open.get(destination)
             if batch is None or self.closing or self.held_bytes + size_bytes > self._total_bytes:
-                batch = self._batch_with_room(destination, size_bytes)
+                batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
             bodies = batch.bodies
             index = len(bodies)
             bodies.append(body)
@@ -122,6 +130,7 @@ class Accumulator:
         headers: Mapping[int, dict[str, str]],
         size_bytes: int,
         callback: Callback | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Add events to a destination's open batch, or to a new one if it has no room for all; raises what `add` does.
 
@@ -131,7 +140,7 @@ class Accumulator:
         self._check_count(destination, len(bodies))
 
         def add() -> SendFuture:
-            batch = self._batch_with_room(destination, size_bytes, len(bodies))
+            batch = self._batch_with_room(destination, size_bytes, len(bodies), max_block_ms)
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
             batch.headers.update((index + i, of_one) for i, of_one in headers.items())
@@ -153,6 +162,7 @@ class Accumulator:
         size_bytes: int,
         callback: Callback | None,
         sequence: int | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Ship events as a batch of their own; raises what `add_many` does.
 
@@ -163,6 +173,7 @@ class Accumulator:
             size_bytes: how much they hold.
             callback: called with the result.
             sequence: the batch's number; None for the next one.
+            max_block_ms: how long to wait for room; None for as long as the producer does.
 
         Raises:
             OptionError: it can't have this number.
@@ -171,7 +182,7 @@ class Accumulator:
         self._check_count(destination, count)
 
         def add() -> SendFuture:
-            self._admit(size_bytes)
+            self._admit(size_bytes, max_block_ms)
             if sequence is not None:
                 destination.accept(sequence)
             elif destination in self._open:  # what was sent before has the lower number, and goes first
@@ -195,9 +206,11 @@ class Accumulator:
                 f"{destination.max_events:,} (transactionCapacity); send fewer at once"
             )
 
-    def _batch_with_room(self, destination: Destination, size_bytes: int, count: int = 1) -> ProducerBatch:
+    def _batch_with_room(
+        self, destination: Destination, size_bytes: int, count: int, max_block_ms: int | None
+    ) -> ProducerBatch:
         """Return a destination's open batch, in which there is room for so much more once this returns."""
-        self._admit(size_bytes)
+        self._admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
         if batch is not None and len(batch.bodies) + count > destination.max_events:
             self._ship_open(destination)
@@ -210,30 +223,40 @@ class Accumulator:
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
-        return ProducerBatch(destination, sequence, self._clock.monotonic(), self._config.max_reserved_attempts)
+        attempts, now = self._config.max_reserved_attempts, self._clock.monotonic()
+        return ProducerBatch(destination, sequence, now, attempts, self._threads)
 
     # ── room ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, size_bytes: int) -> None:
+    def _admit(self, size_bytes: int, max_block_ms: int | None) -> None:
         """Wait until there is room for so many bytes."""
         if size_bytes > self._total_bytes:
             raise EventTooLargeError(
                 f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
             )
         began, done_before = self._clock.monotonic(), self._done_events
-        deadline = began + self._config.max_block_ms / 1000 if self._config.max_block_ms >= 0 else None
-        if get_ident() in self.no_wait:
+        if max_block_ms is None:
+            max_block_ms = self._config.max_block_ms
+        deadline = began + max_block_ms / 1000 if max_block_ms >= 0 else None
+        if self._threads.are_here():
             deadline = began
         while True:
             if self.closing:
-                raise ProducerClosedError("the producer is closed; make a new one")
+                self._refuse_all()
             if self.held_bytes + size_bytes <= self._total_bytes:
                 return
+            self.ship_open()  # it makes no sense to linger
             now = self._clock.monotonic()
             if deadline is not None and now >= deadline:
                 raise self._full(size_bytes, now - began, self._done_events - done_before)
-            self.ship_open()  # it makes no sense to linger
             self._clock.wait(self.changed, None if deadline is None else deadline - now)
+
+    def _refuse_all(self) -> NoReturn:
+        if self.failure is None:
+            raise ProducerClosedError("the producer is closed; make a new one")
+        raise ProducerClosedError(
+            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; make a new one"
+        ) from self.failure
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
         errors = {b.destination.name: b.attempts[-1].error_message for b in self.batches if b.attempts}
@@ -250,7 +273,13 @@ class Accumulator:
         self.batches.pop(batch, None)
         self._done_events += batch.count
         self.held_bytes = sum(b.size_bytes for b in self.batches)  # derived, so that nothing can leak
+        self.tell_changed()
+
+    def tell_changed(self) -> None:
+        """Let everybody look who waits for room or for the end of batches. The mutex is held."""
         self.changed.notify_all()
+        for watcher in tuple(self.watchers):
+            watcher()
 
     def sent_events(self) -> int:
         """Return how many events were ever added. The mutex is held."""

@@ -14,8 +14,11 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns, batch_from_rows
 from spillable_stream.channel.ranges import Range
-from spillable_stream.errors import SendFailedError
+from spillable_stream.errors import ProducerError, SendFailedError
+from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import say
 
 if TYPE_CHECKING:
     from spillable_stream.producer.dead_letters import DeadLetter
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "ProducerBatch", "Watcher"]
 
 Callback = Callable[[Result], object]
-
-_log = logging.getLogger("spillable_stream.producer")
 
 
 class Watcher(Protocol):
@@ -49,6 +50,7 @@ class ProducerBatch:
         sequence: which one it is of those that go there.
         created: when, in the clock's monotonic seconds.
         max_reserved_attempts: how many attempts it remembers.
+        threads: the producer's, which must not wait for it.
 
     Attributes:
         bodies: the events' bodies, or in a typed channel their rows.
@@ -70,6 +72,8 @@ class ProducerBatch:
     __slots__ = (
         "_attempts",
         "_done",
+        "_outcome",
+        "_threads",
         "_watchers",
         "attempt_count",
         "bodies",
@@ -90,7 +94,9 @@ class ProducerBatch:
         "size_bytes",
     )
 
-    def __init__(self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int) -> None:
+    def __init__(
+        self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int, threads: Threads
+    ) -> None:
         self.destination = destination
         self.sequence = sequence
         self.created = created
@@ -111,6 +117,8 @@ class ProducerBatch:
         self._attempts: deque[Attempt] = deque(maxlen=max_reserved_attempts)
         self._done = threading.Condition(threading.Lock())
         self._watchers: list[Watcher] = []
+        self._outcome: Result | None = None  # what is being told, or was
+        self._threads = threads
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -196,11 +204,23 @@ class ProducerBatch:
 
         Raises:
             TimeoutError: it is not within ``timeout_seconds``.
+            ProducerError: this is a thread of the producer's, which others wait for.
         """
         if self.result is None:
+            if timeout_seconds is None or timeout_seconds > 0:
+                self.refuse_wait_here()
             with self._done:
-                if not self._done.wait_for(lambda: self.result is not None, timeout_seconds):
+                if not self._done.wait_for(lambda: self.result is not None, wait_at_most(timeout_seconds)):
                     raise TimeoutError
+
+    def refuse_wait_here(self) -> None:
+        """Refuse to wait in a thread of the producer's: the result may need it; raises ProducerError."""
+        if self._threads.are_here():
+            raise ProducerError(
+                f"a callback, or the commit of a target, must not wait for a send of its own producer, here for "
+                f"{self.destination.name}: that send may need this very thread. Use add_done_callback, or wait in "
+                "another thread"
+            )
 
     def watch(self, watcher: Watcher) -> bool:
         """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
@@ -213,17 +233,28 @@ class ProducerBatch:
     def conclude_unwatched(self, result: Result) -> bool:
         """Let the futures have the result if that calls nobody's code; tell whether it was done."""
         with self._done:
-            if self.callbacks or self._watchers:
+            if self.callbacks or self._watchers or self._outcome is not None:
                 return False
+            self._outcome = result
             self._settle(result)
         return True
 
     def conclude(self, result: Result) -> None:
-        """Call the callbacks with the result, then let the futures have it."""
+        """Call the callbacks with the result, then let the futures have it. Its first result stays."""
+        with self._done:
+            if self._outcome is not None:
+                return
+            self._outcome = result
         for callback, index, count in self.callbacks:
             _call(partial(self._tell, callback, index, count, result))
+        self.settle()
+
+    def settle(self) -> None:
+        """Let the futures have the result that is being told, if they don't yet."""
         with self._done:
-            self._settle(result)
+            if self.result is not None or self._outcome is None:
+                return
+            self._settle(self._outcome)
             watchers, self._watchers = self._watchers, []
         for watcher in watchers:
             _call(watcher.finish)
@@ -253,8 +284,8 @@ def _call(user_code: Callable[[], object]) -> None:
     """Call what a user gave; what it raises harms nobody."""
     try:
         user_code()
-    except BaseException:
-        _log.exception("a callback of a producer raised")
+    except BaseException as e:
+        say(logging.ERROR, "a callback of a producer raised", error=e)
 
 
 def _count(number: int, noun: str) -> str:

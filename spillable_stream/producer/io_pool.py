@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.threads import Threads
 
 __all__ = ["IoPool"]
 
@@ -19,6 +19,7 @@ class IoPool:
         next_of: returns a destination's next batch, or None.
         run: the task; it never raises.
         count: how many threads.
+        threads: the producer's.
         name: the threads'.
     """
 
@@ -27,9 +28,10 @@ class IoPool:
         next_of: Callable[[Destination], ProducerBatch | None],
         run: Callable[[ProducerBatch], None],
         count: int,
+        threads: Threads,
         name: str,
     ) -> None:
-        self.threads = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
+        self.threads = [threads.new(self._work, f"{name}-{i}") for i in range(count)]
         self._next_of = next_of
         self._run = run
         self._queue: SimpleQueue[ProducerBatch | Destination | None] = SimpleQueue()

@@ -9,7 +9,7 @@ import random
 import threading
 import uuid
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -152,6 +152,7 @@ class Producer:
         *,
         key: str | None = None,
         callback: Callback | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send one event and return at once, unless the buffer is full.
 
@@ -159,7 +160,9 @@ class Producer:
             event: an `Event`, a body, or for a typed channel a mapping of column to value.
             headers: of a body.
             key: which of several channels; of those that share the keys, None for each in turn.
-            callback: called with the `Result`, in another thread.
+            callback: called with the `Result`, in another thread, which must not wait for another send.
+            max_block_ms: how long to wait for room, in milliseconds: -1 for ever; None for as long as the producer's
+                other sends.
 
         Returns:
             The future of the `Result`.
@@ -175,12 +178,12 @@ class Producer:
         if destination is None:
             destination = self._route.to(key)
         if type(event) is bytes and headers is None and not destination.typed:
-            return self._add(destination, event, len(event) + _EVENT_BYTES, None, callback)
+            return self._add(destination, event, len(event) + _EVENT_BYTES, None, callback, max_block_ms)
         if destination.typed:
             row, size_bytes = _checked_row(event, headers, destination)
-            return self._add(destination, row, size_bytes, None, callback)
+            return self._add(destination, row, size_bytes, None, callback, max_block_ms)
         body, own, size_bytes = _checked_event(event, headers)
-        return self._add(destination, body, size_bytes, own, callback)
+        return self._add(destination, body, size_bytes, own, callback, max_block_ms)
 
     def send_many(
         self,
@@ -189,6 +192,7 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send events that are committed together, with one future; raises what `send` does.
 
@@ -199,6 +203,7 @@ class Producer:
             sequence: the number of the batch that they are then by themselves. A program that can send its input again
                 chooses numbers that grow with its input: a batch whose number is in the channel is not stored twice,
                 batches are committed in their order, and `last_sequence` tells from where to go on.
+            max_block_ms: as of `send`.
 
         Raises:
             TransactionCapacityError: they are too many.
@@ -221,13 +226,13 @@ class Producer:
                     headers[i] = own
         accumulator = self._pipeline.accumulator
         if sequence is None:
-            return accumulator.add_many(destination, bodies, headers, size_bytes, callback)
+            return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms)
 
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers
 
         self._require_name(sequence)
-        return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence)
+        return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms)
 
     def send_batch(
         self,
@@ -236,6 +241,7 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
         destination = self._route.to(key)
@@ -250,7 +256,8 @@ class Producer:
             of.record_batch = fitted
 
         accumulator = self._pipeline.accumulator
-        return accumulator.add_whole(destination, fill, fitted.num_rows, fitted.nbytes, callback, sequence)
+        rows, size_bytes = fitted.num_rows, fitted.nbytes
+        return accumulator.add_whole(destination, fill, rows, size_bytes, callback, sequence, max_block_ms)
 
     def _require_name(self, sequence: int | None) -> None:
         if sequence is not None and self._given_id is None:
@@ -265,13 +272,25 @@ class Producer:
         destination = self._route.to(key)
         return destination.target.last_sequence(self.producer_id)
 
-    def never_wait_in(self, thread: int) -> None:
-        """Let sends of a thread, by its identifier, fail at once where others wait for room: it has more to do."""
-        self._pipeline.accumulator.no_wait.add(thread)
+    @property
+    def max_block_ms(self) -> int:
+        """How long a send waits for room that says nothing else, in milliseconds; -1 for ever."""
+        return self._config.max_block_ms
 
-    def is_own_thread(self, thread: int) -> bool:
-        """Tell whether a thread, by its identifier, is one of the producer's, in which callbacks are called too."""
-        return thread in self._pipeline.own_threads
+    def watch_room(self, watcher: Callable[[], None]) -> None:
+        """Call a watcher whenever there may be more room, or none any more, until `unwatch_room`.
+
+        It is called in any thread, and must neither wait nor raise nor use the producer.
+        """
+        self._pipeline.accumulator.watchers[watcher] = None
+
+    def unwatch_room(self, watcher: Callable[[], None]) -> None:
+        """Call a watcher no more."""
+        self._pipeline.accumulator.watchers.pop(watcher, None)
+
+    def commits_here(self) -> bool:
+        """Tell whether this thread is one of those in which the producer commits."""
+        return self._pipeline.own_threads.commit_here()
 
     # ── the rest ────────────────────────────────────────────────────────────────────────────
 
