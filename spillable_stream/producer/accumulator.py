@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from threading import get_ident
-from typing import Any
+from typing import Any, NoReturn
 
 from spillable_stream.errors import (
     EventTooLargeError,
@@ -25,7 +25,9 @@ from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex
-from spillable_stream.producer.room import RoomQueue, Waiter
+from spillable_stream.producer.room import Place, RoomQueue, Waiter
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Accumulator"]
 
@@ -41,6 +43,7 @@ class Accumulator:
         clock: the time.
         ship: called with a destination that has a batch ready, the mutex held.
         opened: called with the time at which a new batch will have lingered, the mutex held.
+        threads: the producer's, which must not wait for room, since only they can make it.
 
     Attributes:
         mutex: its lock.
@@ -50,7 +53,8 @@ class Accumulator:
         held_bytes: what they hold; it changes together with a batch's ``size_bytes``, with no call in between, so that
             an interrupt leaves both changed or neither.
         closing: whether it takes no more events.
-        no_wait: threads that must not wait for room, since only they can make it.
+        failure: what ended the producer, if that was not `close`.
+        places: in which place of the line a thread looks for room, as long as it is in a call that does.
     """
 
     def __init__(
@@ -59,20 +63,23 @@ class Accumulator:
         clock: Clock,
         ship: Callable[[Destination], None],
         opened: Callable[[float], None],
+        threads: Threads,
     ) -> None:
         self.mutex = Mutex()
         self.changed = threading.Condition(self.mutex)  # type: ignore[arg-type]
         self.batches: dict[ProducerBatch, None] = {}
         self.held_bytes = 0
         self.closing = False
-        self.no_wait: set[int] = set()
+        self.failure: BaseException | None = None
         self.room = RoomQueue()
+        self.places: dict[int, Place] = {}
         self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
         self._shipping: dict[Destination, None] = {}  # what an interrupt may have kept from being served
         self._config = config
         self._clock = clock
         self._ship = ship
         self._opened = opened
+        self._threads = threads
         self._total_bytes = config.total_size_in_bytes
         self._bound_bytes = self._total_bytes  # of what is held by who need not look whether somebody waits
         self._most_bytes = config.batch_size_threshold_in_bytes
@@ -87,12 +94,13 @@ class Accumulator:
         size_bytes: int,
         headers: dict[str, str] | None,
         callback: Callback | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Add one event to a destination's open batch.
 
         Raises:
             ProducerClosedError: no more events are taken.
-            ProducerTimeoutError: there was no room within ``max_block_ms``.
+            ProducerTimeoutError: there was no room within ``max_block_ms``, by default the producer's.
             EventTooLargeError: there never will be.
         """
         mutex, me = self.mutex, get_ident()
@@ -104,7 +112,7 @@ class Accumulator:
                 mutex.acquire()
             batch = self._open.get(destination)
             if batch is None or self.closing or self.held_bytes + size_bytes > self._bound_bytes:
-                batch = self._batch_with_room(destination, size_bytes)
+                batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
             bodies = batch.bodies
             index = len(bodies)
             bodies.append(body)
@@ -130,6 +138,7 @@ class Accumulator:
         headers: Mapping[int, dict[str, str]],
         size_bytes: int,
         callback: Callback | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Add events to a destination's open batch, or to a new one if it has no room for all; raises what `add` does.
 
@@ -139,7 +148,7 @@ class Accumulator:
         self._check_count(destination, len(bodies))
 
         def add() -> SendFuture:
-            batch = self._batch_with_room(destination, size_bytes, len(bodies))
+            batch = self._batch_with_room(destination, size_bytes, len(bodies), max_block_ms)
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
             batch.headers.update((index + i, of_one) for i, of_one in headers.items())
@@ -161,6 +170,7 @@ class Accumulator:
         size_bytes: int,
         callback: Callback | None,
         sequence: int | None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Ship events as a batch of their own; raises what `add_many` does.
 
@@ -171,6 +181,7 @@ class Accumulator:
             size_bytes: how much they hold.
             callback: called with the result.
             sequence: the batch's number; None for the next one.
+            max_block_ms: how long to wait for room; None for as long as the producer does.
 
         Raises:
             OptionError: it can't have this number.
@@ -179,7 +190,7 @@ class Accumulator:
         self._check_count(destination, count)
 
         def add() -> SendFuture:
-            self._admit(size_bytes)
+            self._admit(size_bytes, max_block_ms)
             if sequence is not None:
                 destination.accept(sequence)
             elif destination in self._open:  # what was sent before has the lower number, and goes first
@@ -203,9 +214,11 @@ class Accumulator:
                 f"{destination.max_events:,} (transactionCapacity); send fewer at once"
             )
 
-    def _batch_with_room(self, destination: Destination, size_bytes: int, count: int = 1) -> ProducerBatch:
+    def _batch_with_room(
+        self, destination: Destination, size_bytes: int, count: int, max_block_ms: int | None
+    ) -> ProducerBatch:
         """Return a destination's open batch, in which there is room for so much more once this returns."""
-        self._admit(size_bytes)
+        self._admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
         if batch is not None and len(batch.bodies) + count > destination.max_events:
             self._ship_open(destination)
@@ -218,28 +231,34 @@ class Accumulator:
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
-        return ProducerBatch(destination, sequence, self._clock.monotonic(), self._config.max_reserved_attempts)
+        attempts, now = self._config.max_reserved_attempts, self._clock.monotonic()
+        return ProducerBatch(destination, sequence, now, attempts, self._threads)
 
     # ── room ────────────────────────────────────────────────────────────────────────────────
 
-    def _admit(self, size_bytes: int) -> None:
+    def _admit(self, size_bytes: int, max_block_ms: int | None) -> None:
         """Wait until there is room for so many bytes."""
         if size_bytes > self._total_bytes:
             raise EventTooLargeError(
                 f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
             )
         if self.closing:
-            raise ProducerClosedError("the producer is closed; make a new one")
+            self._refuse_all()
         if not self.room.waiters:
             self._bound_bytes = self._total_bytes - self.room.given_bytes()
             if self.held_bytes + size_bytes <= self._bound_bytes:
                 return
-        self._wait_for_room(size_bytes)
+        if (place := self.places.get(get_ident())) is not None:
+            self._look_for_room(size_bytes, place)
+        else:
+            self._wait_for_room(size_bytes, max_block_ms)
 
-    def _wait_for_room(self, size_bytes: int) -> None:
+    def _wait_for_room(self, size_bytes: int, max_block_ms: int | None) -> None:
         began, done_before = self._clock.monotonic(), self._done_events
-        deadline = began + self._config.max_block_ms / 1000 if self._config.max_block_ms >= 0 else None
-        if get_ident() in self.no_wait:
+        if max_block_ms is None:
+            max_block_ms = self._config.max_block_ms
+        deadline = began + max_block_ms / 1000 if max_block_ms >= 0 else None
+        if self._threads.are_here():
             deadline = began
         given = threading.Condition(self.mutex)  # type: ignore[arg-type]
         waiter = Waiter(size_bytes, given.notify)
@@ -248,13 +267,13 @@ class Accumulator:
             while True:
                 self._give_room()
                 if self.closing:
-                    raise ProducerClosedError("the producer is closed; make a new one")
+                    self._refuse_all()
                 if waiter in self.room.given:
                     return
+                self.ship_open()  # it makes no sense to linger
                 now = self._clock.monotonic()
                 if deadline is not None and now >= deadline:
                     raise self._full(size_bytes, now - began, self._done_events - done_before)
-                self.ship_open()  # it makes no sense to linger
                 left = _HEALED_SECONDS if deadline is None else min(deadline - now, _HEALED_SECONDS)
                 self._clock.wait(given, left)
         except BaseException:
@@ -266,10 +285,38 @@ class Accumulator:
         finally:
             self.room.given.pop(waiter, None)
 
+    def _look_for_room(self, size_bytes: int, place: Place) -> None:
+        """Take the room that a place in the line was given, or wait in it for that, which is not here."""
+        if place.waiter is None:
+            place.waiter = Waiter(size_bytes, place.wake)
+            self.room.waiters[place.waiter] = None
+        self._give_room()
+        if place.waiter in self.room.given:
+            del self.room.given[place.waiter]
+            place.waiter = None
+            return
+        self.ship_open()
+        raise self._full(size_bytes, 0, 0)
+
+    def leave(self, place: Place) -> None:
+        """Give up a place in the line, and what it was given. The mutex is held."""
+        if place.waiter is not None:
+            self.room.waiters.pop(place.waiter, None)
+            self.room.given.pop(place.waiter, None)
+            place.waiter = None
+            self._give_room()
+
     def _give_room(self) -> None:
         """Let those who wait have what is free, in order; while one still waits, nobody else takes any."""
         self.room.give(self._total_bytes - self.held_bytes)
         self._bound_bytes = -1 if self.room.waiters else self._total_bytes - self.room.given_bytes()
+
+    def _refuse_all(self) -> NoReturn:
+        if self.failure is None:
+            raise ProducerClosedError("the producer is closed; make a new one")
+        raise ProducerClosedError(
+            f"the producer failed and is closed: {type(self.failure).__name__}: {text_of(self.failure)}; make a new one"
+        ) from self.failure
 
     def _full(self, size_bytes: int, waited_seconds: float, done: int) -> ProducerTimeoutError:
         oldest = islice(self.batches, _OLDEST)
@@ -289,7 +336,7 @@ class Accumulator:
         if batch in self.batches:
             del self.batches[batch]
             self.held_bytes -= batch.size_bytes
-        self._done_events += batch.count
+            self._done_events += batch.count
         if self.room.waiters or self._bound_bytes != self._total_bytes:
             self._give_room()
         self.changed.notify_all()

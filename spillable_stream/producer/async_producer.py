@@ -13,7 +13,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event
-from spillable_stream.errors import ProducerTimeoutError
+from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
@@ -32,7 +32,9 @@ class AsyncProducer:
         future = await producer.send(b"body")
         result = await future
 
-    Callbacks are called in the event loop. A future that is cancelled is sent all the same.
+    Sends wait for room in the order in which they came, without a thread. One that is cancelled while it waits is not
+    sent, nor will be. Once it is accepted it is sent, also if its future is cancelled. Callbacks are called in the
+    event loop.
 
     Args:
         target: as of `Producer`, or a `Producer`, which stays open at the end.
@@ -45,6 +47,7 @@ class AsyncProducer:
         self._owned = not isinstance(target, Producer)
         self._producer: Producer = target if isinstance(target, Producer) else Producer(target, **options)
         self._waiting: dict[ProducerBatch, _Waiting] = {}
+        self._room = AsyncRoom(self._producer)
 
     @property
     def producer_id(self) -> str:
@@ -58,9 +61,10 @@ class AsyncProducer:
         *,
         key: str | None = None,
         callback: Callback | None = None,
+        max_block_ms: int | None = None,
     ) -> asyncio.Future[Result]:
         """Send one event; see `Producer.send`."""
-        return await self._send(partial(self._producer.send, event, headers, key=key), callback)
+        return await self._send(partial(self._producer.send, event, headers, key=key), callback, max_block_ms)
 
     async def send_many(
         self,
@@ -69,9 +73,11 @@ class AsyncProducer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> asyncio.Future[Result]:
         """Send events that are committed together; see `Producer.send_many`."""
-        return await self._send(partial(self._producer.send_many, list(events), key=key, sequence=sequence), callback)
+        send = partial(self._producer.send_many, list(events), key=key, sequence=sequence)
+        return await self._send(send, callback, max_block_ms)
 
     async def send_batch(
         self,
@@ -80,18 +86,18 @@ class AsyncProducer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> asyncio.Future[Result]:
         """Send an Arrow batch; see `Producer.send_batch`."""
-        return await self._send(partial(self._producer.send_batch, batch, key=key, sequence=sequence), callback)
+        send = partial(self._producer.send_batch, batch, key=key, sequence=sequence)
+        return await self._send(send, callback, max_block_ms)
 
-    async def _send(self, send: Callable[..., SendFuture], callback: Callback | None) -> asyncio.Future[Result]:
+    async def _send(
+        self, send: Callable[..., SendFuture], callback: Callback | None, max_block_ms: int | None
+    ) -> asyncio.Future[Result]:
         loop = asyncio.get_running_loop()
         told = None if callback is None else _called_in(loop, callback)
-        self._producer.never_wait_in(threading.get_ident())
-        try:
-            sent = send(callback=told)
-        except ProducerTimeoutError:  # no room now: wait for it elsewhere
-            sent = await loop.run_in_executor(None, partial(send, callback=told))
+        sent = await self._room.send(partial(send, callback=told), max_block_ms)
         return self._awaitable(sent, loop)
 
     def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
@@ -115,13 +121,16 @@ class AsyncProducer:
         return self._producer.stats()
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
-        """Commit what was sent so far, and wait for it; see `Producer.flush`."""
-        await asyncio.get_running_loop().run_in_executor(None, self._producer.flush, timeout_seconds)
+        """Commit what was sent so far, and wait for it; see `Producer.flush`. What waits for room is not sent yet."""
+        await _in_a_thread(partial(self._producer.flush, timeout_seconds))
 
     async def close(self, timeout_seconds: float | None = None) -> None:
-        """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open."""
-        end = self._producer.close if self._owned else self._producer.flush
-        await asyncio.get_running_loop().run_in_executor(None, end, timeout_seconds)
+        """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
+
+        Sends that wait for room raise `ProducerClosedError`, at once. It goes on also if this is cancelled.
+        """
+        self._room.close()
+        await _in_a_thread(partial(self._producer.close if self._owned else self._producer.flush, timeout_seconds))
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,6 +139,32 @@ class AsyncProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+async def _in_a_thread(call: Callable[[], None]) -> None:
+    """Call in a thread of its own: it must wait for no other call, as it would in an executor."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+
+    def tell(error: BaseException | None) -> None:
+        if done.done():  # cancelled
+            return
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            call()
+        except BaseException as e:
+            error = e
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, error)
+
+    threading.Thread(target=run, name="spillable-producer-async", daemon=True).start()
+    await done
 
 
 def _called_in(loop: asyncio.AbstractEventLoop, callback: Callback) -> Callback:

@@ -14,10 +14,13 @@ import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns
 from spillable_stream.channel.row_values import row_reader
-from spillable_stream.errors import SendFailedError
+from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.record import Numbers
+from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import say
 
 if TYPE_CHECKING:
     from spillable_stream.producer.dead_letters import DeadLetter
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["Callback", "ProducerBatch", "Watcher"]
 
 Callback = Callable[[Result], object]
-
-_log = logging.getLogger("spillable_stream.producer")
 
 
 class Watcher(Protocol):
@@ -51,6 +52,7 @@ class ProducerBatch:
         sequence: which one it is of those that go there.
         created: when, in the clock's monotonic seconds.
         max_reserved_attempts: how many attempts it remembers.
+        threads: the producer's, which must not wait for it.
 
     Attributes:
         bodies: the events' bodies, or in a typed channel their rows.
@@ -74,6 +76,7 @@ class ProducerBatch:
         "_attempts",
         "_done",
         "_fingerprint",
+        "_threads",
         "_watchers",
         "attempt_count",
         "bodies",
@@ -95,7 +98,9 @@ class ProducerBatch:
         "size_bytes",
     )
 
-    def __init__(self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int) -> None:
+    def __init__(
+        self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int, threads: Threads
+    ) -> None:
         self.destination = destination
         self.sequence = sequence
         self.created = created
@@ -118,6 +123,7 @@ class ProducerBatch:
         self._attempts: deque[Attempt] = deque(maxlen=max_reserved_attempts)
         self._done = threading.Condition(threading.Lock())
         self._watchers: list[Watcher] = []
+        self._threads = threads
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -209,11 +215,23 @@ class ProducerBatch:
 
         Raises:
             TimeoutError: it is not within ``timeout_seconds``.
+            ProducerError: this is a thread of the producer's, which others wait for.
         """
         if self.result is None:
+            if timeout_seconds is None or timeout_seconds > 0:
+                self.refuse_wait_here()
             with self._done:
-                if not self._done.wait_for(lambda: self.result is not None, timeout_seconds):
+                if not self._done.wait_for(lambda: self.result is not None, wait_at_most(timeout_seconds)):
                     raise TimeoutError
+
+    def refuse_wait_here(self) -> None:
+        """Refuse to wait in a thread of the producer's: the result may need it; raises ProducerError."""
+        if self._threads.are_here():
+            raise ProducerError(
+                f"a callback, or the commit of a target, must not wait for a send of its own producer, here for "
+                f"{self.destination.name}: that send may need this very thread. Use add_done_callback, or wait in "
+                "another thread"
+            )
 
     def watch(self, watcher: Watcher) -> bool:
         """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
@@ -235,6 +253,7 @@ class ProducerBatch:
 
     def conclude_unwatched(self, result: Result) -> bool:
         """Let the futures have the result if that calls nobody's code; tell whether it was done."""
+        self.decide(result)
         with self._done:
             if self.callbacks or self._watchers:
                 return False
@@ -243,16 +262,20 @@ class ProducerBatch:
 
     def conclude(self, result: Result) -> None:
         """Call the callbacks with the result, then let the futures have it."""
+        self.decide(result)
         for callback, index, count in self.callbacks:
             _call(partial(self._tell, callback, index, count, result))
-        with self._done:
-            self._settle(result)
-        for watcher in self._watchers:  # there until all have finished: a forked child finishes the others
-            _call(watcher.finish)
-        self._watchers = []
+        self.settle()
+        self.tell_watchers()
 
     def _tell(self, callback: Callback, index: int, count: int, result: Result) -> None:
         callback(self.result_of(index, count, result))
+
+    def settle(self) -> None:
+        """Let the futures have the outcome now, though callbacks may not be through; nobody's code is called."""
+        with self._done:
+            if self.outcome is not None:
+                self._settle(self.outcome)
 
     def _settle(self, result: Result) -> None:
         if self.result is not None:  # by `settle`
@@ -263,11 +286,11 @@ class ProducerBatch:
         self.result = result
         self._done.notify_all()
 
-    def settle(self) -> None:
-        """Let the futures have the outcome now, though callbacks may not be through; nobody's code is called."""
-        with self._done:
-            if self.outcome is not None:
-                self._settle(self.outcome)
+    def tell_watchers(self) -> None:
+        """Let those go on who wait in other ways than `wait`; the result is known."""
+        for watcher in self._watchers:  # there until all have finished: a forked child finishes the others
+            _call(watcher.finish)
+        self._watchers = []
 
     def after_fork(self, result: Result) -> None:
         """In a forked child, where nobody sends it: let the futures have what is known, or else a result.
@@ -289,8 +312,8 @@ def _call(user_code: Callable[[], object]) -> None:
     """Call what a user gave; what it raises harms nobody."""
     try:
         user_code()
-    except BaseException:
-        _log.exception("a callback of a producer raised")
+    except BaseException as e:
+        say(logging.ERROR, "a callback of a producer raised", error=e)
 
 
 def _count(number: int, noun: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import say
 
 __all__ = ["BatchHandler"]
 
@@ -17,11 +19,12 @@ class BatchHandler:
 
     Args:
         ended: called when a batch is concluded; what it held is free then.
+        threads: the producer's.
         name: the thread's.
     """
 
-    def __init__(self, ended: Callable[[ProducerBatch], None], name: str) -> None:
-        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+    def __init__(self, ended: Callable[[ProducerBatch], None], threads: Threads, name: str) -> None:
+        self.thread = threads.new(self._work, name, tells=True)
         self._ended = ended
         self._queue: SimpleQueue[tuple[ProducerBatch, Result] | None] = SimpleQueue()
 
@@ -38,5 +41,8 @@ class BatchHandler:
             batch, result = found
             try:
                 batch.conclude(result)
-            finally:
+            except BaseException as e:  # its futures get the result all the same
+                say(logging.ERROR, "a batch for %s could not be told to all", batch.destination.name, error=e)
+                batch.settle()
+            if batch.result is not None:
                 self._ended(batch)

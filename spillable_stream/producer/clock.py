@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
-__all__ = ["Clock"]
+from spillable_stream.producer.trouble import is_interrupt, say
+
+__all__ = ["Clock", "SteadyClock", "wait_at_most"]
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -21,4 +28,48 @@ class Clock:
 
     def wait(self, condition: threading.Condition, timeout_seconds: float | None) -> None:
         """Wait to be notified, or for a time; the condition's lock is held."""
-        condition.wait(timeout_seconds)
+        condition.wait(wait_at_most(timeout_seconds))
+
+
+class SteadyClock(Clock):
+    """A clock that never raises: where the given one does, the machine's goes on from there, for good.
+
+    Args:
+        clock: the given one.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = self._ahead_of_1970 = 0.0  # of the machine's
+
+    def monotonic(self) -> float:
+        """Return seconds that only grow."""
+        now = self._asked(lambda: float(self._clock.monotonic()), lambda: time.monotonic() + self._ahead)
+        self._ahead = now - time.monotonic()
+        return now
+
+    def time(self) -> float:
+        """Return the seconds since 1970."""
+        now = self._asked(lambda: float(self._clock.time()), lambda: time.time() + self._ahead_of_1970)
+        self._ahead_of_1970 = now - time.time()
+        return now
+
+    def wait(self, condition: threading.Condition, timeout_seconds: float | None) -> None:
+        """Wait to be notified, or for a time; the condition's lock is held."""
+        left = wait_at_most(timeout_seconds)
+        self._asked(lambda: self._clock.wait(condition, left), lambda: Clock().wait(condition, left))
+
+    def _asked(self, ask: Callable[[], T], instead: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except BaseException as e:
+            if is_interrupt(e):
+                raise
+            self._clock = Clock()
+            say(logging.ERROR, "the clock of a producer raised; the machine's is used instead", error=e)
+            return instead()
+
+
+def wait_at_most(timeout_seconds: float | None) -> float | None:
+    """Return how long to wait, which is no longer than the system can: some 292 years."""
+    return None if timeout_seconds is None else min(timeout_seconds, threading.TIMEOUT_MAX)

@@ -74,6 +74,13 @@ class ProducerConfig:
             raise OptionError(f"{name} is {getattr(self, name):,}, which is more than {whose}, {most:,}")
 
     def backoff_seconds(self, retry: int, rng: random.Random) -> float:
-        """Return how long the ``retry``-th retry waits, counted from 1: doubled each time, half of it by chance."""
+        """Return how long the ``retry``-th retry waits, counted from 1: doubled each time, half of it by chance.
+
+        Raises:
+            ValueError: ``rng`` is none: its number is not from 0 to 1.
+        """
         longest_ms = min(self.base_retry_backoff_ms << min(retry - 1, 64), self.max_retry_backoff_ms)
-        return longest_ms * (1 + rng.random()) / 2000
+        chance = rng.random()
+        if not 0 <= chance <= 1:
+            raise ValueError(f"the rng of a producer must return numbers from 0 to 1, not {chance!r}")
+        return longest_ms * (1 + chance) / 2000

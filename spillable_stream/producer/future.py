@@ -21,6 +21,27 @@ _FIELDS = frozenset(vars(Future()))
 _making = threading.Lock()
 
 
+class _Waiters(list[Any]):
+    """Who waits for a future as `concurrent.futures.wait` and `as_completed` do; in some threads nobody may.
+
+    Args:
+        batch: the future's.
+
+    Attributes:
+        over: whether there is nothing left to wait for.
+    """
+
+    def __init__(self, batch: ProducerBatch) -> None:
+        super().__init__()
+        self.over = False
+        self._batch = batch
+
+    def append(self, waiter: Any) -> None:
+        if not self.over:
+            self._batch.refuse_wait_here()
+        super().append(waiter)
+
+
 class SendFuture(Future[Result]):
     """Completes with a `Result`, or raises `SendFailedError`.
 
@@ -48,6 +69,7 @@ class SendFuture(Future[Result]):
         Raises:
             TimeoutError: it is not known by then.
             SendFailedError: the events are not in their channel; it carries them.
+            ProducerError: it is not known yet, and this is a callback, or a target's ``commit``, of its own producer.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -55,7 +77,7 @@ class SendFuture(Future[Result]):
         return self.batch.result_of(self._index, self._count)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the `SendFailedError` of the send, None if it was successful; raises TimeoutError as `result`."""
+        """Return the `SendFailedError` of the send, None if it was successful; else raises what `result` does."""
         self.batch.wait(timeout)
         return self.batch.error_of(self._index, self._count)
 
@@ -79,7 +101,8 @@ class SendFuture(Future[Result]):
         """Make the fields of the standard library's futures when one of them is asked for."""
         if name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        fields, watching = {**vars(Future()), "_state": "RUNNING"}, True
+        fields = {**vars(Future()), "_state": "RUNNING", "_waiters": _Waiters(self.batch)}
+        watching = True
         with _making:
             if "_condition" not in self.__dict__:
                 watching = self.batch.watch(self)  # first: a forked child finds no future with fields that is not known
@@ -95,6 +118,8 @@ class SendFuture(Future[Result]):
             forked: whether this is a forked child: who waits and who is called are the parent's, and locks may be held
                 by threads that are not there.
         """
+        if isinstance(self._waiters, _Waiters):
+            self._waiters.over = True
         error = self.exception()
         if forked:
             result = self.result() if error is None else None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from spillable_stream.producer.schedule import Lane
+from spillable_stream.producer.threads import Threads
 
 __all__ = ["IoPool"]
 
@@ -17,11 +17,12 @@ class IoPool:
     Args:
         serve: called with each; it never raises.
         count: how many threads.
+        threads: the producer's.
         name: the threads'.
     """
 
-    def __init__(self, serve: Callable[[Lane], None], count: int, name: str) -> None:
-        self.threads = [threading.Thread(target=self._work, name=f"{name}-{i}", daemon=True) for i in range(count)]
+    def __init__(self, serve: Callable[[Lane], None], count: int, threads: Threads, name: str) -> None:
+        self.threads = [threads.new(self._work, f"{name}-{i}") for i in range(count)]
         self._serve = serve
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
 

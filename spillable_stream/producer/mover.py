@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.mutex import Mutex
+from spillable_stream.producer.threads import Threads
 
 __all__ = ["Mover"]
 
@@ -19,7 +20,8 @@ class Mover:
         clock: the time.
         move: called with the time, the mutex held: moves what is due and returns when something is next, or None.
         is_over: tells, the mutex held, that nothing will ever be due again.
-        end: called then, without the mutex.
+        end: called then, or when this thread can't go on, without the mutex.
+        threads: the producer's.
         name: the thread's.
     """
 
@@ -30,15 +32,15 @@ class Mover:
         move: Callable[[float], float | None],
         is_over: Callable[[], bool],
         end: Callable[[], None],
+        threads: Threads,
         name: str,
     ) -> None:
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread = threads.new(self._run, name, then=end)
         self._mutex = mutex
         self._wake = threading.Condition(mutex)  # type: ignore[arg-type]
         self._clock = clock
         self._move = move
         self._is_over = is_over
-        self._end = end
         self._sleeps_until: float | None = 0.0
 
     def expect(self, due: float) -> None:
@@ -60,4 +62,3 @@ class Mover:
                     break
                 left = None if self._sleeps_until is None else self._sleeps_until - now
                 self._clock.wait(self._wake, left)
-        self._end()

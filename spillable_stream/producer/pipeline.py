@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from threading import get_ident
 
 from spillable_stream.errors import ChannelClosedError, ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.batch_handler import BatchHandler
-from spillable_stream.producer.clock import Clock
+from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
@@ -30,14 +30,15 @@ from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.retry_queue import RetryQueue
-from spillable_stream.producer.schedule import Lane, Schedule
+from spillable_stream.producer.room import Place
+from spillable_stream.producer.schedule import Lane, Schedule, Turn
 from spillable_stream.producer.send_task import SendTask
 from spillable_stream.producer.stats import Metrics, ProducerStats
 from spillable_stream.producer.target import Target
+from spillable_stream.producer.threads import Threads
+from spillable_stream.producer.trouble import say, text_of
 
 __all__ = ["Pipeline"]
-
-_log = logging.getLogger("spillable_stream.producer")
 
 
 class Pipeline:
@@ -67,6 +68,7 @@ class Pipeline:
         rng: random.Random,
     ) -> None:
         self.name = name
+        clock = clock if type(clock) is Clock else SteadyClock(clock)
         self.metrics = Metrics()
         self.retry_queue = RetryQueue()
         self._config = config
@@ -76,12 +78,13 @@ class Pipeline:
         self._clock = clock
         self._rng = rng
         self._finished = False
-        self._errors: list[Exception] = []
+        self._errors: list[tuple[str, BaseException]] = []
+        self.own_threads = threads = Threads(self._broken)
         self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
-        self._pool = IoPool(self._serve, config.io_thread_count, f"{name}-io")
-        self._success = BatchHandler(self._ended, f"{name}-success")
-        self._failure = BatchHandler(self._ended, f"{name}-failure")
-        self.accumulator = Accumulator(config, clock, self._ship, self._expect)
+        self._pool = IoPool(self._serve, config.io_thread_count, threads, f"{name}-io")
+        self._success = BatchHandler(self._ended, threads, f"{name}-success")
+        self._failure = BatchHandler(self._ended, threads, f"{name}-failure")
+        self.accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
         self._schedule = Schedule(
             clock,
             config.io_thread_count,
@@ -92,13 +95,11 @@ class Pipeline:
             lambda: self.accumulator.closing,
         )
         self._mutex = self.accumulator.mutex
-        self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, f"{name}-mover")
+        self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, threads, f"{name}-mover")
         self.threads = [*self._pool.threads, self._success.thread, self._failure.thread, self._mover.thread]
         for thread in self.threads:
             thread.start()
-        self.own_threads = {thread.ident or 0 for thread in self.threads}
-        self.accumulator.no_wait.update(self.own_threads)
-        self._mutex.first.update(self.own_threads)
+        self._mutex.first.update(thread.ident or 0 for thread in self.threads)
 
     # ── on the way; the mutex is held ───────────────────────────────────────────────────────
 
@@ -122,9 +123,24 @@ class Pipeline:
             turn = self._schedule.begin(lane)
         if turn is None:
             return
-        error = turn.no_room_yet() or self._task.run(turn.batch, turn.began, turn.waited_seconds)
+        error = self._try(turn)
         with self._mutex:
             self._schedule.end(turn, error)
+
+    def _try(self, turn: Turn) -> BaseException | None:
+        """Try once to commit a batch, and return what went wrong; nothing that does ends the thread."""
+        batch = turn.batch
+        try:
+            return turn.no_room_yet() or self._task.run(batch, turn.began, turn.waited_seconds)
+        except BaseException as e:
+            if batch.outcome is not None:  # it is known, but not told to all
+                self._failure.put(batch, batch.outcome)
+                return e
+            batch.in_doubt = True
+            batch.note(Attempt(False, self._clock.time(), type(e).__name__, text_of(e)))
+            batch.destination.free(batch)
+            self.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))
+            return e
 
     # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
 
@@ -139,8 +155,8 @@ class Pipeline:
         if not batch.decide(result):  # given up meanwhile
             return
         if batch.dead is not None:
-            _log.error("%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
             self._failure.put(batch, result)
+            say(logging.ERROR, "%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
         elif batch.conclude_unwatched(result):
             self._ended(batch)
         else:
@@ -178,7 +194,8 @@ class Pipeline:
         if not batch.decide(result):
             return
         where, events = batch.destination.name, batch.count
-        _log.error("%s events for %s failed: %s: %s", events, where, result.error_code, result.error_message)
+        code, message = result.error_code, result.error_message
+        say(logging.ERROR, "%s events for %s failed: %s: %s", events, where, code, message)
         with self._mutex:
             failing = batch.destination.ended(batch, stored=False)
         self._failure.put(batch, result)
@@ -192,23 +209,34 @@ class Pipeline:
 
     def _ended(self, batch: ProducerBatch) -> None:
         """Free what a batch held, whose futures have their result."""
-        self.metrics.ended(batch, self._clock.monotonic())
         with self._mutex:
-            self.accumulator.release(batch)
+            if batch in self.accumulator.batches:  # else it is freed: something failed meanwhile
+                self.accumulator.release(batch)
+                self.metrics.ended(batch, self._clock.monotonic())
             if self.accumulator.closing:
                 self._mover.wake()
 
+    def leave(self, place: Place) -> None:
+        """Give up a place in the line for room."""
+        self._mutex.run(lambda: self.accumulator.leave(place))
+
     def stats(self, producer_id: str) -> ProducerStats:
         """Return what is queued, and what became of the rest."""
+        accumulator = self.accumulator
 
         def look() -> tuple[int, int, int, int]:
-            accumulator = self.accumulator
             return accumulator.held_bytes, len(accumulator.batches), len(self.retry_queue), accumulator.sent_events()
 
         queued, metrics = self._mutex.run(look), self.metrics
+        state = "closed" if self._finished else "closing" if accumulator.closing else "running"
+        if accumulator.failure is not None:
+            state = f"failed: {type(accumulator.failure).__name__}: {text_of(accumulator.failure)}"
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
         counts = metrics.stored_batches, metrics.retries, metrics.failed_attempts
-        return ProducerStats(producer_id, *queued, *ended, *counts, metrics.last_error, *metrics.sizes())
+        events, sizes, seconds = metrics.sizes()
+        return ProducerStats(
+            producer_id, *queued, *ended, *counts, metrics.last_error, events, sizes, seconds, state=state
+        )
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -222,7 +250,7 @@ class Pipeline:
         def flush() -> int:
             self.accumulator.ship_all()
             left, outstanding = list(self.accumulator.batches), self.accumulator.batches
-            if get_ident() in self.own_threads:
+            if self.own_threads.are_here():
                 return 0
 
             def done() -> bool:
@@ -248,7 +276,7 @@ class Pipeline:
 
         def close() -> tuple[bool, list[ProducerBatch], int]:
             self._begin_close()
-            if get_ident() in self.own_threads or self._wait(lambda: self._finished, timeout_seconds):
+            if self.own_threads.are_here() or self._wait(lambda: self._finished, timeout_seconds):
                 return True, [], 0
             left = self._withdraw()
             return False, left, len(self.accumulator.batches) - len(left)
@@ -261,7 +289,8 @@ class Pipeline:
                 f"sent, and their futures have them; {running:,} batches are being committed and will tell"
             )
         if self._errors:
-            raise ProducerError(f"a target could not be closed: {self._errors[0]}") from self._errors[0]
+            message, error = self._errors[0]
+            raise ProducerError(message) from error
 
     def begin_close(self) -> None:
         """Take no more events and try everything once more; wait for nothing. May be called again."""
@@ -305,9 +334,9 @@ class Pipeline:
         for target in self._targets:
             try:
                 target.close()
-            except Exception as e:
-                _log.exception("%s could not be closed", target.name)
-                self._errors.append(e)
+            except BaseException as e:  # anybody's code
+                say(logging.ERROR, "a target could not be closed", error=e)
+                self._errors.append((f"a target could not be closed: {text_of(e)}", e))
         with self._mutex:
             self._finished = True
             self.accumulator.changed.notify_all()
@@ -339,7 +368,7 @@ class Pipeline:
                 f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
                 f"{unknown_events:,} of them were being committed, and may be stored"
             )
-        _log.error("%s: %s", self.name, what)
+        say(logging.ERROR, "%s: %s", self.name, what)
 
     def _give_up(self, batches: Iterable[ProducerBatch], message: str) -> int:
         """Let batches fail, and return how many events that are."""
@@ -356,13 +385,43 @@ class Pipeline:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
 
         def abandon() -> None:
-            for batch in self.accumulator.batches:
+            for batch in list(self.accumulator.batches):
                 batch.settle()
-            self.accumulator.batches.clear()
-            self.accumulator.held_bytes = 0
-            self.accumulator.changed.notify_all()
+                if batch.result is not None:
+                    self.metrics.ended(batch, self._clock.monotonic())
+                self.accumulator.release(batch)
 
         self._mutex.run(abandon)
+
+    def _broken(self, error: BaseException) -> None:
+        """Let everything fail, since a thread ends that must not: this one. The producer ends, too."""
+        code, message = type(error).__name__, f"a thread of the producer ended: {text_of(error)}"
+        with self._mutex:
+            self.accumulator.failure = self.accumulator.failure or error
+            self.accumulator.closing = True
+            self.accumulator.ship_all()
+            self._withdraw()
+            batches = list(self.accumulator.batches)
+            self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
+        say(logging.CRITICAL, "%s", message, error=error)
+        for batch in batches:
+            reason = Attempt(False, time.time(), code, message)
+            batch.seal()
+            failed = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
+            if batch.decide(failed):
+                batch.conclude(failed)
+            else:  # another thread was about to tell what is known, which may be the one that ended
+                batch.settle()
+                batch.tell_watchers()
+        try:
+            for batch in batches:
+                self._ended(batch)
+        finally:
+            with self._mutex:
+                self.accumulator.batches.clear()  # whatever went wrong above: `close` must end
+                self.accumulator.room.wake_all()
+                self.accumulator.changed.notify_all()
+                self._mover.wake()
 
     def after_fork(self) -> None:
         """In a forked child, where there are no threads: let the child's copies of the futures know."""

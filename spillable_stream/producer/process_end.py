@@ -85,7 +85,7 @@ def forgotten(producer: Producer, pipeline: Pipeline) -> None:
     if pipeline not in _running or pipeline.accumulator.closing:
         return
     me = get_ident()
-    if any(me in p.own_threads or p.accumulator.mutex.slot.get(0) == me for p in list(_running)):
+    if any(p.own_threads.are_here() or p.accumulator.mutex.slot.get(0) == me for p in list(_running)):
         return
     warnings.warn(
         f"{pipeline.name} was forgotten, but not closed: its events are still stored, as they linger and at the end of "

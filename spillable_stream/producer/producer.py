@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ from spillable_stream.producer.event_size import (
 )
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.pipeline import Pipeline
+from spillable_stream.producer.room import Place
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import ChannelTarget, Target, as_target
@@ -173,6 +175,7 @@ class Producer:
         *,
         key: str | None = None,
         callback: Callback | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send one event and return at once, unless the buffer is full.
 
@@ -180,7 +183,9 @@ class Producer:
             event: an `Event`, a body, or for a typed channel a mapping of column to value.
             headers: of a body.
             key: which of several channels; of those that share the keys, None for each in turn.
-            callback: called with the `Result`, in another thread.
+            callback: called with the `Result`, in another thread, which must not wait for another send.
+            max_block_ms: how long to wait for room, in milliseconds: -1 for ever; None for as long as the producer's
+                other sends.
 
         Returns:
             The future of the `Result`.
@@ -200,12 +205,12 @@ class Producer:
             size_bytes = len(event) + BODY_BYTES
             if size_bytes < BODY_BYTES + 2:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
-            return self._add(destination, event, size_bytes + callback_bytes, None, callback)
+            return self._add(destination, event, size_bytes + callback_bytes, None, callback, max_block_ms)
         if destination.typed:
             row, size_bytes = _checked_row(event, headers, destination)
-            return self._add(destination, row, size_bytes + callback_bytes, None, callback)
+            return self._add(destination, row, size_bytes + callback_bytes, None, callback, max_block_ms)
         body, own, size_bytes = _checked_event(event, headers)
-        return self._add(destination, body, size_bytes + callback_bytes, own, callback)
+        return self._add(destination, body, size_bytes + callback_bytes, own, callback, max_block_ms)
 
     def send_many(
         self,
@@ -214,6 +219,7 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send events that are committed together, with one future; raises what `send` does.
 
@@ -224,6 +230,7 @@ class Producer:
             sequence: the number of the batch that they are then by themselves. A program that can send its input again
                 chooses numbers that grow with its input: a batch whose number is in the channel is not stored twice,
                 batches are committed in their order, and `last_sequence` tells from where to go on.
+            max_block_ms: as of `send`.
 
         Raises:
             TransactionCapacityError: they are too many.
@@ -246,12 +253,13 @@ class Producer:
                     headers[i] = own
         accumulator = self._pipeline.accumulator
         if sequence is None:
-            return accumulator.add_many(destination, bodies, headers, size_bytes, callback)
+            return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms)
 
         def fill(batch: ProducerBatch) -> None:
             batch.bodies, batch.headers = bodies, headers
 
-        return accumulator.add_whole(destination, fill, len(bodies), size_bytes + BATCH_BYTES, callback, sequence)
+        size_bytes += BATCH_BYTES
+        return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms)
 
     def send_batch(
         self,
@@ -260,6 +268,7 @@ class Producer:
         key: str | None = None,
         callback: Callback | None = None,
         sequence: int | None = None,
+        max_block_ms: int | None = None,
     ) -> SendFuture:
         """Send an Arrow batch or table as a batch of its own; arguments and errors are those of `send_many`."""
         destination = self._numbered(key, sequence)
@@ -274,7 +283,8 @@ class Producer:
             of.record_batch = own
 
         accumulator = self._pipeline.accumulator
-        return accumulator.add_whole(destination, fill, own.num_rows, size_bytes + BATCH_BYTES, callback, sequence)
+        rows, size_bytes = own.num_rows, size_bytes + BATCH_BYTES
+        return accumulator.add_whole(destination, fill, rows, size_bytes, callback, sequence, max_block_ms)
 
     def _numbered(self, key: str | None, sequence: int | None) -> Destination:
         """Return where a batch goes that may have a number of the application's."""
@@ -301,13 +311,32 @@ class Producer:
         destination = self._route.fixed(key)
         return destination.target.last_sequence(self.producer_id)
 
-    def never_wait_in(self, thread: int) -> None:
-        """Let sends of a thread, by its identifier, fail at once where others wait for room: it has more to do."""
-        self._pipeline.accumulator.no_wait.add(thread)
+    @property
+    def max_block_ms(self) -> int:
+        """How long a send waits for room that says nothing else, in milliseconds; -1 for ever."""
+        return self._config.max_block_ms
 
-    def is_own_thread(self, thread: int) -> bool:
-        """Tell whether a thread, by its identifier, is one of the producer's, in which callbacks are called too."""
-        return thread in self._pipeline.own_threads
+    @contextmanager
+    def waiting_in(self, place: Place) -> Iterator[None]:
+        """Let the sends of this thread look for room from a place in the line, and refuse them where there is none yet.
+
+        Who has the place is called when the room is there, in any thread, and must neither wait nor raise nor use the
+        producer; `leave` gives the place up.
+        """
+        places, me = self._pipeline.accumulator.places, threading.get_ident()
+        places[me] = place
+        try:
+            yield
+        finally:
+            places.pop(me, None)
+
+    def leave(self, place: Place) -> None:
+        """Give up a place in the line for room."""
+        self._pipeline.leave(place)
+
+    def commits_here(self) -> bool:
+        """Tell whether this thread is one of those in which the producer commits."""
+        return self._pipeline.own_threads.commit_here()
 
     # ── the rest ────────────────────────────────────────────────────────────────────────────
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["RoomQueue", "Waiter"]
+__all__ = ["Place", "RoomQueue", "Waiter"]
 
 
 class Waiter:
@@ -17,14 +17,30 @@ class Waiter:
 
     Args:
         size_bytes: how much room it needs.
-        wake: called, the mutex held, when it has been given room; also without cause.
+        wake: called, the mutex held, when it has been given room; also without cause. False says that nobody is there
+            any more.
     """
 
     __slots__ = ("size_bytes", "wake")
 
-    def __init__(self, size_bytes: int, wake: Callable[[], None]) -> None:
+    def __init__(self, size_bytes: int, wake: Callable[[], bool | None]) -> None:
         self.size_bytes = size_bytes
         self.wake = wake
+
+
+class Place:
+    """A place in the line for who can't sleep in it, such as a task of an event loop: it looks, and is woken.
+
+    Args:
+        wake: as of `Waiter`.
+
+    Attributes:
+        waiter: who waits in the line for it; None while nobody does.
+    """
+
+    def __init__(self, wake: Callable[[], bool | None]) -> None:
+        self.wake = wake
+        self.waiter: Waiter | None = None
 
 
 class RoomQueue:
@@ -59,7 +75,9 @@ class RoomQueue:
             left_bytes -= first.size_bytes
             self.given[first] = None
             self.waiters.pop(first, None)
-            first.wake()
+            if first.wake() is False:
+                self.given.pop(first, None)
+                left_bytes += first.size_bytes
 
     def wake_all(self) -> None:
         """Wake all who wait: there will be no room for them."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
+import reprlib
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from spillable_stream.channel.ranges import Range
 from spillable_stream.channel.requests import NoRoomYetError
@@ -21,6 +23,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.target import commit_to
+from spillable_stream.producer.trouble import text_of
 
 __all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
 
@@ -86,7 +89,7 @@ class SendTask:
     def run(
         self, batch: ProducerBatch, began: float | None = None, waited_seconds: float = 0.0
     ) -> BaseException | None:
-        """Try once; never raises.
+        """Try once. What a target raises is an end of the attempt; it raises nothing that is not the producer's own.
 
         Args:
             batch: what is tried.
@@ -109,7 +112,7 @@ class SendTask:
                 batch.destination.free(batch)
             return e
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
-            batch.note(Attempt(False, began, type(e).__name__, str(e)))
+            batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
             batch.in_doubt = batch.in_doubt or not isinstance(e, REFUSALS)
             if not batch.in_doubt:
@@ -125,13 +128,14 @@ class SendTask:
 
     def _commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
         if batch.dead is not None:
-            return batch.dead.commit(batch, waited_seconds)
+            return _checked(batch.dead.commit(batch, waited_seconds), batch.dead.name)
         destination = batch.destination
         events = batch.encode()
         if self._context and not destination.typed:
             events = with_context(events, destination.producer_id, batch.sequence)
         numbers = destination.numbers_of(batch)
-        return commit_to(destination.target, events, destination.producer_id, numbers, waited_seconds)
+        answer = commit_to(destination.target, events, destination.producer_id, numbers, waited_seconds)
+        return _checked(answer, destination.name)
 
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
@@ -142,3 +146,15 @@ class SendTask:
         if given_up and self._ends.dead_letter(batch):
             return
         self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))
+
+
+def _checked(answer: Any, name: str) -> Range:
+    """Return the IDs that a target answered with; raises TypeError if it answered something else."""
+    try:
+        first, last = answer
+        return operator.index(first), operator.index(last)
+    except Exception as e:
+        raise TypeError(
+            f"the commit of {name} must return the write-order IDs of the first and the last event, or (0, -1), not "
+            f"{reprlib.repr(answer)}; whether it stored the events is not known"
+        ) from e

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Metrics", "Percentiles", "ProducerStats"]
 
@@ -53,6 +54,7 @@ class ProducerStats:
         batch_events: events per batch, of the last 1,000 batches.
         batch_bytes: bytes that a batch held, of these.
         latency_seconds: from a batch's first event until it was stored, of these.
+        state: "running", "closing", "closed", or "failed: " and why, if a thread of the producer ended that must not.
     """
 
     producer_id: str
@@ -70,6 +72,7 @@ class ProducerStats:
     batch_events: Percentiles
     batch_bytes: Percentiles
     latency_seconds: Percentiles
+    state: str
 
 
 class Metrics:
@@ -87,7 +90,7 @@ class Metrics:
         if error is not None:
             with self._mutex:
                 self.failed_attempts += 1
-                self.last_error = f"{type(error).__name__}: {error}"
+                self.last_error = f"{type(error).__name__}: {text_of(error)}"
 
     def retried(self) -> None:
         """Count a retry."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import logging
 import threading
+from collections.abc import Callable
 
+import pyarrow as pa
 import pytest
 
 from spillable_stream import Producer, Result
-from spillable_stream.errors import ProducerTimeoutError
+from spillable_stream.errors import ProducerError, ProducerTimeoutError, SendFailedError
+from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
 
@@ -113,6 +117,106 @@ def test_a_send_from_a_callback_never_waits_for_room_that_only_callbacks_make(
     producer.send(b"x" * 900, callback=send_more)
     producer.flush(PATIENCE_SECONDS)
     assert len(raised) == 1 and "Waited 0.00 s" in str(raised[0])
+
+
+WAITS: dict[str, Callable[[SendFuture], object]] = {
+    "result": lambda f: f.result(),
+    "result in time": lambda f: f.result(PATIENCE_SECONDS),
+    "exception": lambda f: f.exception(),
+    "wait": lambda f: concurrent.futures.wait([f]),
+    "as_completed": lambda f: list(concurrent.futures.as_completed([f])),
+}
+
+
+@pytest.mark.parametrize("failing", [False, True], ids=["success", "failure"])
+@pytest.mark.parametrize("how", WAITS)
+def test_a_callback_that_waits_for_a_send_of_its_producer_is_refused(
+    produce: MakeProducer, target: FakeTarget, how: str, failing: bool
+) -> None:
+    raised: list[str] = []
+    waited = threading.Event()
+
+    def wait(result: Result) -> None:
+        another = producer.send(b"y", callback=lambda r: None)
+        another.add_done_callback(lambda f: None)  # that is allowed
+        try:
+            WAITS[how](another)
+        except ProducerError as e:
+            raised.append(str(e))
+        waited.set()
+
+    target.fail(*([ValueError("bad")] if failing else []))
+    producer = produce(linger_ms=0)
+    producer.send(b"x", callback=wait)
+    assert waited.wait(PATIENCE_SECONDS)
+    assert len(raised) == 1 and "must not wait for a send of its own producer" in raised[0]
+    assert "Use add_done_callback, or wait in another thread" in raised[0]
+    producer.close(PATIENCE_SECONDS)
+    assert target.bodies[-1] == b"y"
+
+
+@pytest.mark.parametrize("how", WAITS)
+def test_a_callback_may_read_a_send_that_is_done_and_ask_one_that_is_not(produce: MakeProducer, how: str) -> None:
+    found: list[object] = []
+    asked = threading.Event()
+    producer = produce(linger_ms=0)
+    done = producer.send(b"done")
+    producer.flush(PATIENCE_SECONDS)
+
+    def ask(result: Result) -> None:
+        found.append(WAITS[how](done))
+        try:
+            producer.send(b"y", callback=lambda r: None).result(0)
+        except TimeoutError:
+            found.append("not yet")
+        asked.set()
+
+    producer.send(b"x", callback=ask)
+    assert asked.wait(PATIENCE_SECONDS) and len(found) == 2
+
+
+def test_a_callback_of_add_done_callback_is_refused_the_same(produce: MakeProducer, target: FakeTarget) -> None:
+    raised: list[BaseException | None] = []
+    asked = threading.Event()
+
+    def wait(future: object) -> None:
+        try:
+            producer.send(b"y").result()
+        except ProducerError as e:
+            raised.append(e)
+        asked.set()
+
+    target.hold()
+    producer = produce(linger_ms=0)
+    producer.send(b"x").add_done_callback(wait)
+    target.let_go()
+    assert asked.wait(PATIENCE_SECONDS) and len(raised) == 1
+
+
+def test_a_callback_may_wait_for_another_producer(produce: MakeProducer) -> None:
+    found: list[bool] = []
+    other = FakeTarget()
+    producer, another = produce(linger_ms=0), produce(other, linger_ms=0)
+    producer.send(b"x", callback=lambda r: found.append(another.send(b"y").result(PATIENCE_SECONDS).successful))
+    producer.close(PATIENCE_SECONDS)
+    assert found == [True] and other.bodies == [b"y"]
+
+
+def test_a_target_that_waits_for_a_send_of_its_own_producer_is_refused(produce: MakeProducer) -> None:
+    class Selfish(FakeTarget):
+        def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
+            if not self.attempts:
+                self.attempts.append((0, []))
+                futures.append(producer.send(b"y"))
+                futures[0].result()
+            return super().commit(batch, producer_id, numbers)
+
+    futures: list[SendFuture] = []
+    producer = produce(Selfish(), linger_ms=0)
+    error = producer.send(b"x").exception(PATIENCE_SECONDS)
+    assert isinstance(error, SendFailedError) and error.result.error_code == "ProducerError"
+    assert "must not wait for a send of its own producer" in error.result.error_message
+    assert futures[0].result(PATIENCE_SECONDS).successful
 
 
 @pytest.mark.parametrize("failing", [False, True], ids=["success", "failure"])

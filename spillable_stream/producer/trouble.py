@@ -1,0 +1,54 @@
+"""What a producer says of errors, whatever the code does that raised them: it raises nothing itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+__all__ = ["is_interrupt", "say", "text_of"]
+
+_log = logging.getLogger("spillable_stream.producer")
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Tell whether an error is the user's Ctrl-C, which is nobody's to keep."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
+
+
+def text_of(error: BaseException) -> str:
+    """Return what an error says, also if its own text raises."""
+    try:
+        return str(error)
+    except BaseException as e:
+        if is_interrupt(e):
+            raise
+        return f"(its text can't be told: {type(e).__name__})"
+
+
+def say(level: int, message: str, *arguments: object, error: BaseException | None = None) -> None:
+    """Log a line of the producer's. A logging handler or filter that raises ends nothing: the line then goes to
+    standard error.
+
+    Args:
+        level: as in `logging`.
+        message: with ``%`` for its arguments.
+        arguments: these.
+        error: what the line is about, to be shown with its traceback.
+    """  # noqa: D205
+    try:
+        _log.log(level, message, *arguments, exc_info=error)
+    except BaseException as e:
+        if is_interrupt(e):
+            raise
+        _say_plainly(level, f"{message} (a logging handler raised {type(e).__name__})", arguments, error)
+
+
+def _say_plainly(level: int, message: str, arguments: tuple[object, ...], error: BaseException | None) -> None:
+    shown = None if error is None else (type(error), error, error.__traceback__)
+    record = logging.LogRecord(_log.name, level, __file__, 0, message, arguments, shown)
+    try:
+        if logging.lastResort is not None and level >= logging.lastResort.level:
+            logging.lastResort.handle(record)
+    except BaseException as e:  # there is nobody left to tell
+        if is_interrupt(e):
+            raise
