@@ -291,10 +291,11 @@ def test_the_end_of_a_thread_fails_what_is_under_way_and_ends_the_producer(
     target.wait_for_attempts(2)
     waiting = [producer.send(b"%d" % i, callback=told.append) for i in range(2, 6)]
     ENDS[which](producer)
-    target.let_go()
     if which == "mover":
         with producer._pipeline._mutex:
             producer._pipeline._mover.wake()
+        assert all(future.exception(PATIENCE_SECONDS) for future in waiting)
+    target.let_go()
     with pytest.raises(ProducerError, match=r"the producer failed.*MemoryError: .*in our own code"):
         producer.close(PATIENCE_SECONDS)
     for future in [*futures, *waiting]:
