@@ -76,6 +76,7 @@ class ProducerBatch:
         "_attempts",
         "_done",
         "_fingerprint",
+        "_is_told",
         "_threads",
         "_watchers",
         "attempt_count",
@@ -112,6 +113,7 @@ class ProducerBatch:
         self.own_sequence = False
         self.numbers: Numbers | None = None
         self._fingerprint = 0
+        self._is_told = False  # by a thread that calls the callbacks
         self.in_doubt = False
         self.sealed = False
         self.count = 0
@@ -261,8 +263,12 @@ class ProducerBatch:
         return True
 
     def conclude(self, result: Result) -> None:
-        """Call the callbacks with the result, then let the futures have it."""
+        """Call the callbacks with the result, then let the futures have it, unless another thread does so."""
         self.decide(result)
+        with self._done:
+            if self._is_told:
+                return
+            self._is_told = True
         for callback, index, count in self.callbacks:
             _call(partial(self._tell, callback, index, count, result))
         self.settle()

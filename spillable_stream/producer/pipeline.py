@@ -408,11 +408,9 @@ class Pipeline:
             reason = Attempt(False, time.time(), code, message)
             batch.seal()
             failed = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
-            if batch.decide(failed):
-                batch.conclude(failed)
-            else:  # another thread was about to tell what is known, which may be the one that ended
-                batch.settle()
-                batch.tell_watchers()
+            batch.decide(failed)
+            batch.conclude(batch.outcome or failed)
+            batch.settle()  # another thread tells it, which may be the one that ended
         try:
             for batch in batches:
                 self._ended(batch)

@@ -301,7 +301,7 @@ def test_the_end_of_a_thread_fails_what_is_under_way_and_ends_the_producer(
     for future in [*futures, *waiting]:
         error = future.exception(PATIENCE_SECONDS)  # what was being committed may have been told before
         assert error is None or "a thread of the producer ended: in our own code" in str(error)
-    assert any(future.exception(0) for future in waiting)
+    assert which == "success" or any(future.exception(0) for future in waiting)  # else all may be stored, and are told
     assert len(told) == 6 and {r.successful for r in told} <= {True, False}
     assert producer.stats().state == "failed: MemoryError: in our own code"
     with pytest.raises(ProducerClosedError, match="the producer failed and is closed: MemoryError: in our own code"):
