@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from spillable_stream.producer.dead_letters import DeadLetter
     from spillable_stream.producer.destination import Destination
 
-__all__ = ["Callback", "ProducerBatch", "Watcher"]
+__all__ = ["Callback", "ProducerBatch", "Watcher", "counted"]
 
 Callback = Callable[[Result], object]
 
@@ -205,7 +205,7 @@ class ProducerBatch:
             return None
         result = self.result_of(index, count)
         where = f"; the events are in the dead-letter channel {result.dead_letter}" if result.dead_letter else ""
-        events, attempts = _count(count, "event"), _count(result.attempt_count, "attempt")
+        events, attempts = counted(count, "event"), counted(result.attempt_count, "attempt")
         return SendFailedError(
             f"{events} for {self.destination.name} not stored after {attempts}: "
             f"{result.error_code}: {result.error_message}{where}",
@@ -322,5 +322,6 @@ def _call(user_code: Callable[[], object]) -> None:
         say(logging.ERROR, "a callback of a producer raised", error=e)
 
 
-def _count(number: int, noun: str) -> str:
+def counted(number: int, noun: str) -> str:
+    """Return a number and what it counts: "1 event", "2 events"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -19,7 +19,7 @@ from dataclasses import replace
 from spillable_stream.errors import ChannelClosedError, ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
-from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.batch import ProducerBatch, counted
 from spillable_stream.producer.batch_handler import BatchHandler
 from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
@@ -156,7 +156,8 @@ class Pipeline:
             return
         if batch.dead is not None:
             self._failure.put(batch, result)
-            say(logging.ERROR, "%s events for %s are in the dead-letter channel", batch.count, batch.destination.name)
+            events = counted(batch.count, "event")
+            say(logging.ERROR, "%s for %s went to the dead-letter channel", events, batch.destination.name)
         elif batch.conclude_unwatched(result):
             self._ended(batch)
         else:
@@ -193,19 +194,25 @@ class Pipeline:
         """Let a batch that is nowhere be concluded, and those that must not be committed without it."""
         if not batch.decide(result):
             return
-        where, events = batch.destination.name, batch.count
-        code, message = result.error_code, result.error_message
-        say(logging.ERROR, "%s events for %s failed: %s: %s", events, where, code, message)
         with self._mutex:
             failing = batch.destination.ended(batch, stored=False)
         self._failure.put(batch, result)
-        self._fail(failing, result.error_code, f"batch {batch.sequence:,} before it failed: {result.error_message}")
+        code, message = result.error_code, result.error_message
+        after = self._fail(failing, code, f"batch {batch.sequence:,} before it failed: {message}")
+        what = f"{counted(batch.count, 'event')} for {batch.destination.name} failed: {code}: {message}"
+        more = f"; {counted(after, 'event')} after it failed with it" if after else ""
+        say(logging.ERROR, "%s%s", what, more)
 
-    def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str) -> None:
-        """Let batches fail that are not tried any more."""
+    def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str) -> int:
+        """Let batches fail that are not tried any more, and return how many events they have."""
+        events = 0
         for batch in batches:
             reason = Attempt(False, self._clock.time(), code, message)
-            self.failed(batch, Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count))
+            result = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
+            if batch.decide(result):
+                events += batch.count
+                self._failure.put(batch, result)
+        return events
 
     def _ended(self, batch: ProducerBatch) -> None:
         """Free what a batch held, whose futures have their result."""
@@ -282,7 +289,9 @@ class Pipeline:
             return False, left, len(self.accumulator.batches) - len(left)
 
         done, left, running = self._mutex.run(close)
-        self._fail(left, ProducerClosedError.__name__, "the producer was closed before it was sent")
+        why = "the producer was closed before it was sent"
+        if unsent := self._fail(left, ProducerClosedError.__name__, why):
+            say(logging.ERROR, "%s of %s failed: %s", counted(unsent, "event"), self.name, why)
         if not done:
             raise ProducerTimeoutError(
                 f"a close was not done after {timeout_seconds:g} s: {sum(b.count for b in left):,} events were not "
@@ -360,8 +369,9 @@ class Pipeline:
             return left, [b for b in self.accumulator.batches if b.outcome is None and b not in left]
 
         left, running = self._mutex.run(take)
-        unsent_events = self._give_up(left, "the process ended before it was sent")
-        unknown_events = self._give_up(running, "the process ended while it was being committed; it may be stored")
+        code, doubt = ProducerClosedError.__name__, "the process ended while it was being committed; it may be stored"
+        unsent_events = self._fail(left, code, "the process ended before it was sent")
+        unknown_events = self._fail(running, code, doubt)
         what = "everything is stored, but its channels could not be closed before the process ended"
         if events := unsent_events + unknown_events:
             what = (
@@ -369,17 +379,6 @@ class Pipeline:
                 f"{unknown_events:,} of them were being committed, and may be stored"
             )
         say(logging.ERROR, "%s: %s", self.name, what)
-
-    def _give_up(self, batches: Iterable[ProducerBatch], message: str) -> int:
-        """Let batches fail, and return how many events that are."""
-        events = 0
-        for batch in batches:
-            reason = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
-            result = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
-            if batch.decide(result):
-                events += batch.count
-                self._failure.put(batch, result)
-        return events
 
     def abandon(self) -> None:
         """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
