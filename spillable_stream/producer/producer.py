@@ -42,6 +42,8 @@ from spillable_stream.producer.target import ChannelTarget, Target, as_target
 
 __all__ = ["Producer"]
 
+_NOT_TINY_BYTES = BODY_BYTES + 2
+
 
 class Producer:
     """Sends events from any thread, and goes on at once: they are batched, committed, retried and reported.
@@ -200,17 +202,18 @@ class Producer:
         destination = self._only if key is None else None
         if destination is None:
             destination = self._route.to(key)
-        callback_bytes = 0 if callback is None else CALLBACK_BYTES
+        own = None
         if type(event) is bytes and headers is None and not destination.typed:
             size_bytes = len(event) + BODY_BYTES
-            if size_bytes < BODY_BYTES + 2:
+            if size_bytes < _NOT_TINY_BYTES:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
-            return self._add(destination, event, size_bytes + callback_bytes, None, callback, max_block_ms)
-        if destination.typed:
-            row, size_bytes = _checked_row(event, headers, destination)
-            return self._add(destination, row, size_bytes + callback_bytes, None, callback, max_block_ms)
-        body, own, size_bytes = _checked_event(event, headers)
-        return self._add(destination, body, size_bytes + callback_bytes, own, callback, max_block_ms)
+        elif destination.typed:
+            event, size_bytes = _checked_row(event, headers, destination)
+        else:
+            event, own, size_bytes = _checked_event(event, headers)
+        if callback is not None:
+            size_bytes += CALLBACK_BYTES
+        return self._add(destination, event, size_bytes, own, callback, max_block_ms)
 
     def send_many(
         self,
