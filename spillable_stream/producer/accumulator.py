@@ -190,12 +190,19 @@ class Accumulator:
         self._check_count(destination, count)
 
         def add() -> SendFuture:
-            self._admit(size_bytes, max_block_ms)
             if sequence is not None:
-                destination.accept(sequence)
-            elif destination in self._open:  # what was sent before has the lower number, and goes first
-                self._ship_open(destination)
-            batch = self._new_batch(destination, destination.next_sequence() if sequence is None else sequence)
+                destination.check(sequence)  # before it waits, and after
+            self._admit(size_bytes, max_block_ms)
+            try:
+                if sequence is not None:
+                    destination.check(sequence)
+                elif destination in self._open:  # what was sent before has the lower number, and goes first
+                    self._ship_open(destination)
+                number = destination.next_sequence() if sequence is None else sequence
+            except BaseException:
+                self._give_room()  # to who waits behind this send
+                raise
+            batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
             fill(batch)
             if callback is not None:
@@ -203,6 +210,8 @@ class Accumulator:
             self._ship_batch(batch)
             batch.size_bytes = size_bytes
             self.held_bytes += size_bytes
+            if sequence is not None:
+                destination.sent(sequence)
             return SendFuture(batch, 0, count)
 
         return self.mutex.run(add)
@@ -287,8 +296,8 @@ class Accumulator:
 
     def _look_for_room(self, size_bytes: int, place: Place) -> None:
         """Take the room that a place in the line was given, or wait in it for that, which is not here."""
-        if place.waiter is None:
-            place.waiter = Waiter(size_bytes, place.wake)
+        if place.waiter is None or (place.waiter not in self.room.waiters and place.waiter not in self.room.given):
+            place.waiter = Waiter(size_bytes, place.wake, place.is_gone)
             self.room.waiters[place.waiter] = None
         self._give_room()
         if place.waiter in self.room.given:
@@ -304,7 +313,7 @@ class Accumulator:
             self.room.waiters.pop(place.waiter, None)
             self.room.given.pop(place.waiter, None)
             place.waiter = None
-            self._give_room()
+        self._give_room()
 
     def _give_room(self) -> None:
         """Let those who wait have what is free, in order; while one still waits, nobody else takes any."""

@@ -46,7 +46,7 @@ class AsyncProducer:
     def __init__(self, target: Any, **options: Any) -> None:
         self._owned = not isinstance(target, Producer)
         self._producer: Producer = target if isinstance(target, Producer) else Producer(target, **options)
-        self._waiting: dict[ProducerBatch, _Waiting] = {}
+        self._waiting: dict[tuple[ProducerBatch, asyncio.AbstractEventLoop], _Waiting] = {}
         self._room = AsyncRoom(self._producer)
 
     @property
@@ -102,11 +102,11 @@ class AsyncProducer:
 
     def _awaitable(self, sent: SendFuture, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Result]:
         future: asyncio.Future[Result] = loop.create_future()
-        waiting = self._waiting.get(sent.batch)
+        waiting = self._waiting.get((sent.batch, loop))
         if waiting is None:
-            waiting = _Waiting(loop, partial(self._waiting.pop, sent.batch, None))
+            waiting = _Waiting(loop, partial(self._waiting.pop, (sent.batch, loop), None))
             if sent.batch.watch(waiting):
-                self._waiting[sent.batch] = waiting
+                self._waiting[sent.batch, loop] = waiting
             else:
                 loop.call_soon(waiting.complete)
         waiting.futures.append((future, sent))

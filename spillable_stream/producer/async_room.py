@@ -14,6 +14,8 @@ from spillable_stream.producer.room import Place
 
 __all__ = ["AsyncRoom"]
 
+_HEALED_SECONDS = 1.0  # after which who waits looks by itself
+
 
 class AsyncRoom:
     """The sends of an event loop that wait for room.
@@ -27,7 +29,7 @@ class AsyncRoom:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._queue: OrderedDict[_Turn, None] = OrderedDict()
-        self._place = Place(self._changed)  # of who is first here, among the threads that wait
+        self._place = Place(self._changed, self._is_gone)  # of who is first here, among the threads that wait
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awakening = False
         self._closed = False
@@ -77,8 +79,9 @@ class AsyncRoom:
                         f"no room within {max_block_ms:,} ms: {len(self._queue) - 1:,} other sends wait for it in this "
                         "event loop; send less, or raise total_size_in_bytes or max_block_ms"
                     )
+                look_at = loop.time() + _HEALED_SECONDS
                 with suppress(TimeoutError):
-                    async with asyncio.timeout_at(deadline):
+                    async with asyncio.timeout_at(look_at if deadline is None else min(look_at, deadline)):
                         await turn.wait()
         finally:
             was_first = next(iter(self._queue)) is turn
@@ -103,8 +106,11 @@ class AsyncRoom:
             try:
                 self._loop.call_soon_threadsafe(self._awake)
             except RuntimeError:  # the loop is closed, and nobody waits in it
-                return False
-        return True
+                self._awakening = False
+        return not self._is_gone()
+
+    def _is_gone(self) -> bool:
+        return self._loop is None or self._loop.is_closed()
 
     def _awake(self) -> None:
         self._awakening = False  # before anybody looks: what changes from now on wakes again

@@ -205,10 +205,11 @@ class ProducerBatch:
             return None
         result = self.result_of(index, count)
         where = f"; the events are in the dead-letter channel {result.dead_letter}" if result.dead_letter else ""
+        doubt = "; whether an attempt stored them is not known" if result.in_doubt else ""
         events, attempts = counted(count, "event"), counted(result.attempt_count, "attempt")
         return SendFailedError(
             f"{events} for {self.destination.name} not stored after {attempts}: "
-            f"{result.error_code}: {result.error_message}{where}",
+            f"{result.error_code}: {result.error_message}{where}{doubt}",
             result,
         )
 
@@ -269,6 +270,7 @@ class ProducerBatch:
             if self._is_told:
                 return
             self._is_told = True
+            result = self.outcome or result  # which another thread may have decided
         for callback, index, count in self.callbacks:
             _call(partial(self._tell, callback, index, count, result))
         self.settle()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.channel.ranges import Range
-from spillable_stream.errors import SchemaError
+from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
@@ -46,6 +47,20 @@ class DeadLetters:
         self._producer_id = producer_id
         self._last = 0
         self._mutex = threading.Lock()
+
+    def require_distinct(self, targets: Iterable[Target]) -> None:
+        """Refuse targets whose dead letters could not be told apart after a restart.
+
+        Raises:
+            OptionError: two have one name, or one is a copy of the other.
+        """
+        names = Counter(map(lasting_name, targets))
+        for target in targets:
+            if names[lasting_name(target)] > 1:
+                raise OptionError(
+                    f"two targets are called {target.name}, or are copies of one channel: a producer with a name could "
+                    "not tell their dead letters apart; give each target a name of its own"
+                )
 
     def last_sequence(self, producer_id: str, target: Target) -> int:
         """Return the highest number that a producer's application chose, and that is here, of batches for a target."""

@@ -63,8 +63,8 @@ class Destination:
         self._last += 1
         return self._last
 
-    def accept(self, sequence: int) -> None:
-        """Let the application have its own number for a batch.
+    def check(self, sequence: int) -> None:
+        """Refuse a number that the application can't have for a batch, or not now.
 
         Raises:
             OptionError: it is not a number of 1 or more, or the producer numbers the batches here.
@@ -79,6 +79,9 @@ class Destination:
                 f"batch {sequence:,} for {self.name} must not be committed before batch {failed:,}, which "
                 "failed; send that again first, or go on after last_sequence() with a new producer"
             )
+
+    def sent(self, sequence: int) -> None:
+        """Note that a batch of the application's is on its way; not before it is: an interrupt may come in between."""
         self._failed.discard(sequence)
 
     def _number_by(self, whom: str) -> None:

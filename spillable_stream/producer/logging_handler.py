@@ -54,7 +54,7 @@ class ProducerHandler(logging.Handler):
     ) -> None:
         super().__init__(level)
         for name, value in (("max_block_ms", max_block_ms), ("flush_timeout_seconds", flush_timeout_seconds)):
-            if not value >= 0:
+            if not 0 <= value < float("inf"):
                 raise OptionError(f"{name} of a logging handler must be 0 or more, not {value!r}: it must end")
         self._producer = producer
         self._key = key

@@ -139,7 +139,7 @@ class Pipeline:
             batch.in_doubt = True
             batch.note(Attempt(False, self._clock.time(), type(e).__name__, text_of(e)))
             batch.destination.free(batch)
-            self.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))
+            self.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count, in_doubt=True))
             return e
 
     # ── the ends of an attempt; in an I/O thread ────────────────────────────────────────────
@@ -203,15 +203,24 @@ class Pipeline:
         more = f"; {counted(after, 'event')} after it failed with it" if after else ""
         say(logging.ERROR, "%s%s", what, more)
 
-    def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str) -> int:
-        """Let batches fail that are not tried any more, and return how many events they have."""
+    def _fail(self, batches: Iterable[ProducerBatch], code: str, message: str, *, running: bool = False) -> int:
+        """Let batches fail that are not tried any more, and return how many events they have.
+
+        Args:
+            batches: these; an interrupt leaves some of them undecided.
+            code: why, as an error's name.
+            message: why.
+            running: whether they are being committed.
+        """
         events = 0
         for batch in batches:
             reason = Attempt(False, self._clock.time(), code, message)
-            result = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
-            if batch.decide(result):
+            doubt = running or batch.in_doubt
+            result = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count, in_doubt=doubt)
+            if batch.outcome is None:
+                self._failure.put(batch, result)  # first: what is decided must be told
+                batch.decide(result)
                 events += batch.count
-                self._failure.put(batch, result)
         return events
 
     def _ended(self, batch: ProducerBatch) -> None:
@@ -293,9 +302,11 @@ class Pipeline:
         if unsent := self._fail(left, ProducerClosedError.__name__, why):
             say(logging.ERROR, "%s of %s failed: %s", counted(unsent, "event"), self.name, why)
         if not done:
+            doubtful = sum(b.count for b in left if b.in_doubt)
+            doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
             raise ProducerTimeoutError(
                 f"a close was not done after {timeout_seconds:g} s: {sum(b.count for b in left):,} events were not "
-                f"sent, and their futures have them; {running:,} batches are being committed and will tell"
+                f"sent, and their futures have them{doubt}; {running:,} batches are being committed and will tell"
             )
         if self._errors:
             message, error = self._errors[0]
@@ -323,10 +334,19 @@ class Pipeline:
         return True
 
     def _withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that no thread has begun with, or that wait for another attempt. The mutex is held."""
-        found = self._schedule.withdraw() + self.retry_queue.take_all()
+        """Return the batches that are not being tried, and will not be; the mutex is held.
+
+        They are found among all, not in the queues: an interrupt after this leaves them to the next who asks.
+        """
+        running = self._schedule.running()
+        found = [b for b in self.accumulator.batches if b.outcome is None and b not in running]
+        for batch in found:
+            if not batch.sealed:
+                batch.seal()
+        self._schedule.withdraw()
+        self.retry_queue.take_all()
         for destination in self._destinations:
-            found += destination.withdraw()
+            destination.withdraw()
         return found
 
     def _is_over(self) -> bool:
@@ -366,17 +386,20 @@ class Pipeline:
 
         def take() -> tuple[list[ProducerBatch], list[ProducerBatch]]:
             left = self._withdraw()
-            return left, [b for b in self.accumulator.batches if b.outcome is None and b not in left]
+            gone = set(left)
+            return left, [b for b in self.accumulator.batches if b.outcome is None and b not in gone]
 
         left, running = self._mutex.run(take)
+        doubtful = [b for b in left if b.in_doubt]
         code, doubt = ProducerClosedError.__name__, "the process ended while it was being committed; it may be stored"
-        unsent_events = self._fail(left, code, "the process ended before it was sent")
-        unknown_events = self._fail(running, code, doubt)
+        unsent_events = self._fail((b for b in left if not b.in_doubt), code, "the process ended before it was sent")
+        unknown_events = self._fail(doubtful, code, "the process ended before it was tried again; it may be stored")
+        unknown_events += self._fail(running, code, doubt, running=True)
         what = "everything is stored, but its channels could not be closed before the process ended"
         if events := unsent_events + unknown_events:
             what = (
                 f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
-                f"{unknown_events:,} of them were being committed, and may be stored"
+                f"{unknown_events:,} of them were being committed, or tried before, and may be stored"
             )
         say(logging.ERROR, "%s: %s", self.name, what)
 
@@ -400,13 +423,14 @@ class Pipeline:
             self.accumulator.closing = True
             self.accumulator.ship_all()
             self._withdraw()
-            batches = list(self.accumulator.batches)
+            batches, running = list(self.accumulator.batches), self._schedule.running()
             self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
         say(logging.CRITICAL, "%s", message, error=error)
         for batch in batches:
             reason = Attempt(False, time.time(), code, message)
             batch.seal()
-            failed = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count)
+            doubt = batch.in_doubt or batch in running
+            failed = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count, in_doubt=doubt)
             batch.decide(failed)
             batch.conclude(batch.outcome or failed)
             batch.settle()  # another thread tells it, which may be the one that ended

@@ -120,7 +120,7 @@ class Producer:
     def _open_one(self, target: Any) -> Target:
         """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
         opened = as_target(target)
-        place = opened.uuid if isinstance(opened, ChannelTarget) else id(opened)
+        place = opened.place if isinstance(opened, ChannelTarget) else id(opened)
         found = self._targets.setdefault(place, opened)
         if found is not opened:
             opened.close()
@@ -144,6 +144,8 @@ class Producer:
         self.producer_id = self._given_id or _passing_id()
         dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
         receiving = [t for t in self._targets.values() if t is not self._dead]
+        if dead_letters is not None and self._given_id is not None:
+            dead_letters.require_distinct(receiving)
         found = {id(target): self._destination_of(target, dead_letters) for target in receiving}
         destinations, keys = list(found.values()), self._keys
         if isinstance(keys, Mapping):

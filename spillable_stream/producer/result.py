@@ -38,6 +38,8 @@ class Result:
         attempt_count: how many tries there were.
         dead_letter: the name of the dead-letter channel, if the events are there instead.
         events: the events themselves, as they were sent, if they are nowhere else.
+        in_doubt: whether they may be in their channel though it was not successful: an attempt ended without a clear
+            answer, or was under way when nobody could wait for it any more.
     """
 
     successful: bool
@@ -47,6 +49,7 @@ class Result:
     attempt_count: int = 0
     dead_letter: str = ""
     events: Sequence[Any] = ()
+    in_doubt: bool = False
 
     @property
     def write_order_id(self) -> int:

@@ -19,13 +19,17 @@ class Waiter:
         size_bytes: how much room it needs.
         wake: called, the mutex held, when it has been given room; also without cause. False says that nobody is there
             any more.
+        is_gone: tells that nobody is there any more; None of who would say so.
     """
 
-    __slots__ = ("size_bytes", "wake")
+    __slots__ = ("is_gone", "size_bytes", "wake")
 
-    def __init__(self, size_bytes: int, wake: Callable[[], bool | None]) -> None:
+    def __init__(
+        self, size_bytes: int, wake: Callable[[], bool | None], is_gone: Callable[[], bool] | None = None
+    ) -> None:
         self.size_bytes = size_bytes
         self.wake = wake
+        self.is_gone = is_gone
 
 
 class Place:
@@ -33,13 +37,15 @@ class Place:
 
     Args:
         wake: as of `Waiter`.
+        is_gone: as of `Waiter`.
 
     Attributes:
         waiter: who waits in the line for it; None while nobody does.
     """
 
-    def __init__(self, wake: Callable[[], bool | None]) -> None:
+    def __init__(self, wake: Callable[[], bool | None], is_gone: Callable[[], bool]) -> None:
         self.wake = wake
+        self.is_gone = is_gone
         self.waiter: Waiter | None = None
 
 
@@ -59,7 +65,9 @@ class RoomQueue:
         self.given: dict[Waiter, None] = {}
 
     def given_bytes(self) -> int:
-        """Return how much room was given to those who have not taken it yet."""
+        """Return how much room was given to those who have not taken it yet, and may still do so."""
+        for waiter in [w for w in self.given if w.is_gone is not None and w.is_gone()]:
+            self.given.pop(waiter, None)
         return sum([waiter.size_bytes for waiter in self.given]) if self.given else 0
 
     def give(self, free_bytes: int) -> None:

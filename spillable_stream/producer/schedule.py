@@ -62,9 +62,21 @@ class Lane:
         slow: whether it took long.
         waiting: what waits for room.
         full_since: since when nothing was stored for want of room.
+        last_thread_at: when it may have the last free thread though it fails or is slow, if it has none.
     """
 
-    __slots__ = ("again", "destination", "failed", "full_since", "queued", "runs", "slow", "tried", "waiting")
+    __slots__ = (
+        "again",
+        "destination",
+        "failed",
+        "full_since",
+        "last_thread_at",
+        "queued",
+        "runs",
+        "slow",
+        "tried",
+        "waiting",
+    )
 
     def __init__(self, destination: Destination | None) -> None:
         self.destination = destination
@@ -73,12 +85,17 @@ class Lane:
         self.queued = self.tried = self.failed = self.slow = False
         self.waiting: _Waiting | None = None
         self.full_since: float | None = None
+        self.last_thread_at = 0.0
 
     def has_work(self) -> bool:
         """Tell whether a thread might begin with something."""
         if self.waiting is not None:
             return self.waiting.due is None and self.waiting.batch not in self.runs
-        return bool(self.again or (self.destination is not None and self.destination.ready))
+        return self.can_go_on() or (self.destination is not None and bool(self.destination.ready))
+
+    def can_go_on(self) -> bool:
+        """Tell whether a batch can be tried again: the turn that it had has ended, too."""
+        return bool(self.again) and self.again[0] not in self.runs
 
     def hinders(self, now: float) -> bool:
         """Tell whether it fails or is slow, perhaps in what it does now."""
@@ -179,18 +196,21 @@ class Schedule:
             if lane.waiting is not None and lane.waiting.due == due:
                 lane.waiting.due = None
                 self._offer(lane)
+            elif lane in self._held and now >= lane.last_thread_at:
+                self._held.remove(lane)
+                self._queue(lane)
         return self._looks[0][0] if self._looks else None
 
-    def withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that were tried before and are not being tried now; nobody will."""
-        found: list[ProducerBatch] = []
+    def running(self) -> set[ProducerBatch]:
+        """Return the batches that are being tried."""
+        return {batch for lane in self._busy for batch in lane.runs}
+
+    def withdraw(self) -> None:
+        """Forget the batches that were tried before and are not being tried now."""
         for lane in (*self._lanes.values(), self._dead):
             if lane.waiting is not None and lane.waiting.batch not in lane.runs:
-                found.append(lane.waiting.batch)
                 lane.waiting = None
-            found += lane.again
             lane.again.clear()
-        return found
 
     # ── a thread's turn ─────────────────────────────────────────────────────────────────────
 
@@ -198,7 +218,10 @@ class Schedule:
         """Return what a thread does now in a lane; None if there is nothing that it may do."""
         lane.queued = False
         now = self._clock.monotonic()
-        if not lane.has_work() or self._must_wait(lane, now):
+        if not lane.has_work():
+            self._release(now)
+            return None
+        if self._must_wait(lane, now):
             return None
         waiting = lane.waiting
         if waiting is not None:
@@ -206,6 +229,7 @@ class Schedule:
         else:
             batch = self._take(lane)
         if batch is None:
+            self._release(now)
             return None
         lane.runs[batch] = now
         self._busy[lane] = None
@@ -216,21 +240,38 @@ class Schedule:
         return Turn(lane, batch, began, self._waited_seconds(lane, now), look)
 
     def _take(self, lane: Lane) -> ProducerBatch | None:
-        if lane.again:
-            return lane.again.popleft()
+        while lane.can_go_on():
+            batch = lane.again.popleft()
+            if batch.outcome is None:  # else it is given up
+                return batch
         return None if lane.destination is None else self._next_of(lane.destination)
 
     def _must_wait(self, lane: Lane, now: float) -> bool:
-        """Tell whether a lane must not have this thread; when it may have one, it is offered again."""
+        """Tell whether a lane must not have this thread; when it may have one, it is offered again.
+
+        The last free thread is for those that do well. One that fails or is slow has it for at most about a tenth of
+        the time, lest it is never tried again while another one hangs.
+        """
         if self._alone:
             return False
         if lane.runs and (lane.failed or not lane.tried):
             return True
         if not lane.hinders(now) or self._free_for_hindering(now) > 0:
             return False
+        if not lane.runs:
+            if now >= lane.last_thread_at:
+                return False
+            heapq.heappush(self._looks, (lane.last_thread_at, next(self._number), lane))
+            self._expect(lane.last_thread_at)
         self._held.append(lane)
         lane.queued = True
         return True
+
+    def _release(self, now: float) -> None:
+        """Let lanes that were held have the threads that they may have."""
+        if self._held:
+            for _ in range(min(len(self._held), self._free_for_hindering(now))):
+                self._queue(self._held.popleft())
 
     def _free_for_hindering(self, now: float) -> int:
         """Return how many threads more may be in lanes that fail or are slow."""
@@ -263,10 +304,9 @@ class Schedule:
                 lane.full_since = None
             if lane.waiting is not None and lane.waiting.batch is turn.batch:
                 lane.waiting = None
+            lane.last_thread_at = now + _TRIES_PART * took_seconds
         self._offer(lane)
-        if self._held:
-            for _ in range(min(len(self._held), self._free_for_hindering(now))):
-                self._queue(self._held.popleft())
+        self._release(now)
 
     def _let_wait(self, turn: Turn, error: NoRoomYetError, took_seconds: float, now: float) -> None:
         lane, batch, waiting = turn.lane, turn.batch, turn.lane.waiting

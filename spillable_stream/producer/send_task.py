@@ -14,9 +14,12 @@ from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
     DiskSpaceError,
+    EventTooLargeError,
     LockTimeoutError,
     ProducerSequenceError,
+    SchemaError,
     StorageError,
+    TransactionCapacityError,
 )
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -29,6 +32,9 @@ __all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
 
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
 """What says for sure that nothing was stored: a batch that was only refused gets another number for its next try."""
+
+_MISFITS = (EventTooLargeError, ProducerSequenceError, SchemaError, TransactionCapacityError)
+"""What says so, too, and will say it again."""
 
 _MAY_PASS = (
     ChannelBusyError,
@@ -114,7 +120,7 @@ class SendTask:
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
             batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
-            batch.in_doubt = batch.in_doubt or not isinstance(e, REFUSALS)
+            batch.in_doubt = batch.in_doubt or not isinstance(e, (*REFUSALS, *_MISFITS))
             if not batch.in_doubt:
                 batch.destination.free(batch)
             self._go_on(batch, e)
@@ -145,7 +151,7 @@ class SendTask:
         given_up = not misnumbered or batch.destination.is_dead(batch, refused=True)
         if given_up and self._ends.dead_letter(batch):
             return
-        self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count))
+        self._ends.failed(batch, Result(False, 0, -1, batch.attempts, batch.attempt_count, in_doubt=batch.in_doubt))
 
 
 def _checked(answer: Any, name: str) -> Range:

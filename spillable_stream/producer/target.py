@@ -97,6 +97,12 @@ class ChannelTarget:
         return self._channel.uuid
 
     @property
+    def place(self) -> str:
+        """Which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
+        found = os.stat(self._channel.path)
+        return f"{self.uuid} {found.st_dev} {found.st_ino}"
+
+    @property
     def schema(self) -> pa.Schema:
         """The channel's schema."""
         return self._channel.schema
@@ -200,14 +206,28 @@ def commit_to(
         numbers: those that the batch takes.
         waited_seconds: how long the batch has waited for room until now.
     """
-    if _leaves_waiting(type(target)):
+    if _leaves_waiting(target):
         return target.commit(batch, producer_id, numbers, waited_seconds=waited_seconds)  # type: ignore[call-arg]
     return target.commit(batch, producer_id, numbers)
 
 
+def _leaves_waiting(target: Target) -> bool:
+    """Tell whether a target's ``commit`` takes ``waited_seconds``."""
+    if "commit" in getattr(target, "__dict__", ()) or not hasattr(type(target), "commit"):
+        return _takes_waited_seconds(target.commit)
+    return _kind_leaves_waiting(type(target))
+
+
 @cache
-def _leaves_waiting(kind: type[Target]) -> bool:
-    return "waited_seconds" in inspect.signature(kind.commit).parameters
+def _kind_leaves_waiting(kind: type[Target]) -> bool:
+    return _takes_waited_seconds(kind.commit)
+
+
+def _takes_waited_seconds(commit: Any) -> bool:
+    try:
+        return "waited_seconds" in inspect.signature(commit).parameters
+    except (TypeError, ValueError):  # it has no signature
+        return False
 
 
 def as_target(target: Any) -> Target:
