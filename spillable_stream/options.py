@@ -312,7 +312,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
     Option("total_size_in_bytes", (PRODUCER,), 100 << 20, _integer(1), _BYTES,
-           "The most that all events hold that were sent and are not done."),
+           "The most that all events and batches hold that were sent and are not done; one batch may exceed it."),
     Option("max_block_ms", (PRODUCER,), 60_000, _integer(-1), "a number of milliseconds, or -1 for ever",
            "How long a send waits for room in a full buffer; 0: not at all."),
     Option("io_thread_count", (PRODUCER,), None, _integer(1, 1000), "an integer, 1 to 1,000",

@@ -23,6 +23,7 @@ from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.room import Place, RoomQueue, Waiter
@@ -50,8 +51,9 @@ class Accumulator:
         changed: notified when a batch ends, if somebody waits for that.
         room: who waits for room.
         batches: all batches that have not ended, oldest first.
-        held_bytes: what they hold; it changes together with a batch's ``size_bytes``, with no call in between, so that
-            an interrupt leaves both changed or neither.
+        held_bytes: what they hold; it changes together with `batches` and a batch's ``size_bytes``, with no call in
+            between, so that an interrupt leaves both changed or neither. Who looks for room looks for that of events:
+            a batch that is opened for them may hold `BATCH_BYTES` beyond the bound.
         closing: whether it takes no more events.
         failure: what ended the producer, if that was not `close`.
         places: in which place of the line a thread looks for room, as long as it is in a call that does.
@@ -71,7 +73,7 @@ class Accumulator:
         self.held_bytes = 0
         self.closing = False
         self.failure: BaseException | None = None
-        self.room = RoomQueue()
+        self.room = RoomQueue(BATCH_BYTES)
         self.places: dict[int, Place] = {}
         self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
         self._shipping: dict[Destination, None] = {}  # what an interrupt may have kept from being served
@@ -82,7 +84,7 @@ class Accumulator:
         self._threads = threads
         self._total_bytes = config.total_size_in_bytes
         self._bound_bytes = self._total_bytes  # of what is held by who need not look whether somebody waits
-        self._most_bytes = config.batch_size_threshold_in_bytes
+        self._most_bytes = config.batch_size_threshold_in_bytes + BATCH_BYTES
         self._most_events = config.batch_count_threshold
         self._linger_seconds = config.linger_ms / 1000
         self._done_events = 0
@@ -119,8 +121,10 @@ class Accumulator:
             batch.size_bytes += size_bytes
             self.held_bytes += size_bytes
             if headers:
+                batch.headers = batch.headers or {}
                 batch.headers[index] = headers
             if callback is not None:
+                batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((callback, index, 1))
             if index + 1 >= self._most_events or batch.size_bytes >= self._most_bytes:
                 self._ship_open(destination)
@@ -151,10 +155,13 @@ class Accumulator:
             batch = self._batch_with_room(destination, size_bytes, len(bodies), max_block_ms)
             index = len(batch.bodies)
             batch.bodies.extend(bodies)
-            batch.headers.update((index + i, of_one) for i, of_one in headers.items())
+            if headers:
+                batch.headers = batch.headers or {}
+                batch.headers.update((index + i, of_one) for i, of_one in headers.items())
             batch.size_bytes += size_bytes
             self.held_bytes += size_bytes
             if callback is not None:
+                batch.callbacks = batch.callbacks or []
                 batch.callbacks.append((callback, index, len(bodies)))
             if len(batch.bodies) >= self._most_events or batch.size_bytes >= self._most_bytes:
                 self._ship_open(destination)
@@ -206,10 +213,9 @@ class Accumulator:
             batch.own_sequence = sequence is not None
             fill(batch)
             if callback is not None:
-                batch.callbacks.append((callback, 0, count))
+                batch.callbacks = [(callback, 0, count)]
+            batch.size_bytes += size_bytes
             self._ship_batch(batch)
-            batch.size_bytes = size_bytes
-            self.held_bytes += size_bytes
             if sequence is not None:
                 destination.sent(sequence)
             return SendFuture(batch, 0, count)
@@ -235,8 +241,9 @@ class Accumulator:
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
             self._opened(batch.created + (0 if self.room.waiters else self._linger_seconds))
-            self._open[destination] = batch  # no call between these two: an interrupt leaves both or none
+            self._open[destination] = batch  # no call between these three: an interrupt leaves all or none
             self.batches[batch] = None
+            self.held_bytes += batch.size_bytes
         return batch
 
     def _new_batch(self, destination: Destination, sequence: int) -> ProducerBatch:
@@ -340,6 +347,12 @@ class Accumulator:
             f"raise total_size_in_bytes or max_block_ms{why}"
         )
 
+    def grow(self, batch: ProducerBatch, size_bytes: int) -> None:
+        """Count what a batch holds since it was tried, room or not. The mutex is held."""
+        if batch in self.batches:
+            batch.size_bytes += size_bytes
+            self.held_bytes += size_bytes
+
     def release(self, batch: ProducerBatch) -> None:
         """Forget a batch that has ended; what it held is free. The mutex is held."""
         if batch in self.batches:
@@ -364,8 +377,10 @@ class Accumulator:
     def _ship_batch(self, batch: ProducerBatch) -> None:
         """Let a batch be committed. Where an interrupt ends this, the destination's next one or `ship_all` goes on."""
         self._shipping[batch.destination] = None
-        self.batches[batch] = None
-        batch.destination.ready.append(batch)  # the first call: an interrupt leaves all three done or none
+        if batch not in self.batches:
+            self.batches[batch] = None
+            self.held_bytes += batch.size_bytes
+        batch.destination.ready.append(batch)  # the first call: an interrupt leaves all of this done or none
         self._ship(batch.destination)
         del self._shipping[batch.destination]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,6 +16,7 @@ from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.record import Numbers
 from spillable_stream.producer.clock import wait_at_most
+from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.fingerprint import fingerprint
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.threads import Threads
@@ -45,7 +45,8 @@ class Watcher(Protocol):
 class ProducerBatch:
     """Events in columns, and who waits for them.
 
-    It grows under the accumulator's mutex until it is shipped; its end has a lock of its own.
+    It grows under the accumulator's mutex until it is shipped; its end has a lock of its own. A buffer may be full of
+    batches of one event, so what few of them need is None until it is needed.
 
     Args:
         destination: where it goes.
@@ -56,16 +57,17 @@ class ProducerBatch:
 
     Attributes:
         bodies: the events' bodies, or in a typed channel their rows.
-        headers: the headers of those events that have any, by index.
+        headers: the headers of those events that have any, by index; None if none has.
         record_batch: the events, if they were sent as an Arrow batch.
-        callbacks: what is called with a send's result: callback, index of the first event and count.
-        size_bytes: what it holds of the producer's buffer.
+        callbacks: what is called with a send's result: callback, index of the first event and count; None for nothing.
+        size_bytes: what it holds of the producer's buffer, itself and its events.
         own_sequence: whether the application chose the sequence, which is the number then.
         numbers: those that it takes, if the producer numbers it; None before its first attempt and after a refusal.
         in_doubt: whether an attempt ended so that the batch may be stored.
         sealed: whether it grows no more: a thread has begun with it, or it is given up.
         count: how many events it has, once it is sealed.
         dead: what it is sent as once it failed; None before.
+        attempts: the latest of them, oldest first.
         attempt_count: how often it was tried.
         retry: how often it was tried again where it goes now.
         outcome: what became of all of it; None until that is known.
@@ -73,13 +75,15 @@ class ProducerBatch:
     """
 
     __slots__ = (
-        "_attempts",
         "_done",
         "_fingerprint",
         "_is_told",
+        "_lock",
+        "_most_attempts",
         "_threads",
         "_watchers",
         "attempt_count",
+        "attempts",
         "bodies",
         "callbacks",
         "count",
@@ -106,10 +110,10 @@ class ProducerBatch:
         self.sequence = sequence
         self.created = created
         self.bodies: list[Any] = []
-        self.headers: dict[int, dict[str, str]] = {}
+        self.headers: dict[int, dict[str, str]] | None = None
         self.record_batch: pa.RecordBatch | None = None
-        self.callbacks: list[tuple[Callback, int, int]] = []
-        self.size_bytes = 0
+        self.callbacks: list[tuple[Callback, int, int]] | None = None
+        self.size_bytes = BATCH_BYTES
         self.own_sequence = False
         self.numbers: Numbers | None = None
         self._fingerprint = 0
@@ -122,9 +126,11 @@ class ProducerBatch:
         self.retry = 0
         self.outcome: Result | None = None
         self.result: Result | None = None
-        self._attempts: deque[Attempt] = deque(maxlen=max_reserved_attempts)
-        self._done = threading.Condition(threading.Lock())
-        self._watchers: list[Watcher] = []
+        self.attempts: tuple[Attempt, ...] = ()
+        self._most_attempts = max_reserved_attempts
+        self._lock = threading.Lock()
+        self._done: threading.Condition | None = None  # of the lock; while nobody waits there is none
+        self._watchers: list[Watcher] | None = None
         self._threads = threads
 
     def __len__(self) -> int:
@@ -141,7 +147,7 @@ class ProducerBatch:
             return self.record_batch
         if self.destination.typed:
             return row_reader(self.destination.target.schema).batch(self.bodies)
-        return batch_from_columns(self.bodies, self.headers)
+        return batch_from_columns(self.bodies, self.headers or {})
 
     def fingerprint(self) -> int:
         """Return what tells its events from those of another batch with its number; raises what `encode` raises."""
@@ -152,7 +158,7 @@ class ProducerBatch:
     def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
         """Return the bodies of events and the headers of those that have any, by index."""
         if self.record_batch is None:
-            return self.bodies, self.headers
+            return self.bodies, self.headers or {}
         headers, bodies = (column.to_pylist() for column in self.record_batch.columns)
         return bodies, {i: dict(pairs) for i, pairs in enumerate(headers) if pairs}
 
@@ -164,7 +170,8 @@ class ProducerBatch:
             return batch
         if self.destination.typed:
             return tuple(self.bodies[index:end])
-        return tuple(Event(self.bodies[i], self.headers.get(i, {})) for i in range(index, end))
+        of_events = self.headers or {}
+        return tuple(Event(self.bodies[i], of_events.get(i, {})) for i in range(index, end))
 
     def seal(self) -> None:
         """Let it grow no more."""
@@ -174,13 +181,16 @@ class ProducerBatch:
 
     def note(self, attempt: Attempt) -> None:
         """Note that it was tried."""
-        self._attempts.append(attempt)
+        self.attempts = (*self.attempts, attempt)[-self._most_attempts :]
         self.attempt_count += 1
 
-    @property
-    def attempts(self) -> tuple[Attempt, ...]:
-        """The latest attempts, oldest first."""
-        return tuple(self._attempts)
+    def last_attempt_bytes(self) -> int:
+        """Return how much more it holds since its last attempt, which has failed; it may have forgotten another one."""
+        if self.attempt_count > self._most_attempts:
+            return 0
+        text = self.attempts[-1].error_message
+        known = len(self.attempts) > 1 and self.attempts[-2].error_message is text
+        return ATTEMPT_BYTES + (0 if known else text_bytes(text))
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
@@ -223,8 +233,9 @@ class ProducerBatch:
         if self.result is None:
             if timeout_seconds is None or timeout_seconds > 0:
                 self.refuse_wait_here()
-            with self._done:
-                if not self._done.wait_for(lambda: self.result is not None, wait_at_most(timeout_seconds)):
+            with self._lock:
+                done = self._done = self._done or threading.Condition(self._lock)
+                if not done.wait_for(lambda: self.result is not None, wait_at_most(timeout_seconds)):
                     raise TimeoutError
 
     def refuse_wait_here(self) -> None:
@@ -240,15 +251,16 @@ class ProducerBatch:
         """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
         if self.result is not None:  # in a forked child, the lock may be that of a thread that is not there
             return False
-        with self._done:
+        with self._lock:
             if self.result is None:
+                self._watchers = self._watchers or []
                 self._watchers.append(watcher)
                 return True
         return False
 
     def decide(self, outcome: Result) -> bool:
         """Note what became of it, unless that is known already; tell whether it was not."""
-        with self._done:
+        with self._lock:
             if self.outcome is not None:
                 return False
             self.outcome = outcome
@@ -257,7 +269,7 @@ class ProducerBatch:
     def conclude_unwatched(self, result: Result) -> bool:
         """Let the futures have the result if that calls nobody's code; tell whether it was done."""
         self.decide(result)
-        with self._done:
+        with self._lock:
             if self.callbacks or self._watchers:
                 return False
             self._settle(result)
@@ -266,12 +278,12 @@ class ProducerBatch:
     def conclude(self, result: Result) -> None:
         """Call the callbacks with the result, then let the futures have it, unless another thread does so."""
         self.decide(result)
-        with self._done:
+        with self._lock:
             if self._is_told:
                 return
             self._is_told = True
             result = self.outcome or result  # which another thread may have decided
-        for callback, index, count in self.callbacks:
+        for callback, index, count in self.callbacks or ():
             _call(partial(self._tell, callback, index, count, result))
         self.settle()
         self.tell_watchers()
@@ -281,24 +293,25 @@ class ProducerBatch:
 
     def settle(self) -> None:
         """Let the futures have the outcome now, though callbacks may not be through; nobody's code is called."""
-        with self._done:
+        with self._lock:
             if self.outcome is not None:
                 self._settle(self.outcome)
 
     def _settle(self, result: Result) -> None:
         if self.result is not None:  # by `settle`
             return
-        self.callbacks = []
+        self.callbacks = None
         if result.successful or result.dead_letter:  # a future may live long
-            self.bodies, self.headers, self.record_batch = [], {}, None
+            self.bodies, self.headers, self.record_batch = [], None, None
         self.result = result
-        self._done.notify_all()
+        if self._done is not None:
+            self._done.notify_all()
 
     def tell_watchers(self) -> None:
         """Let those go on who wait in other ways than `wait`; the result is known."""
-        for watcher in self._watchers:  # there until all have finished: a forked child finishes the others
+        for watcher in self._watchers or ():  # there until all have finished: a forked child finishes the others
             _call(watcher.finish)
-        self._watchers = []
+        self._watchers = None
 
     def after_fork(self, result: Result) -> None:
         """In a forked child, where nobody sends it: let the futures have what is known, or else a result.
@@ -306,10 +319,11 @@ class ProducerBatch:
         Nobody's code is called, and who held the lock may not exist. The lists are emptied, since the thread that
         forked may be amid one of them.
         """
-        self._done = threading.Condition(threading.Lock())
-        watchers = list(self._watchers)
-        self._watchers.clear()
-        self.callbacks.clear()
+        self._lock, self._done = threading.Lock(), None
+        watchers = list(self._watchers or ())
+        for of_this_thread in (self._watchers, self.callbacks):
+            if of_this_thread is not None:
+                of_this_thread.clear()
         self.outcome = self.outcome or result
         self.settle()
         for watcher in watchers:

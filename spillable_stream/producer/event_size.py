@@ -10,8 +10,11 @@ from spillable_stream.channel.value_leaf import GC_HEAD_BYTES
 from spillable_stream.errors import EventTooLargeError
 
 __all__ = [
+    "ATTEMPT_BYTES",
+    "BATCH_BYTES",
     "BODY_BYTES",
     "CALLBACK_BYTES",
+    "DEAD_LETTER_BYTES",
     "TINY_BODIES",
     "TINY_BODY_BYTES",
     "copy_of_batch",
@@ -31,8 +34,14 @@ TINY_BODIES = {body: body for body in (b"", *(bytes((i,)) for i in range(256)))}
 CALLBACK_BYTES = 112
 """What a callback takes: a tuple, a number and a place in a list."""
 
-BATCH_BYTES = 2_600
-"""What a batch of its own takes beside its events: its lock, its attempts, its lists."""
+BATCH_BYTES = 680
+"""What a batch takes beside its events: its fields, its list, its lock, and its place wherever batches are kept."""
+
+ATTEMPT_BYTES = 160
+"""What an attempt takes that a batch remembers, beside what the error said."""
+
+DEAD_LETTER_BYTES = 700
+"""What a batch takes on its way to the dead-letter channel, beside what the error said."""
 
 _HEADERS_PLACE_BYTES = 96
 

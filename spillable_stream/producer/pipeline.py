@@ -25,6 +25,7 @@ from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
+from spillable_stream.producer.event_size import DEAD_LETTER_BYTES, text_bytes
 from spillable_stream.producer.io_pool import IoPool
 from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
@@ -174,6 +175,7 @@ class Pipeline:
             if batch.retry >= self._config.retries or (closing and not _found_a_closed_handle(batch)):
                 return False
             batch.retry += 1
+            self.accumulator.grow(batch, batch.last_attempt_bytes())
             wait_seconds = 0.0 if closing else self._config.backoff_seconds(batch.retry, self._rng)
             due = self._clock.monotonic() + wait_seconds
             self.retry_queue.put(batch, due)
@@ -186,7 +188,9 @@ class Pipeline:
         if self._dead_letters is None or batch.dead is not None:
             return False
         batch.dead, batch.retry = self._dead_letters.address(batch), 0
+        reason_bytes = text_bytes(batch.attempts[-1].error_message)
         with self._mutex:
+            self.accumulator.grow(batch, batch.last_attempt_bytes() + DEAD_LETTER_BYTES + reason_bytes)
             self._schedule.submit(batch)
         return True
 

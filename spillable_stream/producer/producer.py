@@ -25,7 +25,6 @@ from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import (
-    BATCH_BYTES,
     BODY_BYTES,
     CALLBACK_BYTES,
     TINY_BODIES,
@@ -261,9 +260,8 @@ class Producer:
             return accumulator.add_many(destination, bodies, headers, size_bytes, callback, max_block_ms)
 
         def fill(batch: ProducerBatch) -> None:
-            batch.bodies, batch.headers = bodies, headers
+            batch.bodies, batch.headers = bodies, headers or None
 
-        size_bytes += BATCH_BYTES
         return accumulator.add_whole(destination, fill, len(bodies), size_bytes, callback, sequence, max_block_ms)
 
     def send_batch(
@@ -288,8 +286,7 @@ class Producer:
             of.record_batch = own
 
         accumulator = self._pipeline.accumulator
-        rows, size_bytes = own.num_rows, size_bytes + BATCH_BYTES
-        return accumulator.add_whole(destination, fill, rows, size_bytes, callback, sequence, max_block_ms)
+        return accumulator.add_whole(destination, fill, own.num_rows, size_bytes, callback, sequence, max_block_ms)
 
     def _numbered(self, key: str | None, sequence: int | None) -> Destination:
         """Return where a batch goes that may have a number of the application's."""

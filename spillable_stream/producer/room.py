@@ -55,12 +55,16 @@ class RoomQueue:
     What was given is only known by who is in `given`: so an interrupt, which may come after any call, loses no room as
     long as a waiter takes itself out of both, each by one operation of a dictionary.
 
+    Args:
+        batch_bytes: what each who is given room may take beside it, for a new batch; the last one beyond the bound.
+
     Attributes:
         waiters: who waits, in order.
         given: who was given room and has not taken it yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, batch_bytes: int = 0) -> None:
+        self._batch_bytes = batch_bytes
         self.waiters: OrderedDict[Waiter, None] = OrderedDict()
         self.given: dict[Waiter, None] = {}
 
@@ -68,7 +72,7 @@ class RoomQueue:
         """Return how much room was given to those who have not taken it yet, and may still do so."""
         for waiter in [w for w in self.given if w.is_gone is not None and w.is_gone()]:
             self.given.pop(waiter, None)
-        return sum([waiter.size_bytes for waiter in self.given]) if self.given else 0
+        return sum([waiter.size_bytes + self._batch_bytes for waiter in self.given]) if self.given else 0
 
     def give(self, free_bytes: int) -> None:
         """Give room to those who wait, in order, up to the first for whom there is not enough.
@@ -80,12 +84,12 @@ class RoomQueue:
             return
         left_bytes = free_bytes - self.given_bytes()
         while (first := next(iter(self.waiters), None)) is not None and first.size_bytes <= left_bytes:
-            left_bytes -= first.size_bytes
+            left_bytes -= first.size_bytes + self._batch_bytes
             self.given[first] = None
             self.waiters.pop(first, None)
             if first.wake() is False:
                 self.given.pop(first, None)
-                left_bytes += first.size_bytes
+                left_bytes += first.size_bytes + self._batch_bytes
 
     def wake_all(self) -> None:
         """Wake all who wait: there will be no room for them."""

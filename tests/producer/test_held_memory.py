@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import gc
+import itertools
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -16,7 +18,7 @@ from spillable_stream import Event, Producer, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.producer.event_size import copy_of_batch
 from spillable_stream.producer.result import Result
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 Make = Callable[[int], Any]
 MakeProducer = Callable[..., Producer]
@@ -110,11 +112,11 @@ def gathering(produce: MakeProducer) -> Iterator[Callable[[pa.Schema], Producer]
     """Make producers, for a schema, of which nothing is committed until the test ends."""
     targets: list[Quiet] = []
 
-    def gathering(schema: pa.Schema = EVENT_SCHEMA) -> Producer:
+    def gathering(schema: pa.Schema = EVENT_SCHEMA, **options: Any) -> Producer:
         targets.append(Quiet(schema))
         targets[-1].hold()
-        options = {"batch_size_threshold_in_bytes": 1 << 23, "batch_count_threshold": 10_000}
-        return produce(targets[-1], total_size_in_bytes=1 << 30, **options)
+        large = {"batch_size_threshold_in_bytes": 1 << 23, "batch_count_threshold": 10_000}
+        return produce(targets[-1], total_size_in_bytes=1 << 30, **{**large, **options})
 
     yield gathering
     for target in targets:
@@ -147,6 +149,87 @@ def test_callbacks_count(gathering: Gathering) -> None:
 
     producer = gathering()
     assert_counted(producer, lambda i: producer.send(b"%d" % i * 5, callback=callback), 2_000)
+
+
+ONE_EACH: dict[str, tuple[pa.Schema, Make]] = {
+    **{f"body of {size} bytes": (EVENT_SCHEMA, body_of(size)) for size in (0, 10, 100)},
+    "header": (EVENT_SCHEMA, with_headers(1)),
+    "row": (pa.schema([("n", pa.int64()), ("s", pa.string())]), lambda i: {"n": 10**9 + i, "s": f"text {i}"}),
+}
+
+
+@pytest.mark.parametrize("shape", ONE_EACH)
+def test_batches_of_one_event_count_what_they_hold(gathering: Gathering, shape: str) -> None:
+    schema, make = ONE_EACH[shape]
+    producer = gathering(schema, batch_count_threshold=1, linger_ms=0)
+    assert_counted(producer, lambda i: producer.send(make(i)), 1000)
+    assert_counted(producer, lambda i: producer.send_many([make(i)]), 1000)
+
+
+@pytest.mark.parametrize("shape", ONE_EACH)
+def test_an_open_batch_of_one_event_for_each_of_many_targets_counts_what_it_holds(
+    produce: MakeProducer, shape: str
+) -> None:
+    schema, make = ONE_EACH[shape]
+    targets = {str(i): Quiet(schema, name=str(i)) for i in range(1003)}
+    producer, keys = produce(targets, linger_ms=1_000_000), iter(list(targets))
+    assert_counted(producer, lambda i: producer.send(make(i), key=next(keys)), 1000)
+
+
+def test_a_numbered_batch_of_one_event_counts_what_it_holds(gathering: Gathering) -> None:
+    producer = gathering(producer_id="p")
+    sequences = itertools.count(1)
+    assert_counted(producer, lambda i: producer.send_many([b"%d" % i * 5], sequence=next(sequences)), 1000)
+
+
+def test_a_batch_that_is_tried_again_and_again_counts_its_attempts(produce: MakeProducer, clock: FakeClock) -> None:
+    """Each has a message of its own, and holds as much more after each attempt."""
+    target, tries = Quiet(), itertools.count()
+    target.commit = lambda *_: _raise(ConnectionError(f"no answer to request {next(tries)}"))  # type: ignore[method-assign]
+    producer = produce(target, batch_count_threshold=1, retries=10, total_size_in_bytes=1 << 30)
+
+    def send_and_fail(attempts: int) -> None:
+        for i in range(200):
+            producer.send(b"%d" % i * 5)
+        for attempt in range(1, attempts + 1):
+            while any(b.attempt_count < attempt for b in list(producer._pipeline.accumulator.batches)):
+                time.sleep(0)
+            while producer.stats().retrying_batches < 200:
+                time.sleep(0)
+            if attempt < attempts:
+                clock.advance(60)
+
+    gc.collect()
+    tracemalloc.start()
+    send_and_fail(8)
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    counted = producer.stats().queued_bytes
+    assert held / FACTOR <= counted <= held * FACTOR, f"{counted:,} counted, {held:,} held: {counted / held:.2f}"
+
+
+def test_a_batch_on_its_way_to_the_dead_letters_counts_its_reasons(produce: MakeProducer) -> None:
+    target, dead, tries = Quiet(), Quiet(name="dead"), itertools.count()
+    target.commit = lambda *_: _raise(ValueError(f"no use for request {next(tries)}"))  # type: ignore[method-assign]
+    dead.hold()
+    producer = produce(target, dead_letter=dead, batch_count_threshold=1, io_thread_count=2)
+    gc.collect()
+    tracemalloc.start()
+    for i in range(500):
+        producer.send(b"%d" % i * 5)
+    while any(batch.dead is None for batch in list(producer._pipeline.accumulator.batches)):
+        time.sleep(0)
+    gc.collect()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    counted = producer.stats().queued_bytes
+    dead.let_go()
+    assert held / FACTOR <= counted <= held * FACTOR, f"{counted:,} counted, {held:,} held: {counted / held:.2f}"
+
+
+def _raise(error: BaseException) -> Any:
+    raise error
 
 
 LARGE = pa.array(range(200_000))

@@ -14,6 +14,7 @@ import pytest
 
 from spillable_stream import Producer, ProducerHandler, Result
 from spillable_stream.errors import OptionError, ProducerTimeoutError
+from spillable_stream.producer.event_size import BATCH_BYTES
 from tests.producer.conftest import MakeProducer
 from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
 
@@ -257,7 +258,7 @@ def test_a_program_may_configure_its_logging_while_the_producer_logs() -> None:
 def test_what_a_callback_logs_is_sent_and_never_waits(
     produce: MakeProducer, target: FakeTarget, logger: Logger
 ) -> None:
-    producer = produce(total_size_in_bytes=2000, max_block_ms=-1, linger_ms=0)
+    producer = produce(total_size_in_bytes=2000 + BATCH_BYTES, max_block_ms=-1, linger_ms=0)
     handler = add(logger, producer, max_block_ms=60_000)
     logged = threading.Event()
 

@@ -19,6 +19,7 @@ from spillable_stream.errors import (
     TransactionCapacityError,
 )
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
+from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, BODY_BYTES, TINY_BODY_BYTES, text_bytes
 from tests.events import numbered
 from tests.producer.conftest import MakeProducer
 from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
@@ -182,10 +183,11 @@ def test_a_full_buffer_that_need_not_be_waited_for_says_how_full_it_is(
     produce: MakeProducer, target: FakeTarget
 ) -> None:
     target.hold()
-    producer = produce(total_size_in_bytes=1000, max_block_ms=0)
+    producer = produce(total_size_in_bytes=1000 + BATCH_BYTES, max_block_ms=0)
     producer.send(b"x" * 400)
+    held, total = BATCH_BYTES + 464, BATCH_BYTES + 1000
     with pytest.raises(
-        ProducerTimeoutError, match=r"600 bytes: 1 batches hold 464 of total_size_in_bytes 1,000\. Wait"
+        ProducerTimeoutError, match=rf"600 bytes: 1 batches hold {held:,} of total_size_in_bytes {total:,}\. Wait"
     ):
         producer.send(b"y" * 536)
     assert isinstance(ProducerTimeoutError("x"), TimeoutError)
@@ -241,7 +243,37 @@ def test_memory_is_never_held_beyond_its_bound(produce: MakeProducer, target: Fa
         producer.send(b"x" * rng.randrange(2000))
         seen.append(producer.stats().queued_bytes)
     producer.flush(PATIENCE_SECONDS)
-    assert max(seen) <= 10_000 and len(target.bodies) == 500
+    assert max(seen) <= 10_000 + BATCH_BYTES and len(target.bodies) == 500
+
+
+def test_batches_of_one_small_event_fill_the_buffer_and_the_last_one_may_exceed_it(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    target.hold()
+    producer = produce(total_size_in_bytes=3 * BATCH_BYTES, batch_count_threshold=1, max_block_ms=0)
+    for _ in range(3):
+        producer.send(b"x")
+    with pytest.raises(ProducerTimeoutError):
+        producer.send(b"x")
+    assert producer.stats().queued_bytes == 3 * (BATCH_BYTES + TINY_BODY_BYTES)
+
+
+def test_an_event_as_large_as_the_buffer_is_accepted_when_nothing_else_is_held(
+    produce: MakeProducer, target: FakeTarget
+) -> None:
+    producer = produce(total_size_in_bytes=1000, linger_ms=0, batch_size_threshold_in_bytes=1000)
+    for send in (lambda: producer.send(b"x" * (1000 - BODY_BYTES)), lambda: producer.send_many([b"x" * 436] * 2)):
+        assert send().result(PATIENCE_SECONDS).successful
+        producer.flush(PATIENCE_SECONDS)
+
+
+def test_events_up_to_the_threshold_share_a_batch(produce: MakeProducer, target: FakeTarget) -> None:
+    """The threshold is of the events: what a batch itself holds does not count towards it."""
+    producer = produce(batch_size_threshold_in_bytes=100)
+    for _ in range(3):
+        producer.send(b"xx")
+    producer.flush(PATIENCE_SECONDS)
+    assert [len(bodies) for _, bodies in target.attempts] == [2, 1]
 
 
 # ── the rest ────────────────────────────────────────────────────────────────────────────────────
@@ -274,8 +306,9 @@ def test_stats_say_what_is_queued_and_what_became_of_the_rest(
     stats = producer.stats()
     assert (stats.sent_events, stats.stored_events, stats.failed_events, stats.stored_batches) == (5, 2, 2, 1)
     assert (stats.retries, stats.failed_attempts, stats.last_error) == (1, 2, "ValueError: bad")
-    assert (stats.queued_batches, stats.queued_bytes) == (1, 67)
-    assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, 18, 1.0)
+    retried_bytes = BATCH_BYTES + 2 * TINY_BODY_BYTES + ATTEMPT_BYTES + text_bytes("it is full")
+    assert (stats.queued_batches, stats.queued_bytes) == (1, BATCH_BYTES + 67)
+    assert (stats.batch_events.p50, stats.batch_bytes.most, stats.latency_seconds.p99) == (2, retried_bytes, 1.0)
 
 
 def test_a_channel_is_a_target_and_is_created_if_it_is_missing(path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from spillable_stream import Producer
 from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError
+from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.room import RoomQueue, Waiter
 from tests.interrupts import Interrupts
 from tests.producer.conftest import MakeProducer
@@ -29,14 +30,25 @@ def test_room_is_given_in_order_and_not_past_who_needs_more() -> None:
     assert (woken, list(room.waiters)) == ([10, 20, 500], waiters[3:])
 
 
+def test_room_is_given_for_a_batch_of_each_and_the_last_one_may_exceed_it() -> None:
+    room = RoomQueue(batch_bytes=100)
+    for _ in range(4):
+        room.waiters[Waiter(10, lambda: None)] = None
+    room.give(230)
+    assert (len(room.given), room.given_bytes()) == (3, 330)
+    room.give(331)
+    assert len(room.given) == 3
+
+
 def test_a_large_event_does_not_starve_among_small_ones(produce: MakeProducer, target: FakeTarget) -> None:
     """Room for one small event becomes free again and again; before, a small one took it each time."""
     target.hold()
-    producer = produce(total_size_in_bytes=1000, max_block_ms=-1, batch_count_threshold=1)
+    each = 200 + BATCH_BYTES
+    producer = produce(total_size_in_bytes=5 * each, max_block_ms=-1, batch_count_threshold=1)
     for _ in range(5):
-        producer.send(b"s" * 136)  # 200 bytes each: it is full
+        producer.send(b"s" * 136)  # it is full
     with ThreadPoolExecutor(20) as pool:
-        large = _waiting(pool, producer, b"L" * 836)
+        large = _waiting(pool, producer, b"L" * (5 * each - 164))
         small = [_waiting(pool, producer, b"s" * 136) for _ in range(5)]
         target.let_go()
         for future in (large, *small):
@@ -71,10 +83,10 @@ def test_whose_wait_is_over_makes_place_for_the_next(
     produce: MakeProducer, target: FakeTarget, clock: FakeClock
 ) -> None:
     target.hold()
-    producer = produce(total_size_in_bytes=1000, max_block_ms=5000)
+    producer = produce(total_size_in_bytes=1000 + BATCH_BYTES, max_block_ms=5000)
     producer.send(b"x" * 400)
     with ThreadPoolExecutor(2) as pool:
-        large = _waiting(pool, producer, b"L" * 900)
+        large = _waiting(pool, producer, b"L" * (BATCH_BYTES + 900))
         clock.advance(4)
         small = _waiting(pool, producer, b"s")
         clock.advance(2)
