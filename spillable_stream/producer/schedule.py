@@ -23,6 +23,7 @@ __all__ = ["Lane", "Schedule", "Turn"]
 SLOW_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 0.002
 LONGEST_LOOK_SECONDS = 0.1
+_HELD_SECONDS = 1.0  # at least, from the last thread, after a failure or a slow try
 _TRIES_PART = 10  # how manieth part of a thread's time may go into tries that find no room
 
 
@@ -304,7 +305,7 @@ class Schedule:
                 lane.full_since = None
             if lane.waiting is not None and lane.waiting.batch is turn.batch:
                 lane.waiting = None
-            lane.last_thread_at = now + _TRIES_PART * took_seconds
+            lane.last_thread_at = now + max(_HELD_SECONDS, _TRIES_PART * took_seconds)
         self._offer(lane)
         self._release(now)
 

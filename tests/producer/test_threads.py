@@ -125,7 +125,7 @@ def test_a_log_that_raises_ends_nothing_and_its_lines_go_to_standard_error(
     assert producer.send(b"y", callback=bad).result(PATIENCE_SECONDS).successful
     assert_it_goes_on(producer)
     said = capsys.readouterr().err
-    assert "1 events for fake failed: ValueError: bad (a logging handler raised" in said
+    assert "1 event for fake failed: ValueError: bad (a logging handler raised" in said
     assert "a callback of a producer raised (a logging handler raised" in said and "ValueError: mine" in said
 
 
