@@ -91,7 +91,7 @@ def row_reader(schema: pa.Schema) -> RowReader:
 
 def _builder(t: pa.DataType) -> Callable[[list[Any]], pa.Array] | None:
     """Return what makes a column of values that were read; None if Arrow makes none of Python's objects."""
-    plain = with_leaves(t, _without_halves)
+    plain = with_leaves(t, _made_as)
 
     def build(values: list[Any]) -> pa.Array:
         return pa.array(values, plain)
@@ -105,7 +105,7 @@ def _builder(t: pa.DataType) -> Callable[[list[Any]], pa.Array] | None:
             values = [None if v is None else stored(v) for v in values]
         return pa.ExtensionArray.from_storage(t, pa.array(values, t.storage_type))
 
-    if _has_halves(plain):
+    if _is_cast(plain):
         return None  # in a list view, or in runs
     found = build if plain.equals(t) else build_and_cast
     if isinstance(t, pa.BaseExtensionType):
@@ -120,14 +120,23 @@ def _builder(t: pa.DataType) -> Callable[[list[Any]], pa.Array] | None:
 _STORED: dict[str, Callable[[Any], Any]] = {"arrow.uuid": lambda value: value.bytes, "arrow.bool8": int}
 
 
-def _without_halves(t: pa.DataType) -> pa.DataType:
-    """Return single floats for half ones, at which Arrow 18 ends the process; each half one is a single one, too."""
-    return pa.float32() if pa.types.is_float16(t) else t
+def _made_as(t: pa.DataType) -> pa.DataType:
+    """Return the type as which a column without others inside is made, before it is cast.
+
+    At half floats Arrow 18 ends the process; each is a single one, too. Arrow takes no Decimal for a decimal with more
+    digits behind the point than it has at all.
+    """
+    if pa.types.is_float16(t):
+        return pa.float32()
+    if pa.types.is_decimal(t) and t.scale > t.precision:
+        return pa.decimal256(76, t.scale)
+    return t
 
 
-def _has_halves(t: pa.DataType) -> bool:
+def _is_cast(t: pa.DataType) -> bool:
+    """Tell whether there is anything in a type that is not made as it is."""
     if isinstance(t, pa.BaseExtensionType):
-        return _has_halves(t.storage_type)
+        return _is_cast(t.storage_type)
     if pa.types.is_run_end_encoded(t):
-        return _has_halves(t.value_type)
-    return bool(pa.types.is_float16(t)) or any(_has_halves(t.field(i).type) for i in range(t.num_fields))
+        return _is_cast(t.value_type)
+    return not _made_as(t).equals(t) or any(_is_cast(t.field(i).type) for i in range(t.num_fields))

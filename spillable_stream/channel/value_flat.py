@@ -18,6 +18,7 @@ __all__ = ["number_reader", "text_reader"]
 _FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}  # from here on it is rounded to infinity
 _FLOAT_FORMATS = {16: "<e", 32: "<f", 64: "<d"}
 _FLOAT_BYTES = 24
+_DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
 _DECIMAL_BYTES = 104
 _UUID_BYTES = 100
 
@@ -118,9 +119,13 @@ def _floats(t: pa.DataType, path: str) -> Reader:
     return Reader(slow, _FLOAT_BYTES)
 
 
-def _decimals(t: pa.DataType, path: str) -> Reader:
+def _decimals(t: pa.DataType, path: str) -> Reader | None:
+    most = _DECIMAL_DIGITS[t.bit_width]
+    precision = min(t.precision, most + min(t.scale, 0))  # Arrow writes out the zeros before the point
+    if precision < 1 or t.scale > most:
+        return None  # Arrow makes none of Python's objects, or gives none out
     unit = Decimal((0, (1,), -t.scale))
-    context = Context(prec=t.precision, traps=[Inexact, InvalidOperation])
+    context = Context(prec=precision, traps=[Inexact, InvalidOperation])
 
     def convert(value: Any) -> Any:
         value = native(value)
@@ -132,7 +137,7 @@ def _decimals(t: pa.DataType, path: str) -> Reader:
             return None
         return context.quantize(value, unit)  # in threads, too: a context's flags tell nobody anything here
 
-    places = f"{t.precision} digits, {t.scale} of them behind the point"
+    places = f"{precision} digits, {t.scale} of them behind the point"
     return leaf(Place(path, t, f"a Decimal or an int of at most {places}"), convert, _DECIMAL_BYTES)
 
 
@@ -170,8 +175,8 @@ def _texts(t: pa.DataType, path: str) -> Reader:
 
 
 def _text_bytes(text: str) -> int:
-    if len(text) < 2:
-        return 0  # Python has most of these once
+    if len(text) < 2 and text <= "\xff":
+        return 0  # Python has each of these once
     size_bytes = text.__sizeof__()
     return size_bytes if text.isascii() else size_bytes * 5 // 4  # Arrow lets Python keep it as UTF-8, too, in the end
 
@@ -202,11 +207,12 @@ def _bytes(t: pa.DataType, path: str, width: int | None) -> Reader:
 
 
 def _bytes_bytes(value: bytes) -> int:
-    return len(value) + 33
+    return len(value) + 33 if len(value) > 1 else 0  # Python has each short one once
 
 
 def _uuids(t: pa.DataType, path: str) -> Reader:
     def convert(value: Any) -> Any:
+        value = native(value)
         if issubclass(type(value), UUID):
             return UUID(int=value.int)
         return UUID(bytes=bytes.__bytes__(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import reprlib
 import sys
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import SchemaError
 
-__all__ = ["GC_HEAD_BYTES", "Place", "Reader", "leaf", "native", "shown"]
+__all__ = ["GC_HEAD_BYTES", "Place", "Reader", "is_arrow_null", "leaf", "native", "shown"]
 
 GC_HEAD_BYTES = 16
 """What a container has before it for the garbage collector, which `__sizeof__` leaves out."""
@@ -99,9 +100,29 @@ def native(value: Any) -> Any:
     if issubclass(type(value), pa.Scalar):
         return value.as_py()
     numpy = sys.modules.get("numpy")
-    if numpy is None or not issubclass(type(value), numpy.generic):
+    if numpy is None:
+        return value
+    if type(value) is numpy.ndarray and value.ndim == 0:
+        value = value[()]
+    if not issubclass(type(value), numpy.generic):
         return value
     if issubclass(type(value), numpy.datetime64 | numpy.timedelta64):
-        whole = value.astype(f"{value.dtype.str[1:3]}[us]")
-        return whole.item() if whole == value else None  # NaT does not equal itself
+        return _native_time(value, numpy)
     return value.item()
+
+
+def _native_time(value: Any, numpy: Any) -> Any:
+    """Return the datetime or the timedelta that a scalar of numpy equals; None if there is none."""
+    kind, (unit, _) = value.dtype.kind, numpy.datetime_data(value.dtype)
+    if unit == "generic" or (kind == "m" and unit in "YM"):
+        return None  # a number of nothing; years and months are of no one length
+    whole = value.astype(f"{kind}8[us]")
+    if whole.astype(value.dtype).astype("i8") != value.astype("i8"):
+        return None  # it is finer, or the cast ran over: numpy compares such as if it had not
+    found = whole.item()  # an integer if it is further than Python's times
+    return found if issubclass(type(found), dt.datetime | dt.timedelta) else None
+
+
+def is_arrow_null(value: Any) -> bool:
+    """Tell whether a value is a scalar of Arrow that is null."""
+    return issubclass(type(value), pa.Scalar) and not value.is_valid

@@ -7,13 +7,15 @@ struct's unknown fields) and ends the process at some of what it does not expect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, ValuesView
 from typing import Any
 
 import pyarrow as pa
 
 from spillable_stream.channel.value_flat import number_reader, text_reader
-from spillable_stream.channel.value_leaf import GC_HEAD_BYTES, Place, Reader, leaf, native
+from spillable_stream.channel.value_leaf import GC_HEAD_BYTES, Place, Reader, is_arrow_null, leaf, native
 from spillable_stream.channel.value_times import time_reader
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.types import is_list, is_list_view
@@ -75,6 +77,18 @@ def _maybe(field: pa.Field, reader: Reader) -> Callable[[Any], Any]:
     return (lambda value: None if value is None else read(value)) if field.nullable else read
 
 
+def _without_nulls(values: Iterable[Any], error: SchemaError) -> list[Any]:
+    """Return values with None for each that is a null of Arrow's; raises the error they gave if there is no such.
+
+    It is done after an error, and not before, for few values are scalars of Arrow.
+    """
+    given = list(values)
+    found = [None if is_arrow_null(value) else value for value in given]
+    if all(map(operator.is_, given, found)):
+        raise error
+    return found
+
+
 def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
     field = t.value_field
     element = reader_of(field.type, f"{path}.element")
@@ -88,7 +102,10 @@ def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
             value = _elements(value, place)
         elif kind is list:
             value = value.copy()  # at once: another thread may change it
-        found = value if are_plain is not None and are_plain(value) else list(map(read_one, value))
+        try:
+            found = value if are_plain is not None and are_plain(value) else list(map(read_one, value))
+        except SchemaError as e:
+            found = list(map(read_one, _without_nulls(value, e)))
         if length is not None and len(found) != length:
             raise place.misfit(value)
         return tuple(found) if kind is tuple else found
@@ -104,14 +121,14 @@ def _elements(value: Any, place: Place) -> list[Any]:
     cause: Exception | None = None
     try:
         kind = type(value)
-        if issubclass(kind, pa.Array):
+        if issubclass(kind, pa.Array | pa.ChunkedArray):
             found = value.to_pylist()
             return list(found)
         if issubclass(kind, pa.Scalar):
             value = native(value)
         if _is_numpy_array(value):
             return list(value.tolist()) if value.dtype.kind in "biufSU" else list(value)
-        if issubclass(kind, Sequence) and not issubclass(kind, _NOT_LISTS):
+        if _is_of_pandas(kind) or (issubclass(kind, Sequence | ValuesView) and not issubclass(kind, _NOT_LISTS)):
             return list(value)
     except Exception as e:  # anybody's code
         cause = e
@@ -122,6 +139,11 @@ def _is_numpy_array(value: Any) -> bool:
     return type(value).__module__ == "numpy" and hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
 
 
+def _is_of_pandas(kind: type) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and issubclass(kind, pandas.Series | pandas.Index)
+
+
 def _maps(t: pa.MapType, path: str) -> Reader:
     key, item = reader_of(t.key_type, f"{path}.key"), reader_of(t.item_type, f"{path}.value")
     place = Place(path, t, "a mapping, or a list of pairs of a key and a value")
@@ -130,7 +152,11 @@ def _maps(t: pa.MapType, path: str) -> Reader:
 
     def read(value: Any) -> Any:
         pairs, is_mapping = _pairs(value, place)
-        found = [(read_key(k), read_item(v)) for k, v in pairs]
+        try:
+            found = [(read_key(k), read_item(v)) for k, v in pairs]
+        except SchemaError as e:
+            items = _without_nulls([v for _, v in pairs], e)
+            found = [(read_key(k), read_item(v)) for (k, _), v in zip(pairs, items, strict=True)]
         if is_mapping and len(as_mapping := _mapping(found)) == len(found):
             return as_mapping
         return found
@@ -154,12 +180,19 @@ def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
             value = native(value)
         is_mapping = isinstance(value, Mapping)
         if is_mapping or (isinstance(value, Sequence) and not isinstance(value, _NOT_LISTS)):
-            pairs = list(value.items() if is_mapping else value)
+            pairs = list(value.items()) if is_mapping else [_pair(p) for p in value]
             if all(type(p) in (tuple, list) and len(p) == 2 for p in pairs):
                 return pairs, is_mapping
     except Exception as e:  # anybody's code
         cause = e
     raise place.misfit(value, cause)
+
+
+def _pair(value: Any) -> Any:
+    """Return the pair that a dictionary of a key and a value is, and anything else as it is."""
+    if type(value) is dict and value.keys() == {"key", "value"}:
+        return value["key"], value["value"]
+    return value
 
 
 def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -219,11 +252,14 @@ def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[st
 
     def read(given: dict[Any, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for name, value in given.items():
-            if type(name) is not str or name not in known:
-                name = _known_name(name, known, found, unknown)
-            name, read_one, nullable = known[name]
-            found[name] = None if value is None and nullable else read_one(value)
+        try:
+            for name, value in given.items():
+                if type(name) is not str or name not in known:
+                    name = _known_name(name, known, found, unknown)
+                name, read_one, nullable = known[name]
+                found[name] = None if value is None and nullable else read_one(value)
+        except SchemaError as e:
+            return read(dict(zip(given, _without_nulls(given.values(), e), strict=True)))
         if len(found) != len(given):
             raise unknown("that occurs twice: names are compared as plain texts")
         if required and (missing := required - found.keys()):

@@ -18,7 +18,6 @@ _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}  # what a time may have no parts o
 _EPOCH_DAYS = dt.date(1970, 1, 1).toordinal()
 _OBJECT_BYTES = 48
 _INTERVAL_BYTES = 168
-_FIXED_ZONES = (dt.timezone, ZoneInfo)  # nobody can change them
 
 
 def time_reader(t: pa.DataType, path: str) -> Reader | None:
@@ -54,6 +53,11 @@ def _has_nanoseconds(value: Any) -> bool:
     return bool(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0))
 
 
+def _is_whole(zone: dt.tzinfo) -> bool:
+    """Tell whether nobody can change a time zone, and it is whole seconds from UTC: Arrow leaves out the rest."""
+    return type(zone) is ZoneInfo or (type(zone) is dt.timezone and not zone.utcoffset(None).microseconds)
+
+
 def _timestamps(t: pa.DataType, path: str) -> Reader:
     kind = "a datetime" if t.tz else "a datetime without a time zone"
     place = Place(path, t, f"{kind}, or a number of {t.unit} since 1970, as far as Python's datetime goes")
@@ -66,10 +70,10 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
     )
 
     def plain(value: Any) -> dt.datetime:
-        if type(value) is dt.datetime and (value.tzinfo is None or type(value.tzinfo) in _FIXED_ZONES):
-            return value
         zone = value.tzinfo
-        if zone is not None and type(zone) not in _FIXED_ZONES:
+        if type(value) is dt.datetime and (zone is None or _is_whole(zone)):
+            return value
+        if zone is not None and not _is_whole(zone):
             value, zone = value.astimezone(dt.UTC), dt.UTC
         return dt.datetime(
             value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond, zone,
@@ -90,14 +94,17 @@ def _timestamps(t: pa.DataType, path: str) -> Reader:
 
     slow = leaf(place, convert, _OBJECT_BYTES)
 
+    known: dt.tzinfo | None = None  # the last zone that was found to be whole: most values have one and the same
+
     def read(value: Any) -> Any:
-        if (
-            type(value) is dt.datetime
-            and first_year <= value.year < last_year
-            and not value.microsecond % part
-            and (value.tzinfo is None or (aware and type(value.tzinfo) in _FIXED_ZONES))
-        ):
-            return value
+        nonlocal known
+        if type(value) is dt.datetime and first_year <= value.year < last_year and not value.microsecond % part:
+            zone = value.tzinfo
+            if zone is None or zone is known:
+                return value
+            if aware and _is_whole(zone):
+                known = zone
+                return value
         return slow.read(value)
 
     return Reader(read, _OBJECT_BYTES)

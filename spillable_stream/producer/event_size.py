@@ -47,8 +47,8 @@ _HEADERS_PLACE_BYTES = 96
 
 
 def text_bytes(text: str | None) -> int:
-    """Return what a text holds; names and values of one letter are everybody's."""
-    return 0 if text is None or len(text) < 2 else text.__sizeof__()
+    """Return what a text holds; names and values of one letter of Latin 1 are everybody's."""
+    return 0 if text is None or (len(text) < 2 and text <= "\xff") else text.__sizeof__()
 
 
 def headers_bytes(headers: Mapping[str, str]) -> int:

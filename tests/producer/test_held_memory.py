@@ -46,6 +46,12 @@ ROWS: dict[str, tuple[pa.DataType, Make]] = {
     "list of small integers": (pa.list_(pa.int64()), lambda i: list(range(100))),
     "list of integers": (pa.list_(pa.int64()), lambda i: list(range(10**6, 10**6 + 100))),
     "list of texts": (pa.list_(pa.string()), lambda i: [f"{i} and {k}" for k in range(50)]),
+    "list of letters of another script": (
+        pa.list_(pa.string()),
+        lambda i: [chr(0x4E00 + k + i % 99) for k in range(50)],
+    ),
+    "list of letters": (pa.list_(pa.string()), lambda i: ["a", "é", ""] * 20),
+    "list of single bytes": (pa.list_(pa.binary()), lambda i: [bytes([k]) for k in range(50)]),
     "list of nothing": (pa.list_(pa.int64()), lambda i: [None] * 100),
     "tuple of floats": (pa.list_(pa.float64()), lambda i: tuple(k / 7 + i for k in range(100))),
     "struct": (POINT, lambda i: {"x": i / 7, "y": i / 3, "label": f"point {i}"}),
@@ -70,6 +76,7 @@ def with_headers(count: int) -> Make:
 EVENTS: dict[str, Make] = {
     **{f"body of {size} bytes": body_of(size) for size in (0, 1, 10, 100, 10_000)},
     **{f"{count} headers": with_headers(count) for count in (1, 5, 20)},
+    "headers of letters": lambda i: Event(b"", {chr(0x4E00 + k): chr(0x5E00 + k) for k in range(30)}),
     "a long header": lambda i: Event(b"", {f"header {i}": "x" * (2000 + i)}),
 }
 
