@@ -52,10 +52,10 @@ class ProducerHandler(logging.Handler):
         max_block_ms: int = 0,
         flush_timeout_seconds: float = 5.0,
     ) -> None:
-        super().__init__(level)
         for name, value in (("max_block_ms", max_block_ms), ("flush_timeout_seconds", flush_timeout_seconds)):
             if not 0 <= value < float("inf"):
                 raise OptionError(f"{name} of a logging handler must be 0 or more, not {value!r}: it must end")
+        super().__init__(level)  # from here on `logging.shutdown` knows it
         self._producer = producer
         self._key = key
         self._max_block_ms = max_block_ms

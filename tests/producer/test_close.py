@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
 from spillable_stream import Producer
 from spillable_stream.errors import (
+    ChannelFullError,
     OptionError,
     ProducerClosedError,
     ProducerError,
@@ -193,3 +195,41 @@ def test_a_flush_waits_for_retries(produce: MakeProducer, target: FakeTarget, cl
     clock.advance(1)
     flushing.result(PATIENCE_SECONDS)
     assert target.bodies == [b"x"]
+
+
+def test_an_interrupt_amid_a_close_leaves_the_rest_to_the_next_one(
+    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.hold()
+    producer = produce(linger_ms=0, batch_count_threshold=1)
+    futures = [producer.send(b"%d" % i) for i in range(10)]
+    target.wait_for_attempts(1)
+    put, told = producer._pipeline._failure.put, []
+
+    def interrupted(batch: Any, result: Any) -> None:
+        put(batch, result)
+        told.append(batch)
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(producer._pipeline._failure, "put", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        producer.close(0)
+    monkeypatch.undo()
+    with pytest.raises(ProducerTimeoutError, match=r"7 events were not sent|6 events were not sent"):
+        producer.close(0)
+    target.let_go()
+    producer.close(PATIENCE_SECONDS)
+    assert [bool(future.exception(0)) for future in futures] == [False] + [True] * 9
+
+
+def test_a_failure_says_whether_its_events_may_be_stored(produce: MakeProducer, target: FakeTarget) -> None:
+    target.answer = False
+    producer = produce(linger_ms=0, retries=0)
+    lost = producer.send(b"lost").exception(PATIENCE_SECONDS)
+    target.answer = True
+    target.fail(ChannelFullError("full"))
+    full = producer.send(b"full").exception(PATIENCE_SECONDS)
+    assert isinstance(lost, SendFailedError) and isinstance(full, SendFailedError)
+    assert (lost.result.in_doubt, full.result.in_doubt) == (True, False)
+    assert "whether an attempt stored them is not known" in str(lost) and "is not known" not in str(full)

@@ -222,3 +222,10 @@ def test_a_dead_letter_channel_takes_events_and_as_many_as_a_batch_has(path: Pat
         produce(dead_letter=typed)
     with pytest.raises(OptionError, match="takes 5 events at once, fewer than a batch may have"):
         produce(dead_letter=FakeTarget(max_events=5))
+
+
+def test_targets_whose_dead_letters_could_not_be_told_apart_are_refused(produce: MakeProducer) -> None:
+    targets = {"a": FakeTarget(name="http"), "b": FakeTarget(name="http")}
+    produce(targets, dead_letter=FakeTarget(name="dead"))  # without a name nobody goes on after a restart
+    with pytest.raises(OptionError, match="two targets are called http"):
+        produce(targets, dead_letter=FakeTarget(name="dead"), producer_id="me")

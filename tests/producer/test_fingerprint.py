@@ -27,6 +27,19 @@ def test_what_nulls_hide_does_not_count() -> None:
     assert fingerprint(_batch(hidden)) == fingerprint(_batch(plain))
 
 
+def test_what_a_null_struct_or_list_hides_does_not_count() -> None:
+    bits = pa.py_buffer(b"\x02")
+    hidden, plain = pa.array([7, 1], pa.int64()), pa.array([0, 1], pa.int64())
+    for kind in (pa.struct([("x", pa.int64())]), pa.list_(pa.int64(), 1)):
+        first, second = (pa.Array.from_buffers(kind, 2, [bits], children=[c]) for c in (hidden, plain))
+        assert first.equals(second) and fingerprint(_batch(first)) == fingerprint(_batch(second))
+
+
+def test_categories_count_by_what_they_stand_for() -> None:
+    first, second = (pa.array(v).dictionary_encode() for v in (["a", "b"], ["c", "d"]))
+    assert fingerprint(_batch(first)) != fingerprint(_batch(second))
+
+
 def test_other_events_have_another_fingerprint() -> None:
     found = [pa.array(v, pa.int64()) for v in ([], [0], [0, 0], [1], [None], [1, 2], [2, 1])]
     assert len({fingerprint(_batch(array)) for array in found}) == len(found)

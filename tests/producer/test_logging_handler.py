@@ -159,7 +159,15 @@ def test_what_was_dropped_and_not_yet_said_is_said_at_the_end(
     assert capsys.readouterr().err == "2 log records were dropped, 3 in all\n"
 
 
-@pytest.mark.parametrize("bound", [{"max_block_ms": -1}, {"flush_timeout_seconds": -1}, {"max_block_ms": float("nan")}])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        {"max_block_ms": -1},
+        {"flush_timeout_seconds": -1},
+        {"max_block_ms": float("nan")},
+        {"max_block_ms": float("inf")},
+    ],
+)
 def test_a_handler_without_a_bound_is_refused(produce: MakeProducer, bound: dict[str, float]) -> None:
     with pytest.raises(OptionError, match="of a logging handler must be 0 or more, not"):
         ProducerHandler(produce(), **bound)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ import pytest
 from spillable_stream import Channel, Event, Producer
 from spillable_stream.channel.requests import NoRoomYetError
 from spillable_stream.errors import ProducerTimeoutError, SendFailedError
+from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.schedule import LONGEST_LOOK_SECONDS, SLOW_SECONDS
 from tests.producer.conftest import MakeProducer
 from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, FullTarget
@@ -331,3 +332,39 @@ def test_it_costs_the_same_however_many_batches_and_targets_there_are(
             counts.append(steps(lambda: producer._pipeline._mutex.run(lambda: what(producer))))
             producer._pipeline.accumulator._open.update(opened)
     assert abs(counts[1] - counts[0]) < 20, counts
+
+
+def test_a_batch_is_not_tried_again_before_its_turn_has_ended(
+    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.fail_while(lambda sequence: ConnectionError("first") if len(target.attempts) == sequence else None)
+    producer = produce(io_thread_count=4, linger_ms=0, clock=Clock(), base_retry_backoff_ms=1, retries=1_000)
+    retried = producer._pipeline.metrics.retried
+
+    def slowly() -> None:
+        retried()
+        time.sleep(0.02)  # the retry is due before the thread comes to the end of its turn
+
+    monkeypatch.setattr(producer._pipeline.metrics, "retried", slowly)
+    futures = [producer.send(b"%d" % i) for i in range(3)]
+    assert all(future.result(PATIENCE_SECONDS).successful for future in futures)
+    assert producer.stats().state == "running"
+
+
+def test_one_that_failed_once_is_tried_again_while_another_one_hangs(produce: MakeProducer, clock: FakeClock) -> None:
+    hanging, failing = FakeTarget(name="hanging"), FakeTarget(name="failing")
+    targets = {"hanging": hanging, "failing": failing}
+    producer = produce(targets, io_thread_count=2, linger_ms=0, base_retry_backoff_ms=1)
+    producer.send(b"x", key="failing").result(PATIENCE_SECONDS)
+    hanging.hold()
+    producer.send(b"x", key="hanging")
+    hanging.wait_for_attempts(1)
+    clock.advance(2 * SLOW_SECONDS)
+    failing.fail(ConnectionError("once"))
+    again = producer.send(b"y", key="failing")
+    failing.wait_for_attempts(2)
+    while not again.done():
+        clock.advance(0.1)
+        time.sleep(0.001)
+    assert again.result(0).successful and len(hanging.attempts) == 1
+    hanging.let_go()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -282,3 +283,32 @@ def test_one_target_under_two_keys_is_claimed_and_closed_once(target: FakeTarget
         producer.send(b"a", key="a").result(PATIENCE_SECONDS)
         producer.send(b"b", key="b").result(PATIENCE_SECONDS)
     assert (target.bodies, target.closed) == ([b"a", b"b"], 1)
+
+
+def test_a_copy_of_a_channel_is_another_channel(path: Path, tmp_path: Path) -> None:
+    Channel(path).close()
+    shutil.copytree(path, tmp_path / "copy")
+    with Producer({"original": path, "copy": tmp_path / "copy"}) as producer:
+        for key in ("original", "copy"):
+            producer.send(key.encode(), key=key).result(PATIENCE_SECONDS)
+    for place, body in ((path, b"original"), (tmp_path / "copy", b"copy")):
+        with Channel(place) as channel:
+            assert peek(channel) == [body]
+
+
+def test_an_interrupt_of_what_is_sent_again_lets_nothing_pass_it(produce: MakeProducer, target: FakeTarget) -> None:
+    target.fail(ValueError("bad"))
+    producer = produce(producer_id="tail")
+    assert producer.send_many([b"10"], sequence=10).exception(PATIENCE_SECONDS)
+    destination = producer._only
+    assert destination is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producer._pipeline.accumulator, "_ship_batch", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send_many([b"10"], sequence=10)
+    with pytest.raises(ProducerSequenceError, match="before batch 10, which failed"):
+        producer.send_many([b"20"], sequence=20)
+
+
+def _interrupted(batch: object) -> None:
+    raise KeyboardInterrupt

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -255,3 +256,12 @@ def test_a_batch_takes_the_numbers_that_nobody_will_have_any_more(
     clock.advance(1)
     assert futures[0].result(PATIENCE_SECONDS).successful
     assert target.taken == [(1, 1), (1, 2), (3, 3), (3, 4), (5, 5)]
+
+
+def test_a_targets_methods_may_be_its_own_attributes() -> None:
+    fake = FakeTarget()
+    names = ("name", "schema", "max_events", "claim", "last_sequence", "commit", "close")
+    plain = SimpleNamespace(**{name: getattr(fake, name) for name in names})
+    with Producer(plain, linger_ms=0, context_headers=False) as producer:
+        assert producer.send(b"x").result(PATIENCE_SECONDS).successful
+    assert fake.bodies == [b"x"]
