@@ -179,11 +179,11 @@ def commit_twice() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Engine, request: Any, keep_alive_seconds: float = 0.0) -> Any:
-            done = real(self, request, keep_alive_seconds)
+        def commit(self: Engine, request: Any, *waits: Any) -> Any:
+            done = real(self, request, *waits)
             count[0] += isinstance(request, Put)
             if isinstance(request, Put) and not request.segments and count[0] % 2 == 0:
-                real(self, Put(request.frames), keep_alive_seconds)
+                real(self, Put(request.frames), *waits)
             return done
 
         return commit
@@ -197,11 +197,11 @@ def forget_a_take() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Engine, request: Any, keep_alive_seconds: float = 0.0) -> Any:
+        def commit(self: Engine, request: Any, *waits: Any) -> Any:
             count[0] += isinstance(request, Take)
             if isinstance(request, Take) and count[0] % 2 == 0:
-                return real(self, Take(request.group, []), keep_alive_seconds)
-            return real(self, request, keep_alive_seconds)
+                return real(self, Take(request.group, []), *waits)
+            return real(self, request, *waits)
 
         return commit
 
