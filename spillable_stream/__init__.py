@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from spillable_stream.channel.arrow_schema import convert_spark_schemas
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.stats import ChannelStats, GroupStats
@@ -59,6 +60,15 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"spillable_stream.producer.{_ROOMS[name]}"), name)
     globals()[name] = value
     return value
+
+
+def _spark_schema(schema: Any) -> Any:
+    from spillable_stream.spark.schema import arrow_schema
+
+    return arrow_schema(schema)
+
+
+convert_spark_schemas(_spark_schema)
 
 
 def register(spark: Any) -> None:

@@ -13,11 +13,11 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from spillable_stream.channel.ranges import shown
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
 from spillable_stream.integrity.verify import verify as verify_channel
+from spillable_stream.state.ranges import shown
 
 __all__ = ["app", "main"]
 

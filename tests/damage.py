@@ -12,8 +12,8 @@ import google_crc32c
 
 from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.log.frames import FrameScanner, LocatedFrame
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.scan import Scanned, Scanner
 from spillable_stream.storage.filesystem import FileSystem
 
 _HEAD_BYTES = 512
@@ -84,13 +84,13 @@ def log_file(path: Path, file_id: int = 1) -> Path:
     return path / "data" / f"log-{file_id:06d}"
 
 
-def frames(path: Path, file_id: int = 1) -> list[Scanned]:
+def frames(path: Path, file_id: int = 1) -> list[LocatedFrame]:
     """Return the frames of a data file."""
     fs = FileSystem()
     seed = file_seed(Layout.read(fs, path).channel, log_file(path, file_id).name)
     file = fs.open(log_file(path, file_id), readonly=True)
     try:
-        return list(Scanner(file, seed, 0))
+        return list(FrameScanner(file, seed, 0))
     finally:
         file.close()
 

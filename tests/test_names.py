@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import CorruptionError, OptionError
+from spillable_stream.format.file_names import segment_tier
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.names import segment_tier
 from spillable_stream.log.owning import make_directories
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.names import check_group, check_owner, check_producer, parse_application, parse_name
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -53,7 +53,7 @@ def test_what_can_own_no_segment_is_refused_before_a_file_is_made(tmp_path: Path
     with pytest.raises(OptionError, match="a query's ID must be"):
         check_owner(name)
     with pytest.raises(OptionError, match="a query's ID must be"):
-        SegmentWriter(FileSystem(), layout, name, 3)
+        StagedFileWriter(FileSystem(), layout, name, 3)
     assert sorted(tmp_path.rglob("*")) == before
 
 

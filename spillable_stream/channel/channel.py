@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from spillable_stream.channel.arrow_schema import as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.creation import create_channel
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.event import ID_COLUMN
-from spillable_stream.channel.flush import flush_memory
-from spillable_stream.channel.groups import drop_group
-from spillable_stream.channel.readonly_engine import ReadonlyEngine, refuse_to_write
-from spillable_stream.channel.requests import Control
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
-from spillable_stream.channel.under_way import UnderWay
+from spillable_stream.engine.creation import create_channel
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.flush import flush_memory
+from spillable_stream.engine.groups import drop_group
+from spillable_stream.engine.readonly_engine import ReadonlyEngine, refuse_to_write
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
@@ -480,33 +480,3 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def as_arrow_schema(schema: Any) -> pa.Schema:
-    """Return a schema as Arrow's.
-
-    Args:
-        schema: a `pyarrow.Schema`, or a Spark ``StructType``.
-
-    Raises:
-        SchemaError: it is neither, is empty, or uses a reserved or repeated column name.
-    """
-    if not isinstance(schema, pa.Schema):
-        if not hasattr(schema, "fieldNames"):
-            raise SchemaError(f"a schema must be a pyarrow.Schema or a Spark StructType, not {type(schema).__name__}")
-        schema = spark_arrow_schema(schema)
-    if len(schema) == 0 or len(set(schema.names)) != len(schema):
-        raise SchemaError(f"a schema must have columns with different names, not {schema.names}")
-    if ID_COLUMN in schema.names:
-        raise SchemaError(f"the column name {ID_COLUMN!r} is taken by the channel itself; rename it")
-    return schema
-
-
-def spark_arrow_schema(schema: Any) -> pa.Schema:
-    """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    try:
-        return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # before Spark 4.3 the zone was always UTC
-        return to_arrow_schema(schema)

@@ -7,17 +7,18 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
-from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.group_position import GroupPosition
-from spillable_stream.channel.groups import create_group
-from spillable_stream.channel.ranges import Range, RangeSet
-from spillable_stream.channel.requests import Abandon, Prepare, Take, Takes
-from spillable_stream.channel.state import ChannelState, GroupState
-from spillable_stream.channel.under_way import UnderWay
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
+from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError
-from spillable_stream.log.layout import in_memory
-from spillable_stream.log.reader import Extent, ReadBatch
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.names import check_group
+from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["Consumer"]
@@ -95,7 +96,7 @@ class Consumer:
         if not known:
             create_group(self._engine, self.group, starting)
         elif orphans and not resume:
-            self._engine.commit(Abandon(orphans))
+            self._engine.commit(Rollback(orphans))
 
     def _require_owner(self) -> None:
         """Prove that nobody else can own the group; the channel's lock is held.
@@ -266,7 +267,7 @@ class Consumer:
             for first, last in ranges:
                 self._held.remove(first, last)
         if prepared:
-            self._call("a rollback", lambda: self._engine.commit(Abandon([prepared])))
+            self._call("a rollback", lambda: self._engine.commit(Rollback([prepared])))
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

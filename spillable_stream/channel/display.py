@@ -9,9 +9,9 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spillable_stream.channel.ranges import Range, count_of
-from spillable_stream.channel.samples import Sample
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
+from spillable_stream.engine.telemetry import Sample
+from spillable_stream.state.ranges import Range, count_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.channel.value_leaf import shown
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.types import NOT_ARROW
-from spillable_stream.log.reader import ReadBatch
+from spillable_stream.format.value_leaf import shown
+from spillable_stream.log.event_reader import ReadBatch
 
 __all__ = [
     "ID_COLUMN",

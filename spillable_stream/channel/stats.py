@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from spillable_stream.channel.counters import Counters
-from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.ranges import Range, count_of
-from spillable_stream.channel.state import ChannelState
-from spillable_stream.log.layout import Tier
+from spillable_stream.engine.counters import Counters
+from spillable_stream.engine.engine import Engine
+from spillable_stream.format.file_names import Tier
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["ChannelStats", "GroupStats", "TierStats", "channel_stats"]
 

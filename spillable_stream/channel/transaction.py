@@ -20,9 +20,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import pyarrow as pa
 
-from spillable_stream.channel.checkpointing import IDLE_SECONDS
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.engine import Engine
 from spillable_stream.channel.event import (
     ID_COLUMN,
     Event,
@@ -31,15 +29,17 @@ from spillable_stream.channel.event import (
     id_column,
     rows_from_batch,
 )
-from spillable_stream.channel.ranges import Range, count_of
-from spillable_stream.channel.requests import Committed, NoRoomYetError, Put
-from spillable_stream.channel.row_values import row_reader
+from spillable_stream.engine.checkpointing import IDLE_SECONDS
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.requests import CommitResult, NoRoomYetError, Put
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.record import NumberedBatch, SegmentRef
-from spillable_stream.log.reader import ReadBatch
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.format.row_values import row_reader
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
 
@@ -64,7 +64,7 @@ class Transaction:
 
     def __init__(self, engine: Engine) -> None:
         self.state = State.NEW
-        self.committed = Committed()
+        self.committed = CommitResult()
         self._engine = engine
         self._owner = (os.getpid(), threading.get_ident())
 
@@ -169,7 +169,7 @@ class PutTransaction(Transaction):
         self._events = EventColumns()
         self._frames: list[Frame] = []
         self._frames_bytes = 0
-        self._segment: SegmentWriter | None = None
+        self._segment: StagedFileWriter | None = None
         self._attempted = False
         self._failure: BaseException | None = None
         self.count = 0
@@ -290,7 +290,7 @@ class PutTransaction(Transaction):
         if self._segment is None:
             memory_bytes = self._engine.memory.put_bytes()
             self._engine.directories.require_in_place()
-            self._segment = SegmentWriter(
+            self._segment = StagedFileWriter(
                 self._engine.fs,
                 self._engine.layout,
                 memory_bytes=memory_bytes,
@@ -464,7 +464,7 @@ class TakeTransaction(Transaction):
                 self._engine.counters.event_take_error_count += 1
                 raise
             self._engine.counters.event_take_success_count += self.count
-            self.committed = Committed(tx, self._ranges[0][0], self._ranges[-1][1])
+            self.committed = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
 
     def _rollback(self) -> None:
         if self._consumer:

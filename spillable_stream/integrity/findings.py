@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.channel.ranges import Range, RangeSet, count_of
+from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import NONSENSE, CommitRecord, FileHeader
-from spillable_stream.log.appends import ENDS, Appends
+from spillable_stream.log.append_check import ENDS, AppendChecker
+from spillable_stream.log.frames import LocatedFrame, find_frame
 from spillable_stream.log.recovery import written_bytes
-from spillable_stream.log.scan import Scanned, find_frame
 from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import File
 
@@ -25,19 +25,21 @@ class Order:
     """
 
     def __init__(self, start: int) -> None:
-        self._appends: Appends | None = Appends(start)
+        self._appends: AppendChecker | None = AppendChecker(start)
 
-    def wrong(self, item: Scanned | Damage) -> str | None:
+    def wrong(self, item: LocatedFrame | Damage) -> str | None:
         """Return why a frame can't be the next one, or None if it can, or if what is before it is damaged."""
         header = item.header
         if header is None or (isinstance(item, Damage) and header.type == FrameType.COMMIT):
             self._appends = None
             return None
-        found = item if isinstance(item, Scanned) else Scanned(item.offset, header, None)
+        found = item if isinstance(item, LocatedFrame) else LocatedFrame(item.offset, header, None)
         if self._appends is None:
             if header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
-                self._appends = Appends(record.start)
-                self._appends.wrong(Scanned(found.offset, header._replace(type=FrameType.ROLLBACK), None))  # goes on
+                self._appends = AppendChecker(record.start)
+                self._appends.wrong(
+                    LocatedFrame(found.offset, header._replace(type=FrameType.ROLLBACK), None)
+                )  # goes on
             return None
         wrong = self._appends.wrong(found)
         if wrong is not None:

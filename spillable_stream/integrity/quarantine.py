@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from spillable_stream.errors import StorageError
-from spillable_stream.integrity.evidence import opened
+from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.findings import Report
-from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.integrity.inventory import opened
+from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Quarantine", "memory_files"]

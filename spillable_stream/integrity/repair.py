@@ -25,28 +25,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from spillable_stream.channel.blocks import Block
-from spillable_stream.channel.memory_tier import MemoryDirectory
-from spillable_stream.channel.opening import restored
-from spillable_stream.channel.requests import Control, Move, Plan
-from spillable_stream.channel.state import ChannelState
+from spillable_stream.engine.loading import restored
+from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.requests import Control, Move, Plan
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed, frame_size
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
-from spillable_stream.integrity.survey import Survey
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.head import disowned, parse_host
-from spillable_stream.log.layout import Layout, Tier, disk_segment, log_name
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import own_again
-from spillable_stream.log.reader import EventReader
-from spillable_stream.log.segment import copy_to_disk
+from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
+from spillable_stream.state.blocks import Block
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -114,7 +115,7 @@ def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
         lock.close()
 
 
-def _changed(fs: FileSystem, found: Survey) -> list[Path]:
+def _changed(fs: FileSystem, found: Inspection) -> list[Path]:
     """Return the files that a repair changes or removes."""
     changed = [*found.bad_positions, *found.evidence.bad_checkpoints]
     if found.evidence.half_head:
@@ -141,7 +142,7 @@ def _checkpoints(fs: FileSystem, layout: Layout) -> Checkpoints:
 class _Repair:
     """The steps of a repair after the copies are made."""
 
-    def __init__(self, fs: FileSystem, found: Survey) -> None:
+    def __init__(self, fs: FileSystem, found: Inspection) -> None:
         self._fs = fs
         self._found = found
         self._layout = found.layout
@@ -270,7 +271,7 @@ class _LogBuilder:
         Move(entries, []).plan(plan)
         self._append(plan)
 
-    def lose(self, found: Survey) -> None:
+    def lose(self, found: Inspection) -> None:
         """Append the record of what is lost, if anything is."""
         loss = found.loss
         if loss.lost or loss.doubtful:

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.inspection import Inspection, survey
 from spillable_stream.integrity.order import MALFORMED
-from spillable_stream.integrity.survey import Survey, survey
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["examine", "report_of", "verify"]
@@ -37,7 +37,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
     return report_of(examine(fs or FileSystem(), Path(path).absolute()))
 
 
-def examine(fs: FileSystem, path: Path) -> Survey:
+def examine(fs: FileSystem, path: Path) -> Inspection:
     """Survey a channel, again while others change what was found wrong.
 
     Args:
@@ -46,7 +46,7 @@ def examine(fs: FileSystem, path: Path) -> Survey:
 
     Raises what `verify` raises.
     """
-    before: Survey | None = None
+    before: Inspection | None = None
     for _ in range(_ATTEMPTS):
         head = _head(fs, path)
         try:
@@ -62,7 +62,7 @@ def examine(fs: FileSystem, path: Path) -> Survey:
     raise ChannelBusyError(f"{path} changes faster than it can be read; try again when less is put and taken")
 
 
-def _surveyed(fs: FileSystem, path: Path) -> Survey:
+def _surveyed(fs: FileSystem, path: Path) -> Inspection:
     try:
         return survey(fs, path)
     except (FileNotFoundError, SpillableError):
@@ -79,7 +79,7 @@ def _head(fs: FileSystem, path: Path) -> bytes:
         return b""
 
 
-def report_of(found: Survey, quarantine: Path | None = None) -> Report:
+def report_of(found: Inspection, quarantine: Path | None = None) -> Report:
     """Return the report of a survey."""
     return Report(
         found.layout.path,

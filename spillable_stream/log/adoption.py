@@ -6,12 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import ForeignDirectoryError
+from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.head import parse_head
-from spillable_stream.log.layout import Layout, log_name
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
-from spillable_stream.log.scan import Scanner
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["adopt"]
@@ -56,7 +57,7 @@ def _published_file(fs: FileSystem, layout: Layout) -> int:
 def _is_own(fs: FileSystem, layout: Layout, file_id: int) -> bool:
     file = fs.open(layout.log_file(file_id), readonly=True)
     try:
-        found = next(iter(Scanner(file, file_seed(layout.channel, log_name(file_id)), 0)), None)
+        found = next(iter(FrameScanner(file, file_seed(layout.channel, log_name(file_id)), 0)), None)
     finally:
         file.close()
     return found is not None and found.header.type == FrameType.FILE_HEADER

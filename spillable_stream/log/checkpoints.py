@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream.errors import BackupCheckpointWarning, CorruptionError, ForeignDirectoryError, StorageError
+from spillable_stream.format.file_names import checkpoint_name, log_name, parse_checkpoint
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
     Frame,
@@ -31,8 +32,7 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.format.record import NONSENSE, FileHeader, pack, unpack
-from spillable_stream.log.layout import Layout, log_name
-from spillable_stream.log.names import checkpoint_name, parse_checkpoint
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position

@@ -16,7 +16,7 @@ from spillable_stream.errors import (
     StorageError,
     TransactionStateError,
 )
-from spillable_stream.log.head import Head, Published
+from spillable_stream.log.head import CommitPoint, Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -58,7 +58,7 @@ class CommitLock:
             raise
         self._thread_lock = threading.RLock()  # what a thread wants that has it already is seen, and refused
         self._holding: list[bool] | None = None  # of the thread that has it
-        self._held: Published | None = None  # what the head says while this process holds the lock
+        self._held: CommitPoint | None = None  # what the head says while this process holds the lock
         self._closed = False
 
     @contextlib.contextmanager
@@ -130,7 +130,7 @@ class CommitLock:
             self._lock.release()
         self._holding = None
 
-    def published(self) -> Published:
+    def published(self) -> CommitPoint:
         """Return what the head publishes.
 
         Raises:
@@ -146,11 +146,11 @@ class CommitLock:
             raise CorruptionError("the head is damaged; open the channel again to rebuild it", str(self.layout.head))
         return head
 
-    def current(self) -> Published:
+    def current(self) -> CommitPoint:
         """Return what the head says; while the lock is held, without a look at it."""
         return self._held or self.published()
 
-    def publish(self, published: Published) -> None:
+    def publish(self, published: CommitPoint) -> None:
         """Write the head; the lock is held."""
         self._held = self.head.write(published)
 

@@ -40,9 +40,9 @@ from spillable_stream.storage.filesystem import FileSystem
 __all__ = [
     "DISOWNED",
     "NO_TIER",
+    "CommitPoint",
     "Head",
     "HeadState",
-    "Published",
     "TierEnd",
     "boot_id",
     "disowned",
@@ -92,7 +92,7 @@ class TierEnd(NamedTuple):
 NO_TIER = TierEnd(0, 0)
 
 
-class Published(NamedTuple):
+class CommitPoint(NamedTuple):
     """What the head says.
 
     Args:
@@ -113,12 +113,12 @@ class Published(NamedTuple):
         """Tell whether nothing lies behind either end."""
         return self.disk.state == HeadState.CLEAN == self.memory.state
 
-    def appending(self) -> Published:
+    def appending(self) -> CommitPoint:
         """Return the same where something may lie behind the ends."""
         return self._replace(disk=self.disk.appending(), memory=self.memory.appending())
 
 
-_Parsed = tuple[int, bytes, Published]  # sequence, boot, contents
+_Parsed = tuple[int, bytes, CommitPoint]  # sequence, boot, contents
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def _parse_slot(data: bytes) -> _Parsed | None:
     if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
         return None
     sequence, boot, *ends = _SLOT.unpack_from(raw)
-    published = Published(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:])
+    published = CommitPoint(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:])
     return (sequence, boot, published) if sequence else None
 
 
@@ -226,7 +226,7 @@ class Head:
         self._pid = os.getpid()
         self._seen: tuple[bytes, _Parsed | None] = (b"", None)  # what it was parsed to
 
-    def read(self) -> Published | None:
+    def read(self) -> CommitPoint | None:
         """Return what the head publishes, or None if it is damaged or of another boot.
 
         Raises:
@@ -236,7 +236,7 @@ class Head:
         found = seen[1] if slots == seen[0] else self._parsed(slots)
         return found[2] if found and found[1] == self.boot else None
 
-    def begin_writing(self) -> Published | None:
+    def begin_writing(self) -> CommitPoint | None:
         """Return what `read` does; the caller has just got the channel's lock and may write until it gives it back.
 
         What a writer that died may have left behind the ends shows in their states.
@@ -260,7 +260,7 @@ class Head:
         found, (mark, pid) = self._newest(), _mark_in(self._load(_MARK_END))
         return pid if found is None or mark > found[0] else found[2].pid
 
-    def read_any_boot(self) -> Published | None:
+    def read_any_boot(self) -> CommitPoint | None:
         """Return what the head published, even before a reboot: a lower bound of what was synced."""
         found = self._newest()
         return found[2] if found else None
@@ -290,14 +290,14 @@ class Head:
         """Tell whether no slot is damaged: else what the head says may be older than what was published last."""
         return not is_half_damaged(self._load(_SLOTS_END))
 
-    def write(self, published: Published) -> Published:
+    def write(self, published: CommitPoint) -> CommitPoint:
         """Publish, and return what was; between `begin_writing` and the end of the lock.
 
         Raises:
             StorageError: the file system refused.
         """
         sequence = self._sequence + 1
-        published = Published(*published[:-1], self._pid)
+        published = CommitPoint(*published[:-1], self._pid)
         raw = _SLOT.pack(
             sequence,
             self.boot,

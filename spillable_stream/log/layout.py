@@ -29,81 +29,28 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.format import file_names
+from spillable_stream.format.file_names import (
+    Tier,
+    in_memory,
+    log_name,
+    memory_file_id,
+)
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
-from spillable_stream.log import names
 from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = [
-    "CHECKPOINT",
-    "Layout",
-    "Tier",
-    "disk_segment",
-    "generation_of",
-    "in_memory",
-    "log_name",
-    "memory_file_id",
-    "memory_segment",
-    "seed_name",
-]
+__all__ = ["CHECKPOINT", "Layout"]
 
-_MEMORY_SEGMENT = "memory-"
 _IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
-
-
-class Tier(Enum):
-    """Where a log lives: on disk, synced at every commit, or in memory, never synced."""
-
-    DISK = "disk"
-    MEMORY = "memory"
-
-
-# The files of the memory tier have numbers of their own, which say the generation: a tier that was
-# lost or removed is followed by one of the next generation, so that no number is used twice.
-def memory_file_id(generation: int, number: int) -> int:
-    """Return the number of a memory tier's file: never one of a data file."""
-    return generation << names.GENERATION_BITS | number
-
-
-def generation_of(file_id: int) -> int:
-    """Return the generation of the memory tier that a file belongs to, 0 for a data file."""
-    return file_id >> names.GENERATION_BITS
-
-
-def in_memory(file: int | str) -> bool:
-    """Tell whether a log file's number or a segment's name is one of the memory tier."""
-    return file.startswith(_MEMORY_SEGMENT) if isinstance(file, str) else generation_of(file) > 0
-
-
-def memory_segment(name: str) -> str:
-    """Return the name of a segment while it is in the memory tier."""
-    return _MEMORY_SEGMENT + name
-
-
-def disk_segment(name: str) -> str:
-    """Return the name that a segment of the memory tier has on disk."""
-    return name.removeprefix(_MEMORY_SEGMENT)
-
-
-def seed_name(file: int | str) -> str:
-    """Return the name that a file's checksums start from: the same for a segment in either tier."""
-    return log_name(file) if isinstance(file, int) else disk_segment(file)
-
-
-def log_name(file_id: int) -> str:
-    """Return the name of the log file with this number."""
-    if generation := generation_of(file_id):
-        return names.memory_file_name(generation, file_id & (1 << names.GENERATION_BITS) - 1)
-    return names.data_file_name(file_id)
 
 
 @dataclass(frozen=True)
@@ -183,11 +130,11 @@ class Layout:
 
     def spare_memory(self, fs: FileSystem) -> list[Path]:
         """Return the files of the memory tier that are not needed any more and will be the next ones."""
-        return [self.memory / name for name in fs.list_files(self.memory) if names.is_spare(name)]
+        return [self.memory / name for name in fs.list_files(self.memory) if file_names.is_spare(name)]
 
     def spare_file(self, file_id: int) -> Path:
         """The path that a file of the memory tier has while it waits to be used again."""
-        return self.memory / names.spare_name(log_name(file_id))
+        return self.memory / file_names.spare_name(log_name(file_id))
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
@@ -213,14 +160,14 @@ class Layout:
     def log_files(self, fs: FileSystem, tier: Tier = Tier.DISK) -> list[int]:
         """Return the numbers of all log files of a tier, ascending."""
         if tier is Tier.MEMORY:
-            found = (names.parse_memory_file(name) for name in fs.list_files(self.memory))
+            found = (file_names.parse_memory_file(name) for name in fs.list_files(self.memory))
             return sorted(memory_file_id(*numbers) for numbers in found if numbers)
         numbers = [n for d in set(self.data_dirs) for name in fs.list_files(d) if (n := self._data_file(d, name))]
         return sorted(numbers)
 
     def _data_file(self, directory: Path, name: str) -> int | None:
         """Return the number of a data file, or None if the name is not one's, or not one's of this directory."""
-        number = names.parse_data_file(name)
+        number = file_names.parse_data_file(name)
         return number if number and self.log_file(number).parent == directory else None
 
     def segment_file(self, name: str) -> Path:
@@ -229,7 +176,7 @@ class Layout:
         Raises:
             CorruptionError: no segment has such a name: what names it is no log of this channel's.
         """
-        if not names.segment_tier(name):
+        if not file_names.segment_tier(name):
             raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
         if in_memory(name):
             return self.memory / name
@@ -241,11 +188,11 @@ class Layout:
         return found + [n for n in fs.list_files(self.memory) if self._is_segment(self.memory, n)]
 
     def _is_segment(self, directory: Path, name: str) -> bool:
-        return names.segment_tier(name) != "" and self.segment_file(name).parent == directory
+        return file_names.segment_tier(name) != "" and self.segment_file(name).parent == directory
 
     def is_own(self, directory: Path, name: str) -> bool:
         """Tell whether a name in one of the channel's directories is a name of the channel's files."""
-        if name.removesuffix(".tmp") == names.OWNER_FILE:
+        if name.removesuffix(".tmp") == file_names.OWNER_FILE:
             return directory != self.path / "groups"
         if directory in self.data_dirs:
             return (
@@ -253,11 +200,13 @@ class Layout:
             )
         if directory == self.memory:
             return (
-                self._is_segment(directory, name) or names.is_spare(name) or names.parse_memory_file(name) is not None
+                self._is_segment(directory, name)
+                or file_names.is_spare(name)
+                or file_names.parse_memory_file(name) is not None
             )
         if directory == self.path / "groups":
-            return any(names.group_of(name, kind) for kind in ("lock", "position", "query"))
-        return names.parse_checkpoint(name.removesuffix(".tmp")) is not None
+            return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query"))
+        return file_names.parse_checkpoint(name.removesuffix(".tmp")) is not None
 
     @classmethod
     def exists(cls, fs: FileSystem, path: Path) -> bool:
@@ -334,7 +283,7 @@ class Layout:
                 return cls.of_value(path, value)
         except FileNotFoundError:
             what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
-            if fs.exists(path / names.OWNER_FILE) or any(map(names.parse_data_file, fs.list(path / "data"))):
+            if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
                 what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
             raise NotAChannelError(f"{path} is not a channel: it {what}") from None
         except NONSENSE as e:

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
+from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import CommitRecord, FileHeader
-from spillable_stream.log.appends import ENDS, Appends
+from spillable_stream.log.append_check import ENDS, AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, frame_before
 from spillable_stream.log.head import NO_TIER, TierEnd
-from spillable_stream.log.layout import Tier, log_name
-from spillable_stream.log.scan import Scanned, Scanner, find_frame, frame_before
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
 
@@ -111,7 +111,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
     fs.sync_directory(path.parent)
 
 
-def first_commit(fs: FileSystem, wal: WriteAheadLog, file_id: int) -> Scanned | None:
+def first_commit(fs: FileSystem, wal: WriteAheadLog, file_id: int) -> LocatedFrame | None:
     """Return the first whole COMMIT of a file, wherever it is."""
     file = fs.open(wal.layout.log_file(file_id), readonly=True)
     try:
@@ -178,7 +178,7 @@ def _ends_before(file: File, seed: int, offset: int) -> bool:
     """Tell whether a file holds nothing between its last whole frame before an offset, and its end."""
     if file.size() < offset:
         return True
-    scanner = Scanner(file, seed, 0, offset)
+    scanner = FrameScanner(file, seed, 0, offset)
     for _ in scanner:
         pass
     return scanner.offset < offset and written_bytes(file, scanner.offset) == 0
@@ -188,7 +188,7 @@ def recover(
     fs: FileSystem,
     wal: WriteAheadLog,
     start: Position,
-    apply: Callable[[int, Scanned], None],
+    apply: Callable[[int, LocatedFrame], None],
 ) -> Recovered:
     """Replay from ``start`` to the end of the last whole transaction and cut the rest.
 
@@ -243,7 +243,9 @@ def recover(
     return Recovered(Position(last, end), torn)
 
 
-def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable[[Scanned], None]) -> tuple[int, int]:
+def _recover_last(
+    file: File, seed: int, start: int, floor: int, apply: Callable[[LocatedFrame], None]
+) -> tuple[int, int]:
     """Apply the whole transactions of the file that was written last.
 
     Returns:
@@ -254,12 +256,12 @@ def _recover_last(file: File, seed: int, start: int, floor: int, apply: Callable
             f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor
         )
     synced = floor
-    for found in Scanner(file, seed, start):
+    for found in FrameScanner(file, seed, start):
         if found.header.type == FrameType.COMMIT:
             synced = max(synced, _append_start(found))
     end = start
-    waiting: list[Scanned] = []  # of an append that may not be whole
-    scanner, appends, wrong = Scanner(file, seed, start, verify_from=synced), Appends(start), None
+    waiting: list[LocatedFrame] = []  # of an append that may not be whole
+    scanner, appends, wrong = FrameScanner(file, seed, start, verify_from=synced), AppendChecker(start), None
     for found in scanner:
         if (wrong := appends.wrong(found)) is not None:
             break
@@ -291,7 +293,7 @@ def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | No
     return None
 
 
-def _append_start(commit: Scanned) -> int:
+def _append_start(commit: LocatedFrame) -> int:
     """Return where the append of a COMMIT began; 0, which proves nothing, if it makes no sense."""
     try:
         return CommitRecord.parse(commit.payload or b"").start

@@ -9,10 +9,12 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
-from spillable_stream.log.layout import Layout, seed_name
-from spillable_stream.log.reader import Extent, ReadBatch, events_of
-from spillable_stream.log.scan import Scanned
+from spillable_stream.log.event_reader import ReadBatch, events_of
+from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -78,7 +80,7 @@ def salvage(
         file.close()
 
 
-def _events(found: Scanned, schema_of: Callable[[int], pa.Schema], extent: Extent) -> ReadBatch | None:
+def _events(found: LocatedFrame, schema_of: Callable[[int], pa.Schema], extent: Extent) -> ReadBatch | None:
     """Return the events of a whole frame, or None if it has none, or none that make sense."""
     if found.header.type != FrameType.PUT or found.payload is None:
         return None

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import NamedTuple
 
+from spillable_stream.format.file_names import Tier, generation_of, memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import Published
-from spillable_stream.log.layout import Tier, generation_of, memory_file_id
-from spillable_stream.log.scan import Scanned
+from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.head import CommitPoint
 from spillable_stream.log.wal import Position, WriteAheadLog
 
 __all__ = ["Positions", "Tiers"]
@@ -34,7 +34,7 @@ class Positions(NamedTuple):
     memory: Position = _NOWHERE
 
     @classmethod
-    def of(cls, published: Published) -> Positions:
+    def of(cls, published: CommitPoint) -> Positions:
         """Return where the head says that the logs end."""
         return cls(Position(*published.disk[:2]), Position(*published.memory[:2]))
 
@@ -60,7 +60,7 @@ class Tiers:
         """Return the log of a tier."""
         return self.memory if tier is Tier.MEMORY else self.disk
 
-    def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, Scanned]]:
+    def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, LocatedFrame]]:
         """Yield (file number, frame) of both logs between two published places, in the order of the appends.
 
         Raises:
@@ -84,5 +84,5 @@ class Tiers:
         self.memory.close()
 
 
-def _without_headers(log: Iterator[tuple[int, Scanned]]) -> Iterator[tuple[int, Scanned]]:
+def _without_headers(log: Iterator[tuple[int, LocatedFrame]]) -> Iterator[tuple[int, LocatedFrame]]:
     return (r for r in log if r[1].header.type != FrameType.FILE_HEADER)

@@ -22,14 +22,14 @@ from spillable_stream.errors import (
     StateTooLargeError,
     StorageError,
 )
+from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
 from spillable_stream.format.record import CommitRecord, FileHeader
-from spillable_stream.log.appends import Appends
+from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import NO_TIER, HeadState, Published, TierEnd
-from spillable_stream.log.layout import Tier, log_name
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
+from spillable_stream.log.head import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.log.preallocation import Preallocation
-from spillable_stream.log.scan import Scanned, Scanner, find_frame
 from spillable_stream.storage.filesystem import File
 
 __all__ = ["Entry", "Position", "WriteAheadLog"]
@@ -112,7 +112,7 @@ class WriteAheadLog:
         """
         return self._of(self.lock.published())
 
-    def _of(self, published: Published) -> TierEnd:
+    def _of(self, published: CommitPoint) -> TierEnd:
         return published.memory if self.tier is Tier.MEMORY else published.disk
 
     def seed(self, file_id: int) -> int:
@@ -121,7 +121,7 @@ class WriteAheadLog:
             self._seeded = (file_id, file_seed(self.layout.channel, log_name(file_id)))
         return self._seeded[1]
 
-    def records(self, start: Position, end: Position) -> Iterator[tuple[int, Scanned]]:
+    def records(self, start: Position, end: Position) -> Iterator[tuple[int, LocatedFrame]]:
         """Yield (file number, frame) for every frame between two published positions.
 
         Raises:
@@ -132,8 +132,8 @@ class WriteAheadLog:
         while True:
             limit = end.offset if file_id == end.file_id else self.end_of(file_id)
             if offset < limit:
-                scanner = Scanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
-                appends = Appends(offset)
+                scanner = FrameScanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
+                appends = AppendChecker(offset)
                 for found in scanner:
                     if (wrong := appends.wrong(found)) is not None:
                         path = str(self.layout.log_file(file_id))
@@ -172,7 +172,7 @@ class WriteAheadLog:
         """Return the header of a data file, or None if it is not whole."""
         file = self._fs.open(self.layout.log_file(file_id), readonly=True)
         try:
-            for found in Scanner(file, self.seed(file_id), 0):
+            for found in FrameScanner(file, self.seed(file_id), 0):
                 return FileHeader.parse(found.payload or b"") if found.header.type == FrameType.FILE_HEADER else None
             return None
         except CorruptionError as e:
@@ -212,7 +212,7 @@ class WriteAheadLog:
         """
         disk, memory, last, checkpoint_time, pid = self.lock.current()
         disk, memory = (disk, end) if self.tier is Tier.MEMORY else (end, memory)
-        self.lock.publish(Published(disk, memory, last if last_id is None else last_id, checkpoint_time, pid))
+        self.lock.publish(CommitPoint(disk, memory, last if last_id is None else last_id, checkpoint_time, pid))
 
     def heal(self, snapshot: Snapshot) -> None:
         """Cut what a holder of the lock that died or failed left behind the published end.
@@ -249,7 +249,7 @@ class WriteAheadLog:
 
     def _require_one_append(self, file: File, head: TierEnd) -> None:
         """Refuse to cut more than the one append that the mark speaks of."""
-        for found in Scanner(file, self.seed(head.file_id), head.end):
+        for found in FrameScanner(file, self.seed(head.file_id), head.end):
             if found.header.type == FrameType.COMMIT and CommitRecord.parse(found.payload or b"").start > head.end:
                 raise self._head_is_older(file, found.offset)
 
@@ -291,7 +291,7 @@ class WriteAheadLog:
     def _scan_first_frame(self, file_id: int) -> int:
         file = self._fs.open(self.layout.log_file(file_id), readonly=True)
         with contextlib.closing(file):  # not the one that a thread may be following with
-            return next((found.end for found in Scanner(file, self.seed(file_id), 0)), 0)
+            return next((found.end for found in FrameScanner(file, self.seed(file_id), 0)), 0)
 
     def append(self, at: Position, entries: list[Entry], last_id: int, snapshot: Snapshot) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.
@@ -502,7 +502,7 @@ class WriteAheadLog:
             file_id: the first file's number.
         """
         if self.tier is Tier.DISK:
-            self.lock.publish(Published(NO_TIER, checkpoint_time=int(time.time())))
+            self.lock.publish(CommitPoint(NO_TIER, checkpoint_time=int(time.time())))
         self._roll(NO_TIER, snapshot, file_id)
 
     def require_in_place(self) -> None:
@@ -537,7 +537,7 @@ class WriteAheadLog:
         """Prove once that a file with the right name is this channel's, and reaches to the published end."""
         if self._proven == published.file_id:
             return
-        found = next(iter(Scanner(file, self.seed(published.file_id), 0)), None)
+        found = next(iter(FrameScanner(file, self.seed(published.file_id), 0)), None)
         if found is None or found.header.type != FrameType.FILE_HEADER:
             raise self._lost(file.path, "was replaced: it does not begin with its header")
         if file.size() < published.end:

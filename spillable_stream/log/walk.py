@@ -13,7 +13,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.log.scan import Scanned
+from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.storage.filesystem import File
 
 __all__ = ["Damage", "walk"]
@@ -41,7 +41,7 @@ class Damage(NamedTuple):
         return self.end - self.offset
 
 
-def walk(file: File, seed: int, start: int, end: int) -> Iterator[Scanned | Damage]:
+def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
     """Yield every frame and every damaged stretch between two offsets, in order; payloads are there for all types.
 
     Args:
@@ -65,7 +65,7 @@ def walk(file: File, seed: int, start: int, end: int) -> Iterator[Scanned | Dama
         payload = window[at + HEADER_SIZE_BYTES : at + HEADER_SIZE_BYTES + header.length]
         if len(payload) < header.length:
             payload = file.read(offset + HEADER_SIZE_BYTES, header.length)
-        found = Scanned(offset, header, payload)
+        found = LocatedFrame(offset, header, payload)
         yield found if payload_matches(header, payload) else Damage(offset, found.end, header)
         offset = found.end
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event, batch_from_columns
-from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import ProducerError, SendFailedError
 from spillable_stream.format.record import Numbers
+from spillable_stream.format.row_values import row_reader
 from spillable_stream.producer.clock import wait_at_most
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, text_bytes
 from spillable_stream.producer.fingerprint import fingerprint

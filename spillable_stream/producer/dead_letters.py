@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from spillable_stream.channel.event import batch_from_columns
-from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.record import BY_PRODUCER, Numbers
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
 from spillable_stream.producer.target import Target, commit_to, lasting_name
+from spillable_stream.state.ranges import Range
 
 __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 

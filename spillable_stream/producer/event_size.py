@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from spillable_stream.channel.value_leaf import GC_HEAD_BYTES
 from spillable_stream.errors import EventTooLargeError
+from spillable_stream.format.value_leaf import GC_HEAD_BYTES
 
 __all__ = [
     "ATTEMPT_BYTES",

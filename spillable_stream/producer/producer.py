@@ -13,10 +13,9 @@ from typing import Any, Self
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN, Event, read_body, read_event, read_headers
-from spillable_stream.channel.producers import PASSING
-from spillable_stream.channel.row_values import row_reader
 from spillable_stream.errors import OptionError, ProducerClosedError, SchemaError
 from spillable_stream.format.batch import accept_batch
+from spillable_stream.format.row_values import row_reader
 from spillable_stream.names import check_producer
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
@@ -38,6 +37,7 @@ from spillable_stream.producer.room import Place
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
 from spillable_stream.producer.stats import ProducerStats
 from spillable_stream.producer.target import ChannelTarget, Target, as_target
+from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
 

@@ -7,8 +7,7 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from spillable_stream.channel.ranges import Range
-from spillable_stream.channel.requests import NoRoomYetError
+from spillable_stream.engine.requests import NoRoomYetError
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
@@ -27,6 +26,7 @@ from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
 from spillable_stream.producer.target import commit_to
 from spillable_stream.producer.trouble import text_of
+from spillable_stream.state.ranges import Range
 
 __all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
 

@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.ranges import Range
 from spillable_stream.errors import ChannelClosedError, ProducerBusyError
 from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.state.ranges import Range
 from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["ChannelTarget", "Target", "as_target", "commit_to", "lasting_name"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.channel.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["BatchTakes"]
 

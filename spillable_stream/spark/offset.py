@@ -14,7 +14,7 @@ import logging
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.times import first_id_since
+from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import CheckpointMismatchError, OptionError
 
 __all__ = ["ending_id", "event_id", "offset", "starting_id"]

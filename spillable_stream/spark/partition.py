@@ -11,17 +11,17 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from spillable_stream.channel.blocks import Block
-from spillable_stream.channel.ranges import Range, RangeSet, count_of, shown
-from spillable_stream.channel.state import ChannelState
 from spillable_stream.errors import DataLossError
+from spillable_stream.format.extent import Extent
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.reader import Extent
-from spillable_stream.spark.host import require_channel, require_memory
-from spillable_stream.spark.loop import note_query
+from spillable_stream.spark.locality import require_channel, require_memory
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.quarantine import not_quarantined
+from spillable_stream.spark.self_read_guard import note_query
 from spillable_stream.spark.task_reader import TaskReader
+from spillable_stream.state.blocks import Block
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]

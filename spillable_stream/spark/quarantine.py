@@ -12,13 +12,13 @@ import json
 import logging
 import re
 
-from spillable_stream.channel.ranges import Range, RangeSet
-from spillable_stream.channel.requests import Control
+from spillable_stream.engine.requests import Control
 from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.spark.visit import visit
+from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["not_quarantined", "quarantine"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import spark_arrow_schema as arrow_schema
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
 from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, check_names_are_free, without_metadata
@@ -18,6 +17,14 @@ __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "struct_type"
 # What marks the structs of a variant, geometry or geography, among the metadata of a part. No part is ever null, and
 # pyarrow before 20 can't cast a struct back once its parts were nullable.
 _SPARKS_STRUCTS = {b"variant", b"geometry", b"geography"}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark demands of batches with this ``StructType``, bit for bit."""
+    try:
+        return to_arrow_schema(schema, timezone="UTC")
+    except TypeError:  # before Spark 4.3 the zone was always UTC
+        return to_arrow_schema(schema)
 
 
 def struct_type(schema: pa.Schema) -> StructType:

@@ -11,14 +11,16 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from spillable_stream.channel.ranges import Range, shown
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_schema
-from spillable_stream.log.layout import Layout, in_memory
-from spillable_stream.log.reader import EventReader, Extent, ReadBatch
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.event_reader import EventReader, ReadBatch
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
 from spillable_stream.spark.visit import visit_to_read
+from spillable_stream.state.ranges import Range, shown
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["TaskReader"]

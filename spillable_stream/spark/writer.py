@@ -19,15 +19,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.channel.requests import Put
+from spillable_stream.engine.requests import Put
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.segment import SegmentWriter
-from spillable_stream.spark.host import require_channel
-from spillable_stream.spark.loop import query_of_task, refuse_loop
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.spark.locality import require_channel
+from spillable_stream.spark.self_read_guard import query_of_task, refuse_loop
 from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.spark.visit import visit
 from spillable_stream.storage.filesystem import FileSystem
@@ -35,7 +35,7 @@ from spillable_stream.storage.filesystem import FileSystem
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    from spillable_stream.spark.rows import DataSourceStreamArrowWriter
+    from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 
 __all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged", "inline_bytes"]
 
@@ -137,7 +137,7 @@ class _Stager:
         size = 0
         context = TaskContext.get()
         limit = inline_bytes(self._options["max_inline_bytes"], context.partitionId() if context else 0)
-        segment: SegmentWriter | None = None
+        segment: StagedFileWriter | None = None
         try:
             for batch in batches:
                 added = encode_batch(accept_batch(batch, schema), self._schema_id, self._options["compression"])
@@ -159,11 +159,11 @@ class _Stager:
         segment.close()
         return Staged(self._layout.channel, owner, query, [], reference)
 
-    def _segment(self, owner: str, batch_id: int) -> SegmentWriter:
+    def _segment(self, owner: str, batch_id: int) -> StagedFileWriter:
         """Begin a segment, in the channel's memory tier where this host has it."""
         fs, options = FileSystem(), self._options
         self._layout.grant(fs)
-        return SegmentWriter(
+        return StagedFileWriter(
             fs, self._layout, owner, batch_id, options["memory_bytes"], options["minimum_required_space"]
         )
 

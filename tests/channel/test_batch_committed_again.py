@@ -7,17 +7,17 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from spillable_stream import Channel
-from spillable_stream.channel.requests import Put
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.record import SegmentRef
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 
 
 def staged(channel: Channel, query: str, batch: int) -> SegmentRef:
     """Stage a segment for a batch, as a task of the sink does."""
     engine = channel.engine()
     rows = pa.record_batch({"headers": pa.array([{}], channel.schema.field("headers").type), "body": [b"x"]})
-    writer = SegmentWriter(engine.fs, engine.layout, query, batch)
+    writer = StagedFileWriter(engine.fs, engine.layout, query, batch)
     writer.write(encode_batch(rows.cast(channel.schema), 0, "none"))
     reference = writer.finish()
     writer.close()

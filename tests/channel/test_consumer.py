@@ -20,11 +20,11 @@ from spillable_stream import (
     MemoryLossWarning,
     OptionError,
 )
-from spillable_stream.channel import groups
-from spillable_stream.channel.finish import group_owner, wait_for_owner_to_go
-from spillable_stream.channel.group_commit import Ticket
-from spillable_stream.channel.group_position import read_group_position
-from spillable_stream.channel.requests import Abandon, Control, Take
+from spillable_stream.engine import groups
+from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
+from spillable_stream.engine.group_commit import Ticket
+from spillable_stream.engine.group_position import read_group_position
+from spillable_stream.engine.requests import Control, Rollback, Take
 from spillable_stream.format.frame import FrameType
 from spillable_stream.storage.lock import FileLock
 from tests.damage import lose_memory, reboot
@@ -148,7 +148,7 @@ def test_a_prepared_take_that_is_ended_twice_in_one_append_leaves_a_log_that_ope
     consumer = channel.consumer("g")
     ranges = consumer.claim(3)
     prepared = consumer.prepare(ranges)
-    ends = {"commit": lambda: Take("g", ranges, prepared), "give up": lambda: Abandon([prepared])}
+    ends = {"commit": lambda: Take("g", ranges, prepared), "give up": lambda: Rollback([prepared])}
     group = [Ticket(ends[word]()) for word in order.split(", ")]
     channel.engine()._commit_group(group)
     assert all(ticket.done for ticket in group)

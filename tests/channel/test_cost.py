@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.channel.requests import Control
+from spillable_stream.engine.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType as FrameKind
 from tests.fakes import Call, FaultyFileSystem

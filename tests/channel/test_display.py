@@ -15,8 +15,8 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, MemoryLossWarning
 from spillable_stream.channel.display import plot_samples, stats_html
-from spillable_stream.channel.samples import Sample
 from spillable_stream.channel.stats import GroupStats
+from spillable_stream.engine.telemetry import Sample
 from tests.events import numbered, put, take
 
 matplotlib.use("Agg")
@@ -251,7 +251,7 @@ def test_what_came_right_after_a_sample_is_drawn_from_when_it_came(
 ) -> None:
     def at(seconds: float) -> None:
         clock = SimpleNamespace(time=lambda: 1000 + seconds, monotonic=lambda: seconds)
-        monkeypatch.setattr("spillable_stream.channel.samples.time", clock)
+        monkeypatch.setattr("spillable_stream.engine.telemetry.time", clock)
 
     at(0)
     channel = open_channel()

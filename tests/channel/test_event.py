@@ -17,9 +17,9 @@ from spillable_stream.channel.event import (
     read_event,
     rows_from_batch,
 )
-from spillable_stream.channel.row_values import RowReader
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.log.reader import ReadBatch
+from spillable_stream.format.row_values import RowReader
+from spillable_stream.log.event_reader import ReadBatch
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 EVENTS = st.builds(Event, st.binary(max_size=20), st.dictionaries(TEXT, st.one_of(st.none(), TEXT), max_size=3))

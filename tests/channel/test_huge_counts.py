@@ -10,13 +10,13 @@ import pytest
 
 import spillable_stream.channel.channel as channel_module
 from spillable_stream import Channel, SchemaError, TransactionCapacityError
-from spillable_stream.channel.finish import finish_takes
-from spillable_stream.channel.requests import Plan, PrepareOnDisk, Put
-from spillable_stream.channel.state import ChannelState
+from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.requests import Plan, PrepareOnDisk, Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
 from spillable_stream.format.record import SegmentRef, TakeRecord
+from spillable_stream.state.channel_state import ChannelState
 from tests.damage import reboot
 
 Open = Callable[..., Channel]

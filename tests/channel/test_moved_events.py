@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.channel.memory_tier import MemoryDirectory
+from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.log.wal import WriteAheadLog
 from tests.events import ids, numbered, put, take
 

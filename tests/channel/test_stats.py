@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel, ChannelFullError
-from spillable_stream.channel.samples import Samples
-from spillable_stream.channel.state import ChannelState, GroupState
+from spillable_stream.engine.telemetry import Samples
+from spillable_stream.state.channel_state import ChannelState, GroupState
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -85,7 +85,7 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
 ) -> None:
     channel = open_channel()
     state, samples, clock = channel.engine().state, Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.channel.samples.time.time", lambda: clock[0])
+    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
     samples.note(state, now=True)
     clock[0] += 100
     put(channel, *numbered(0, 50))
@@ -101,7 +101,7 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
 def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples, clock = ChannelState({"memory_capacity": 0}, []), Samples(), [1000.0]
     state.groups = {f"group {i}": GroupState(0) for i in range(1_000)}
-    monkeypatch.setattr("spillable_stream.channel.samples.time.time", lambda: clock[0])
+    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
     tracemalloc.start()
     try:
         for _ in range(600):
@@ -118,7 +118,7 @@ def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pyte
 
 def test_rates_are_right_where_groups_come_go_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     state, samples, clock = ChannelState({"memory_capacity": 0}, []), Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.channel.samples.time.time", lambda: clock[0])
+    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
     state.groups = {"a": GroupState(100)}
     samples.note(state, now=True)
     clock[0] += 10

@@ -385,7 +385,7 @@ def test_a_staged_file_that_could_not_be_copied_is_copied_and_synced_again(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark commits the same staged files again: what a failed copy left does not pass for one."""
-    from spillable_stream.channel.requests import Put
+    from spillable_stream.engine.requests import Put
 
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
@@ -567,11 +567,11 @@ def test_after_a_put_that_failed_while_it_was_written_only_a_rollback_is_left(op
 
 def test_a_segment_write_that_failed_gives_its_ids_again(open_channel: Open) -> None:
     from spillable_stream.format.batch import encode_batch
-    from spillable_stream.log.segment import SegmentWriter
+    from spillable_stream.log.staged_file import StagedFileWriter
 
     fs = FaultyFileSystem()
     channel = open_channel(fs=fs)
-    writer = SegmentWriter(fs, channel.engine().layout)
+    writer = StagedFileWriter(fs, channel.engine().layout)
     batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b"1"}], EVENT_SCHEMA)
     with fs.failing(nth("write", 1)), pytest.raises(StorageError):
         writer.write(encode_batch(batch))

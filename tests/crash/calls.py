@@ -21,7 +21,7 @@ from unittest import mock
 
 import pytest
 
-from spillable_stream.log.head import Head, HeadState, Published
+from spillable_stream.log.head import CommitPoint, Head, HeadState
 
 __all__ = [
     "NEEDS_STRACE",
@@ -152,7 +152,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
     """Tell a watcher of every system call by which the package changes files, in this process."""
     storage, write = "spillable_stream.storage", Head.write
 
-    def publish(self: Head, published: Published) -> Published:
+    def publish(self: Head, published: CommitPoint) -> CommitPoint:
         watcher(Moment("before", "publish", (published,)))
         return write(self, published)
 

@@ -13,10 +13,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spillable_stream.format.file_names import disk_segment, in_memory, memory_file_id
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import CommitRecord
-from spillable_stream.log.layout import Layout, disk_segment, in_memory, memory_file_id
-from spillable_stream.log.scan import Scanned, Scanner
+from spillable_stream.log.frames import FrameScanner, LocatedFrame
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -88,7 +89,7 @@ class Image:
         self._lines = lines
         self.files: dict[str, bytes] = {}
         self._directories: list[str] = []
-        self._frames: dict[str, list[Scanned]] = {}
+        self._frames: dict[str, list[LocatedFrame]] = {}
         self._links: dict[str, str] = {}
         for directory, directories, names in os.walk(base):
             for name in directories + names:
@@ -159,7 +160,7 @@ class Image:
         """Its number."""
         return int(self.newest.rpartition("-")[2])
 
-    def frames(self, name: str) -> list[Scanned]:
+    def frames(self, name: str) -> list[LocatedFrame]:
         """Return the frames of a file."""
         if name not in self._frames:
             self._frames[name] = self._read_frames(name)
@@ -172,11 +173,11 @@ class Image:
             return file_seed(self.layout.channel, "checkpoint")
         return file_seed(self.layout.channel, disk_segment(name) if "segment." in name else name)
 
-    def _read_frames(self, name: str) -> list[Scanned]:
+    def _read_frames(self, name: str) -> list[LocatedFrame]:
         (spare := self.base / "frames").write_bytes(self.files[name])
         file = FileSystem().open(spare, readonly=True)
         try:
-            return list(Scanner(file, self.crc_seed(name), 0))
+            return list(FrameScanner(file, self.crc_seed(name), 0))
         finally:
             file.close()
             spare.unlink()
@@ -315,7 +316,7 @@ def _trim(path: Path) -> None:
     layout = Layout.read(fs, path)
     newest = layout.log_file(layout.log_files(fs)[-1])
     file: File = fs.open(newest)
-    scanner = Scanner(file, file_seed(layout.channel, newest.name), 0)
+    scanner = FrameScanner(file, file_seed(layout.channel, newest.name), 0)
     for _ in scanner:
         pass
     file.truncate(scanner.offset)

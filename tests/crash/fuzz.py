@@ -12,18 +12,18 @@ from unittest import mock
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.channel.group_position import read_group_position
-from spillable_stream.channel.opening import restored
-from spillable_stream.channel.state import ChannelState
+from spillable_stream.engine.group_position import read_group_position
+from spillable_stream.engine.loading import restored
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header
 from spillable_stream.format.record import CommitRecord, FileHeader, TakeRecord, unpack
-from spillable_stream.log.appends import Appends
+from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.head import parse_head, parse_host
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.scan import Scanner, find_frame
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.crash.damage_image import Image
 from tests.crash.damage_lab import Damage
@@ -102,8 +102,8 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
 
     def scan(data: bytes) -> None:
         file = _MemoryFile(data)
-        appends = Appends(0)
-        for found in Scanner(file, seed, 0, verify_from=len(data) // 2):
+        appends = AppendChecker(0)
+        for found in FrameScanner(file, seed, 0, verify_from=len(data) // 2):
             appends.wrong(found)
         list(find_frame(file, seed, 0, FrameType.COMMIT))
 

@@ -10,17 +10,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from spillable_stream.channel import creation, entering, memory_tier
-from spillable_stream.channel.checkpointing import Checkpointing
-from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.requests import Put, Take
-from spillable_stream.channel.state import ChannelState
+from spillable_stream.engine import creation, entering, memory_directory
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.requests import Put, Take
 from spillable_stream.errors import StorageError
-from spillable_stream.log import checkpoints, directories, ownership, owning, reader, recovery, scan
-from spillable_stream.log.appends import Appends
+from spillable_stream.format.file_names import Tier
+from spillable_stream.log import checkpoints, directories, event_reader, frames, ownership, owning, recovery
+from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head, TierEnd
-from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage import access
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -75,12 +76,12 @@ def rename_before_the_sync() -> list[_Patch]:
 
 def skip_the_checksum() -> list[_Patch]:
     """Payloads are believed."""
-    return [_patch(m, "payload_matches", lambda real: lambda *_: True) for m in (checkpoints, reader, scan)]
+    return [_patch(m, "payload_matches", lambda real: lambda *_: True) for m in (checkpoints, event_reader, frames)]
 
 
 def believe_misplaced_frames() -> list[_Patch]:
     """A frame that is whole is taken for one that is in its place."""
-    return [_patch(Appends, "wrong", lambda real: lambda self, found: None)]
+    return [_patch(AppendChecker, "wrong", lambda real: lambda self, found: None)]
 
 
 def believe_half_a_head() -> list[_Patch]:
@@ -307,7 +308,9 @@ def believe_any_owner() -> list[_Patch]:
 
 def miss_the_original() -> list[_Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
-    return [_patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, owning, memory_tier)]
+    return [
+        _patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, owning, memory_directory)
+    ]
 
 
 def go_where_the_path_leads() -> list[_Patch]:
@@ -335,7 +338,7 @@ def create_over_what_is_there() -> list[_Patch]:
 
 def declare_lost_what_is_elsewhere() -> list[_Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [_patch(memory_tier.Place, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [_patch(memory_directory.Place, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
 def trust_a_planted_memory() -> list[_Patch]:

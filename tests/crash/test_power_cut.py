@@ -16,10 +16,10 @@ from unittest import mock
 import pytest
 
 from spillable_stream import Channel, SpillableError
-from spillable_stream.channel import memory_room
-from spillable_stream.channel.ranges import count_of
+from spillable_stream.engine import memory_tier
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from spillable_stream.integrity.verify import verify
+from spillable_stream.state.ranges import count_of
 from tests.crash.calls import Call, Moment, Recorder, watching
 from tests.crash.children import Child, wait_until
 from tests.crash.contents import changes, contents, files_that_count
@@ -33,7 +33,7 @@ from tests.damage import age_head
 
 _HEAD_BYTES = 512
 _HEADS_WRITTEN_BACK = 0.03  # of all moments, where that is wanted
-_FEW_IDS = mock.patch.object(memory_room, "_RESERVED_IDS", 500)  # a lost memory tier puts so many in doubt
+_FEW_IDS = mock.patch.object(memory_tier, "_RESERVED_IDS", 500)  # a lost memory tier puts so many in doubt
 
 
 def _name(call: Call) -> str:

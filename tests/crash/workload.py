@@ -18,9 +18,9 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel, Event
-from spillable_stream.channel import checkpointing
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch
+from spillable_stream.engine import checkpointing
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
 from spillable_stream.storage.filesystem import FileSystem
 from tests.crash.contents import CONSUMERS

@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from spillable_stream import Channel, Event, MemoryLossWarning
-from spillable_stream.channel.requests import Put
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from tests.damage import kill, lose_memory, trim
 from tests.golden.dump import dump
 
@@ -53,7 +53,7 @@ def events_channel(path: Path) -> None:
         put(channel, *(Event(b"staged" * 500) for _ in range(3)))
         channel.checkpoint()
         put(channel, Event(b""), Event("größer".encode(), {"ключ": "значение"}))
-        writer = SegmentWriter(channel.engine().fs, channel.engine().layout, "0f0e0d0c-query", 7)
+        writer = StagedFileWriter(channel.engine().fs, channel.engine().layout, "0f0e0d0c-query", 7)
         writer.write(encode_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": b"sink"}], channel.schema)))
         channel.engine().commit(Put([], [writer.finish()], ("0f0e0d0c-query", 7)))
         writer.close()

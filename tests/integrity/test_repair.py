@@ -18,8 +18,8 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.scan import Scanned
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.events import numbered, peek, put, take
@@ -138,7 +138,7 @@ def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
 def _covered(path: Path, file: Path, chosen: random.Random) -> int:
     """Return an offset in a file that some checksum covers: padding is not."""
     if file.name.startswith("log-"):
-        found: list[Scanned] = frames(path, int(file.name[4:]))
+        found: list[LocatedFrame] = frames(path, int(file.name[4:]))
         if not found:
             return 0
         frame = chosen.choice(found)

@@ -25,7 +25,7 @@ from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_see
 from spillable_stream.integrity.findings import Severity
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
 from tests.events import numbered, put, take
@@ -306,7 +306,7 @@ def test_a_head_of_which_half_is_damaged_is_a_warning_while_it_counts(path: Path
 def test_segments_are_read_and_those_that_nobody_adopted_are_noted(path: Path) -> None:
     with Channel(path, minimum_required_space=0, max_inline_bytes=100, checkpoint_on_close=False) as channel:
         put(channel, *[b"x" * 50] * 10)
-        writer = SegmentWriter(FileSystem(), channel.engine().layout)
+        writer = StagedFileWriter(FileSystem(), channel.engine().layout)
         writer.close()
     adopted = next(p for p in (path / "data").glob("segment.*") if p != writer.path)
     (note,) = verify(path).findings

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
-from spillable_stream.channel.engine import Engine
+from spillable_stream.engine.engine import Engine
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem

@@ -16,7 +16,7 @@ from tests.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 
-_PLACES = ("log/commit_lock.py", "storage/lock.py", "channel/replica.py", "contextlib.py")
+_PLACES = ("log/commit_lock.py", "storage/lock.py", "engine/replica.py", "contextlib.py")
 
 
 def test_an_interrupt_anywhere_in_a_commit_leaves_the_lock_free(open_channel: Open) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event
 from spillable_stream.channel.event import batch_from_events
-from spillable_stream.channel.requests import Put
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space
 from spillable_stream.log.disk_space import required_bytes
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from tests.events import put, take
 from tests.fakes import SmallDisk
 
@@ -106,7 +106,7 @@ def test_a_segment_that_memory_has_no_room_for_does_not_go_to_a_disk_without_spa
 ) -> None:
     layout = open_channel().engine().layout
     layout.memory.mkdir()
-    writer = SegmentWriter(fs, layout, memory_bytes=8 * MIB, minimum_required_space=5 * MIB)
+    writer = StagedFileWriter(fs, layout, memory_bytes=8 * MIB, minimum_required_space=5 * MIB)
     frames = encode_batch(batch_from_events([Event(bytes(2 * MIB))]))
     for _ in range(3):
         writer.write(frames)
@@ -121,7 +121,7 @@ def test_a_segment_that_memory_has_no_room_for_does_not_go_to_a_disk_without_spa
 def test_what_a_task_staged_counts_when_it_is_adopted(open_channel: Open, fs: SmallDisk, path: Path) -> None:
     channel = open_channel(transaction_capacity=100)
     put(channel, BODY)
-    writer = SegmentWriter(fs, channel.engine().layout, "query")  # of another program, which does not look
+    writer = StagedFileWriter(fs, channel.engine().layout, "query")  # of another program, which does not look
     while fs.free_bytes(path) > REQUIRED_BYTES:
         writer.write(encode_batch(batch_from_events([Event(bytes(MIB))])))
     with pytest.raises(DiskSpaceError):

@@ -8,7 +8,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelBusyError, StorageError
 from spillable_stream.log import head as head_module
-from spillable_stream.log.head import Head, HeadState, Published, TierEnd
+from spillable_stream.log.head import CommitPoint, Head, HeadState, TierEnd
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import flip
 from tests.events import peek, put, take
@@ -22,8 +22,8 @@ def head(tmp_path: Path) -> Iterator[Head]:
     head.close()
 
 
-def published(end: int) -> Published:
-    return Published(TierEnd(1, end, HeadState.APPENDING), TierEnd(2, 5), 7, 99)
+def published(end: int) -> CommitPoint:
+    return CommitPoint(TierEnd(1, end, HeadState.APPENDING), TierEnd(2, 5), 7, 99)
 
 
 def test_a_new_head_publishes_nothing(head: Head) -> None:
@@ -97,13 +97,13 @@ def test_a_damaged_head_publishes_nothing(head: Head, tmp_path: Path) -> None:
     assert head.read() is None
 
 
-def states(found: Published | None) -> tuple[int, int]:
+def states(found: CommitPoint | None) -> tuple[int, int]:
     assert found is not None
     return found.disk.state, found.memory.state
 
 
 def test_an_append_that_did_not_publish_shows_to_the_next_writer_alone(head: Head) -> None:
-    clean = Published(TierEnd(1, 5), TierEnd(2, 5), 7, 99)
+    clean = CommitPoint(TierEnd(1, 5), TierEnd(2, 5), 7, 99)
     head.begin_writing()
     head.write(clean)
     assert states(head.begin_writing()) == (HeadState.CLEAN, HeadState.CLEAN)
@@ -116,7 +116,7 @@ def test_an_append_that_did_not_publish_shows_to_the_next_writer_alone(head: Hea
 
 def test_a_mark_says_nothing_of_a_tier_that_is_not_there_or_whose_sync_failed(head: Head) -> None:
     head.begin_writing()
-    head.write(Published(TierEnd(1, 5, HeadState.SYNC_FAILED)))
+    head.write(CommitPoint(TierEnd(1, 5, HeadState.SYNC_FAILED)))
     head.mark()
     assert states(head.begin_writing()) == (HeadState.SYNC_FAILED, HeadState.CLEAN)
 
@@ -125,13 +125,13 @@ def test_a_damaged_mark_costs_a_look_behind_the_end_and_is_gone_with_the_next_ap
     head: Head, tmp_path: Path
 ) -> None:
     head.begin_writing()
-    head.write(Published(TierEnd(1, 5)))
+    head.write(CommitPoint(TierEnd(1, 5)))
     with (tmp_path / "head").open("r+b") as file:
         file.seek(216)
         file.write(b"\xff" * 8)
     assert states(head.begin_writing())[0] == HeadState.APPENDING
     head.mark()
-    head.write(Published(TierEnd(1, 6)))
+    head.write(CommitPoint(TierEnd(1, 6)))
     assert states(head.begin_writing())[0] == HeadState.CLEAN
 
 

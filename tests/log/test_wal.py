@@ -15,10 +15,11 @@ from spillable_stream.errors import (
     LockTimeoutError,
     StorageError,
 )
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.head import HeadState
-from spillable_stream.log.layout import Layout, Tier
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
 from spillable_stream.storage.lock import FileLock

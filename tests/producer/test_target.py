@@ -15,7 +15,6 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event, Producer, Target
-from spillable_stream.channel import producers as producers_module
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
@@ -29,6 +28,7 @@ from spillable_stream.errors import (
     SendFailedError,
 )
 from spillable_stream.producer.target import ChannelTarget
+from spillable_stream.state import producer_history as producers_module
 from tests.events import numbered, peek, take
 from tests.fakes import FaultyFileSystem
 from tests.producer.conftest import MakeProducer

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from spillable_stream.channel.requests import Control
+from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.integrity.channels import snapshot
 from tests.mounts import NEEDS_MOUNTS, mounted_readonly

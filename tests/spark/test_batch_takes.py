@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.channel.finish import finish_takes
-from spillable_stream.channel.requests import Control
+from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.events import numbered, peek, put
 from tests.spark.test_stream_reader import batches, source

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from spillable_stream.channel.engine import Engine
-from spillable_stream.channel.requests import Takes
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.requests import Takes
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.events import numbered, peek, put

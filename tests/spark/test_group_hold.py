@@ -15,8 +15,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from spillable_stream.channel.finish import finish_takes
-from spillable_stream.channel.group_position import read_group_position
+from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.group_position import read_group_position
 from spillable_stream.errors import GroupOwnedError, StorageError
 from spillable_stream.spark import group_hold
 from spillable_stream.spark.group_hold import GroupHold

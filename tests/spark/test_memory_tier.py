@@ -11,12 +11,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from spillable_stream.channel.ranges import Range
-from spillable_stream.channel.requests import Put
+from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.partition import plan_partitions, read_partition
+from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory
 from tests.events import numbered, put
@@ -107,7 +107,7 @@ def test_a_staged_task_outlives_a_memory_tier_that_is_closed_before_its_commit(t
     path = tmp_path / "c"
     with opened(path, memory_capacity=100) as channel:
         channel.engine().memory.make()
-        writer = SegmentWriter(FileSystem(), channel.engine().layout, "query", 7, memory_bytes=MIB)
+        writer = StagedFileWriter(FileSystem(), channel.engine().layout, "query", 7, memory_bytes=MIB)
         put(channel, b"x")
         with channel.take_transaction() as tx:
             frames = encode_batch(tx.take_batch(1).drop_columns("write_order_id").to_batches()[0])  # type: ignore[union-attr]

@@ -12,9 +12,10 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.layout import Layout, seed_name
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.log.walk import walk
 from spillable_stream.options import BATCH, SOURCE, defaults

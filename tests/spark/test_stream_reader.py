@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.channel.requests import Control
+from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.options import SOURCE, defaults, parse_options

@@ -11,7 +11,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.log.layout import Tier
+from spillable_stream.format.file_names import Tier
 from spillable_stream.log.salvage import salvage
 from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark import task_reader

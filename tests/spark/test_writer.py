@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spillable_stream as ss
-from spillable_stream.channel.checkpointing import Checkpointing
-from spillable_stream.channel.replica import Replica
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.replica import Replica
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
-from spillable_stream.log.layout import in_memory
-from spillable_stream.log.segment import SegmentWriter
+from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.writer import SpillableBatchWriter, inline_bytes
@@ -135,10 +135,10 @@ def test_rows_that_can_not_be_staged_by_the_driver_leave_no_file(
 ) -> None:
     writer, messages = staged_writer(tmp_path / "c")
 
-    def fail(segment: SegmentWriter) -> None:
+    def fail(segment: StagedFileWriter) -> None:
         raise StorageError(f"syncing {segment.path} failed")
 
-    monkeypatch.setattr(SegmentWriter, "finish", fail)
+    monkeypatch.setattr(StagedFileWriter, "finish", fail)
     with pytest.raises(StorageError, match="syncing"):
         writer.commit([*messages[::-1], *messages[:1]])
     writer.abort(messages)

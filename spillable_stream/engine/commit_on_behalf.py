@@ -1,0 +1,115 @@
+"""Committing takes for their owner, from outside: by who knows that a micro-batch is done.
+
+A group's owner prepares a take and commits it when it hears that the batch is done. Who hears that
+earlier, in any process of the host, can commit the same take. Owner and helper may do it in any order or
+at once: a take is committed by its transaction's ID, under the channel's lock, and a second time is nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.requests import CommitResult, Plan, Take, Takes
+from spillable_stream.errors import StorageError
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["finish_takes", "group_owner", "owner_since", "wait_for_owner_to_go"]
+
+
+def group_owner(engine: Engine, group: str) -> str:
+    """Return what the last owner of a group wrote about itself (`Consumer.owner`); "" if nobody did."""
+    try:
+        return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
+    except (FileNotFoundError, StorageError):
+        return ""
+
+
+def owner_since(owner: str) -> datetime | None:
+    """Return when an owner took its group, by what it wrote about itself; None if that does not say it."""
+    try:
+        return datetime.fromisoformat(owner.rpartition(" since ")[2].partition(", ")[0])
+    except ValueError:
+        return None
+
+
+def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:
+    """Wait until an owner (`Consumer.owner`) has given its group up or died, and tell whether it has."""
+    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
+    try:
+        return lock.is_free_within(timeout_seconds if lock.read_holder() == owner else 0)
+    finally:
+        lock.close()
+
+
+def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None = None) -> int:
+    """Commit the prepared takes of a group that end at an event or before it.
+
+    Args:
+        engine: the channel.
+        group: the group's name.
+        through_id: everything up to this event is done.
+        owner: whose takes they must be (`Consumer.owner`): nothing is committed once somebody else has
+            taken the group over, who may be at the same events again. None: whoever's.
+
+    Returns:
+        How many takes were committed; 0 if others had done it.
+
+    Raises:
+        StorageError: the disk refused; the takes are as they were.
+    """
+    with engine.looking() as state:
+        takes = _done_takes(state, group, through_id)
+    if not takes:
+        return 0
+    position = GroupPosition(engine.fs, engine.layout, group)
+    request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner, position)
+    try:
+        engine.commit(request)
+    finally:
+        position.close()
+    return request.finished
+
+
+@dataclass(slots=True)
+class _Finish(Takes):
+    """Commit takes, as many of them as are still prepared, under the channel's lock."""
+
+    may_finish: Callable[[], bool]
+    position: GroupPosition
+    finished: int = 0
+
+    def plan(self, plan: Plan) -> CommitResult:
+        """Commit what is still prepared, if it may be: an owner that resumes it waits for this lock first."""
+        self.finished = 0
+        if self.may_finish():
+            for take in self.takes:
+                if plan.open_take(take.prepared) is not None:
+                    take.plan(plan)
+                    self.finished += 1
+        return CommitResult()
+
+    def appended(self, state: ChannelState) -> None:
+        """Note what the group has taken: its owner may never come to it."""
+        if self.finished:
+            self.position.keep(state)
+
+
+def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
+    """Return the commits of a group's prepared takes that end at an event or before it, oldest first.
+
+    There are none if the group's position would go on over events that were taken ahead: its owner commits these
+    takes when it knows that the next batch is done too.
+    """
+    known = state.groups.get(group)
+    if known is None or through_id + 1 in known.ahead:
+        return []
+    return [
+        Take(group, ranges, tx)
+        for tx, ranges in state.taking(group).items()
+        if ranges and max(last for _, last in ranges) <= through_id
+    ]

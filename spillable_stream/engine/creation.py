@@ -1,0 +1,200 @@
+"""Making a channel: its directories, its first data file, and last of all its identity."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
+from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
+from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.frames import FrameScanner, find_frame
+from spillable_stream.log.head import parse_head
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.ownership import is_held
+from spillable_stream.log.owning import make_directories, require_unowned
+from spillable_stream.log.recovery import written_bytes
+from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.options import CREATION, defaults
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.access import Access
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["create_channel"]
+
+_OWN_NAMES = {
+    *("lock", "open.lock", "checkpoint.lock", "head", "data", "groups", "checkpoint", "memory", "memory.json"),
+    *("quarantine", "producers"),
+    OWNER_FILE,
+}
+_LOCK_SECONDS = 30.0
+_POLL_SECONDS = 0.05
+
+
+def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
+    """Make a channel at ``path`` unless there is one; several processes may try at once.
+
+    A creation that was cut short anywhere is done again from its beginning, under the same identity. Where events
+    were committed the identity is missing, not the channel: that is refused, and nothing is removed.
+
+    Args:
+        fs: the file system.
+        path: its directory, which must be missing or empty.
+        options: values of every channel option, and of the directories.
+        schemas: the schema of its events, as an Arrow IPC message.
+
+    Raises:
+        NotAChannelError: the directory holds other things, or a channel without its identity file.
+        ForeignDirectoryError: a directory belongs to another channel.
+        LockUnsupportedError: the file system has no working locks.
+        ChannelBusyError: another process is at it for too long.
+        StorageError: the file system refused.
+    """
+    planned = Layout.plan(path, options)
+    own = _OWN_NAMES | _names_in(path, planned)
+    if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
+        own |= _names_in(path, Layout.of_value(path, earlier.layout))
+    foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
+    if foreign and not Layout.exists(fs, path):
+        raise NotAChannelError(
+            f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
+        )
+    fs.access = Access(planned.mode)
+    fs.make_directory(path)
+    planned.grant(fs)
+    creating = FileLock.open(fs, path / "open.lock")
+    try:
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while not creating.acquire(_POLL_SECONDS):
+            if Layout.exists(fs, path):
+                return
+            if is_held(fs, path) and not Layout.exists(fs, path):
+                raise NotAChannelError(
+                    f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
+                    f"them. Close them, and 'spillable repair {path}' writes it anew"
+                )
+            if time.monotonic() > deadline:
+                raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
+        creating.check_exclusive(fs)
+        if not Layout.exists(fs, path):
+            _create_files(fs, _planned(fs, path, options), options, schemas)
+    finally:
+        creating.close()
+
+
+def _names_in(path: Path, layout: Layout) -> set[str]:
+    """Return the names in a channel's directory under which the directories of a layout are."""
+    return {d.relative_to(path).parts[0] for d in _directories(layout) if d.is_relative_to(path) and d != path}
+
+
+def _directories(layout: Layout) -> list[Path]:
+    """Return the directories of a layout beside the channel's own, that for copies of checkpoints too."""
+    return [*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])]
+
+
+def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
+    """Return the layout of the new channel, after proving that no events are in the way.
+
+    Raises:
+        OptionError: two of its directories are one.
+        NotAChannelError: a channel was here, or is.
+        ForeignDirectoryError: a directory is another channel's.
+    """
+    layout = Layout.plan(path, options)
+    earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
+    cut_short, channel = [layout], ""
+    if earlier is not None:
+        layout, channel = replace(layout, channel=earlier.channel), earlier.channel
+        if earlier.layout is not None:
+            cut_short.append(Layout.of_value(path, earlier.layout))
+    _require_distinct(fs, layout)
+    require_unowned(fs, layout)
+    for found in cut_short:
+        _require_no_events(fs, found, channel)
+    return layout
+
+
+def _require_distinct(fs: FileSystem, layout: Layout) -> None:
+    """Prove that no two directories are one, by whatever links."""
+    known: dict[Path, Path] = {fs.real_path(layout.path): layout.path}
+    for directory in _directories(layout):
+        other = known.setdefault(fs.real_path(directory), directory)
+        if other != directory:
+            raise OptionError(
+                f"{other} and {directory} are one directory; call it by one path, or give two directories"
+            )
+
+
+def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
+    """Prove that there is at most the first file of a creation that was cut short.
+
+    Args:
+        fs: the file system.
+        layout: where it may be.
+        channel: the UUID under which the creation was begun; "" if none was.
+    """
+    files = layout.log_files(fs)
+    for file_id in files:
+        path = layout.log_file(file_id)
+        owner = read_owner(fs, path.parent)  # which a creation writes before the first file
+        own = owner is not None and owner.channel == channel
+        if files != [1] or not (_is_torn(fs, path, channel) if own else _is_unused(fs, path)):
+            raise NotAChannelError(
+                f"{layout.path} has no channel.json, but {path} is there: the data of a channel whose identity was "
+                f"removed, or of another one. 'spillable repair {layout.path}' can rebuild it; nothing was changed"
+            )
+    if (trace := _trace_of_use(fs, layout)) is not None:
+        raise NotAChannelError(
+            f"{layout.path} has no channel.json, but {trace} says that a channel was used here. Mount the disk of its "
+            f"data and restore the file; or let 'spillable repair {layout.path}' rebuild it. Nothing was changed"
+        )
+
+
+def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
+    """Return a file that no creation leaves that was cut short: a checkpoint, or a head that speaks of commits."""
+    if layout.checkpoint_dir.is_relative_to(layout.path):  # elsewhere they may be another channel's
+        made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
+        if (checkpoint := next(made, None)) is not None:
+            return layout.checkpoint_dir / checkpoint
+    head = parse_head(fs.read_file(layout.head)) if fs.exists(layout.head) else None
+    return layout.head if head is not None and (head[2].last_id or head[2].disk.file_id > 1) else None
+
+
+def _is_torn(fs: FileSystem, path: Path, channel: str) -> bool:
+    """Tell whether the first file of a creation that was cut short holds at most its header, whole or torn."""
+    with contextlib.closing(fs.open(path, readonly=True)) as file:
+        seed = file_seed(channel, log_name(1))
+        header = next(iter(FrameScanner(file, seed, 0)), None)
+        if header is not None:
+            return written_bytes(file, header.end) == 0
+        return not any(next(find_frame(file, seed, 0, type), None) for type in (FrameType.PUT, FrameType.COMMIT))
+
+
+def _is_unused(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a file of which nothing says whose it is holds nothing, or the header of a data file alone."""
+    with contextlib.closing(fs.open(path, readonly=True)) as file:
+        header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, None)
+        is_first = header is not None and header.type == FrameType.FILE_HEADER
+        return written_bytes(file, frame_size(header.length) if header and is_first else 0) == 0
+
+
+def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
+    make_directories(fs, layout)
+    for file_id in layout.log_files(fs):  # left by a creation that was cut short
+        fs.remove(layout.log_file(file_id))
+    fs.remove(layout.head)
+    lock = CommitLock(fs, layout)
+    wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
+    try:
+        stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
+        wal.create_first_file(ChannelState(stored, schemas).small)
+    finally:
+        wal.close()
+        lock.close()
+    layout.write(fs)

@@ -1,0 +1,113 @@
+"""How far a group is, in a small file of its own, for the day the memory tier is lost.
+
+A take of events that are in memory is recorded in memory, so the loss of the memory tier loses the
+record too. This file, written without a sync after such a take, says then what had been taken, so
+that only what is really lost is reported lost::
+
+     0        4        8
+    ┌────────┬────────┬────────────────────────────────────────┐
+    │ length │ CRC32C │ msgpack [position, [[first, last], …]] │   CRC32C seeded by channel and group
+    └────────┴────────┴────────────────────────────────────────┘
+
+It may be behind, never ahead. It is a hint: everything but that report holds without it. Whoever commits
+a take of the group writes it, its owner or who finishes takes for that, before the channel's lock is given
+up: so what is older never overwrites what is newer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+
+import google_crc32c
+
+from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.format.frame import file_seed
+from spillable_stream.format.record import NONSENSE, pack, unpack
+from spillable_stream.log.layout import Layout
+from spillable_stream.names import is_name
+from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.ranges import Range
+from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.recent import Recent
+
+__all__ = ["GroupPosition", "parse_group_position", "read_group_position"]
+
+_HEADER = struct.Struct("<II")
+
+
+class GroupPosition:
+    """The file of one group.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        group: the group's name.
+        files: the files of a handle's groups that were written last: of how many groups it takes, few are kept open.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout, group: str, files: Recent[File] | None = None) -> None:
+        self._fs = fs
+        self._group = group
+        self._path = layout.group_position(group)
+        self._seed = _seed(layout, group)
+        self._files: Recent[File] = Recent(1) if files is None else files
+
+    def keep(self, state: ChannelState) -> None:
+        """Note what the group has taken, if there is a memory tier to lose; the channel's lock is held.
+
+        The takes are committed whether it can be written or not.
+        """
+        group = state.groups.get(self._group)
+        if state.memory.open and group is not None:
+            with contextlib.suppress(StorageError):
+                self.write(group)
+
+    def write(self, group: GroupState) -> None:
+        """Write what the group has taken."""
+        file = self._files.get(self._group, self._open)
+        value = pack(group.taken())
+        file.write(0, [_HEADER.pack(len(value), google_crc32c.extend(self._seed, value)) + value])
+
+    def _open(self) -> File:
+        return self._fs.open(self._path, create=True)
+
+    def forget(self) -> None:
+        """Remove the file: the group begins anew, or is no more."""
+        self.close()
+        self._fs.remove(self._path)
+        self._fs.sync_directory(self._path.parent)
+
+    def close(self) -> None:
+        """Let go of the file, which closes it."""
+        self._files.forget(self._group)
+
+
+def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
+    """Return what a group's file says: every event up to an ID, and ranges after it; 0 and none if it says nothing."""
+    if not is_name(group):  # an old log's: it has no file
+        return 0, []
+    try:
+        data = fs.read_file(layout.group_position(group))
+    except (FileNotFoundError, StorageError):
+        return 0, []
+    return parse_group_position(layout, group, data) or (0, [])
+
+
+def parse_group_position(layout: Layout, group: str, data: bytes) -> tuple[int, list[Range]] | None:
+    """Return what the bytes of a group's file say, or None if they are damaged."""
+    if len(data) < _HEADER.size:
+        return None
+    length, crc = _HEADER.unpack_from(data)
+    value = data[_HEADER.size : _HEADER.size + length]
+    if len(value) < length or crc != google_crc32c.extend(_seed(layout, group), value):
+        return None
+    try:
+        position, ahead = unpack(value)
+        return int(position), [(int(a), int(b)) for a, b in ahead]
+    except (CorruptionError, *NONSENSE):
+        return 0, []
+
+
+def _seed(layout: Layout, group: str) -> int:
+    return file_seed(layout.channel, f"group/{group}")

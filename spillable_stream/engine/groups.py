@@ -1,0 +1,117 @@
+"""A channel's groups: how each begins, and how it ends. Whoever owns one is a `Consumer`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.requests import Control
+from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.names import check_group, is_name
+from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["create_group", "drop_group", "existing_group", "starting_position"]
+
+_NAMED_GROUPS = 20  # in an error
+
+
+def create_group(engine: Engine, group: str, starting: str) -> int:
+    """Create a group unless it exists, and return its position; nobody needs to own it.
+
+    Of several who create it at once, the first one says where it begins.
+
+    Args:
+        engine: the channel.
+        group: the group's name.
+        starting: where it begins, as of `starting_position`.
+
+    Raises:
+        DataLossError: the event with which it should begin has left the channel.
+        OptionError: no group can have this name, or that event's ID is beyond the next one's.
+        StorageError: the disk refused.
+    """
+    check_group(group)
+    with engine.looking() as state:
+        if group in state.groups:
+            return state.groups[group].position
+        position = starting_position(starting, state)
+    with engine.committing():
+        if group not in engine.state.groups:
+            GroupPosition(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
+    engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
+    with engine.looking() as state:
+        return state.groups[group].position if group in state.groups else position  # it was dropped again
+
+
+def starting_position(starting: str, state: ChannelState) -> int:
+    """Return the position of a new group.
+
+    Args:
+        starting: "earliest", "latest", or the ID of its first event.
+        state: the channel's state.
+
+    Raises:
+        DataLossError: that event has left the channel.
+        OptionError: the ID is beyond the next event's.
+    """
+    beginning = state.beginning()
+    if starting == "earliest":
+        return beginning - 1
+    if starting == "latest":
+        return state.last_id
+    wanted = int(starting)
+    if 0 < wanted < beginning:
+        raise DataLossError(f"the events {wanted} to {beginning - 1} have left the channel")
+    if wanted > state.last_id + 1:
+        raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
+    return max(wanted, beginning) - 1
+
+
+def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
+    """Return a group that a channel has.
+
+    Args:
+        state: the channel's state.
+        group: the group's name.
+        path: the channel's directory, for the error.
+
+    Raises:
+        OptionError: the channel has none of this name; names those that it has.
+    """
+    groups = state.groups
+    if (found := groups.get(group)) is not None:
+        return found
+    known = ", ".join(repr(name) for name in list(groups)[:_NAMED_GROUPS]) or "none"
+    more = f" and {len(groups) - _NAMED_GROUPS:,} more" if len(groups) > _NAMED_GROUPS else ""
+    raise OptionError(f"{path} has no group {group!r}; its groups are: {known}{more}")
+
+
+def drop_group(engine: Engine, group: str) -> None:
+    """Forget a group, so that it holds back no event.
+
+    A group of an older log may have a name that none can have now, of which no file is made: nobody can own it.
+
+    Raises:
+        GroupOwnedError: a live consumer owns it.
+        OptionError: the channel has no group of this name, or none can have it.
+    """
+    if not is_name(group):
+        if not isinstance(group, str) or group not in engine.follow().groups:
+            check_group(group)
+        engine.commit(_dropped(group))
+        return
+    existing_group(engine.follow(), group, engine.layout.path)
+    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
+    try:
+        if not lock.acquire_alone(0):
+            raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
+        engine.commit(_dropped(group))
+    finally:
+        lock.close()
+
+
+def _dropped(group: str) -> Control:
+    return Control(FrameType.GROUP, {"group": group, "drop": True})

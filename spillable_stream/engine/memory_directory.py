@@ -1,0 +1,432 @@
+"""The memory tier's directory: in shared memory, one per channel, made at the first put that it takes.
+
+Its name is a random token, which the log records (RESERVE), so that nobody can foresee it; its owner file
+says whose it is. ``DIR/memory`` is a link to it, and ``DIR/memory.json`` says where it was made: in which
+boot of which machine, and on which file system. Only what is certainly gone is ever declared lost: the
+directory may be missing because it is elsewhere, in another container or on another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
+from spillable_stream.format.file_names import Tier, is_spare
+from spillable_stream.format.record import NONSENSE
+from spillable_stream.log.head import CommitPoint, boot_id
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["MemoryDirectory", "Place", "file_size_bytes", "machine_free_bytes"]
+
+_SHARED_MEMORY = Path("/dev/shm")
+_SMALLEST_BYTES = 1 << 20
+_LARGEST_DEFAULT_BYTES = 1 << 30
+_FILES = 16  # what was taken is freed file by file: so finely
+_SMALLEST_FILE_BYTES = 1 << 20  # but for tiers of less than 16 of them
+_LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
+_ROLE = "memory"
+_LEAVING_SECONDS = 5.0  # a process that is killed lets go of its locks one after the other
+_NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
+_MACHINE = Path("/etc/machine-id")
+
+
+def machine_free_bytes() -> int:
+    """Return how much memory the machine can still give, in bytes (``MemAvailable`` of Linux)."""
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return _LARGEST_DEFAULT_BYTES  # not Linux: the file system alone decides
+
+
+def file_size_bytes(byte_capacity: int, options: Mapping[str, Any]) -> int:
+    """Return how large a file of the memory tier may get.
+
+    Args:
+        byte_capacity: the most memory that the tier takes.
+        options: the channel's options; ``avgEventSize`` is the guess of an event's size.
+    """
+    expected: int = min(byte_capacity, options["memory_capacity"] * options["avg_event_size"])
+    return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a memory tier was made.
+
+    Args:
+        token: the tier's token.
+        path: its directory.
+        boot: the boot ID of the machine, in hexadecimal.
+        device: the number of the file system there, which no other has during this boot while that one is mounted.
+        host: the host's name.
+        machine: the machine's ID, where it has one.
+        in_memory: whether the file system there has no other medium, so that a reboot empties it.
+        parent: the inode of the directory that holds it; 0 where that was not noted.
+        inode: that of the tier's directory; 0 until it is made.
+        home: that of the channel's own directory.
+    """
+
+    token: str
+    path: str
+    boot: str
+    device: int
+    host: str
+    machine: str
+    in_memory: bool = True
+    parent: int = 0
+    inode: int = 0
+    home: int = 0
+
+    @classmethod
+    def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> Place:
+        """Return the place of a directory that is about to be made, for a channel whose directory has an inode."""
+        parent, in_memory = fs.identity(path.parent), fs.is_in_memory(path.parent)
+        host = os.uname().nodename
+        return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode, 0, home)
+
+    def is_certainly_gone(self, fs: FileSystem) -> bool:
+        """Tell whether what was there is gone for good, given that its directory is not to be seen.
+
+        In the same boot it is if the same file system is to be seen here, without the directory. After a reboot
+        shared memory is empty; that another machine has the same name and ID is ruled out by nothing. A disk may
+        not be mounted yet: then the directory that held the tier is missing, or another one.
+        """
+        rebooted = self.boot != boot_id().hex()
+        if rebooted and (self.host, self.machine) != (os.uname().nodename, _machine()):
+            return False
+        if rebooted and (self.in_memory or not self.parent):
+            return True
+        try:
+            parent = fs.identity(Path(self.path).parent)
+        except (FileNotFoundError, StorageError):
+            return False
+        if not rebooted:
+            return parent.device == self.device
+        # The roots of two file systems may have one inode.
+        return parent.inode == self.parent and not Path(self.path).parent.is_mount()
+
+
+def _machine() -> str:
+    try:
+        return _MACHINE.read_text().strip()
+    except OSError:
+        return ""
+
+
+class MemoryDirectory:
+    """Finds room for a memory tier, makes its directory, proves that it is this channel's, and removes it.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._lock: FileLock | None = None  # of the directory that is used
+
+    def _parent(self, options: Mapping[str, Any]) -> Path:
+        return Path(options["memory_dir"] or _SHARED_MEMORY)
+
+    def byte_capacity(self, options: Mapping[str, Any]) -> int:
+        """Return how many bytes a memory tier made now would take, 0 if there is no room for one.
+
+        Without ``byteCapacity`` it is half of what the shared memory has free, a quarter of what the
+        machine has, or 1 GiB, whichever is the least.
+        """
+        parent = self._parent(options)
+        if not self._fs.exists(parent):
+            return 0
+        free = self._fs.free_bytes(parent)
+        given: int | None = options["byte_capacity"]
+        found = min(free, given) if given else min(free // 2, machine_free_bytes() // 4, _LARGEST_DEFAULT_BYTES)
+        return found if found >= _SMALLEST_BYTES else 0
+
+    def choose_byte_capacity(self, options: Mapping[str, Any]) -> int:
+        """Return `byte_capacity`, and warn if that is less than ``byteCapacity``.
+
+        Raises:
+            StorageError: there is no room for a memory tier.
+        """
+        parent, found, wanted = self._parent(options), self.byte_capacity(options), options["byte_capacity"] or 0
+        if not found:
+            why = "is missing"
+            if self._fs.exists(parent):
+                why = f"has {self._fs.free_bytes(parent):,} bytes free, a memory tier takes {_SMALLEST_BYTES:,} or more"
+            raise StorageError(f"{parent} {why}; set memoryDir to another directory")
+        if found < wanted:
+            self.warn_of(f"byteCapacity is {wanted:,}, but {parent} has {found:,} bytes free: it takes these")
+        return found
+
+    def warn_of(self, what: str) -> None:
+        """Warn of what there is less than was asked for."""
+        warnings.warn(MemoryTierWarning(f"the memory tier of {self._layout.path}: {what}"), stacklevel=2)
+
+    def used_bytes(self) -> int:
+        """Return how much memory the tier's files take, but for those that wait to be used again."""
+        return sum(
+            self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
+        )
+
+    def _own_files(self, directory: Path) -> list[Path]:
+        """Return the files of the channel in a memory tier's directory."""
+        names = self._fs.list_files(directory)
+        return [directory / name for name in names if self._layout.is_own(self._layout.memory, name)]
+
+    def _remove_files(self, directory: Path) -> None:
+        """Remove the channel's files in a memory tier's directory, and that too if it holds nothing else."""
+        own = self._own_files(directory)
+        for path in sorted(own, key=lambda p: p.name == OWNER_FILE):  # last what proves the directory
+            self._fs.remove(path)
+        self._fs.remove_directory(directory)
+
+    # ── making and finding it ───────────────────────────────────────────────────────────────────
+
+    def make(self, options: Mapping[str, Any], token: str) -> None:
+        """Make the directory and the link to it; what a former tier left there is removed.
+
+        Args:
+            options: the channel's options.
+            token: the tier's token: 32 random hexadecimal digits.
+
+        Raises:
+            StorageError: the file system refused, or the name is taken.
+        """
+        self.remove()  # of an earlier tier, wherever it was
+        target = self._parent(options) / f"spillable-{token}"
+        where, inode = whereabouts(self._fs, self._layout)
+        place = Place.here(self._fs, token, target, inode)
+        self._write_place(place)  # first: whoever finds a tier that was not completed knows where to look for it
+        self._fs.make_private_directory(target, owner_of=self._layout.path)
+        self._write_place(replace(place, inode=self._fs.identity(target).inode))
+        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
+        self._fs.link(self._layout.memory, target)
+        self._fs.sync_directory(self._layout.path)
+        if not self._hold(alone=True):
+            raise StorageError(f"{target} was changed by somebody else while it was made")
+
+    def _write_place(self, place: Place) -> None:
+        self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
+
+    def adopt(self, token: str) -> None:
+        """Give the directory of an earlier release, whose name says whose it is, a new name and an owner file.
+
+        Args:
+            token: the token that the log says.
+        """
+        target = self._fs.link_target(self._layout.memory)
+        device, inode = self._fs.identity(self._layout.path)
+        named = f"spillable-{self._layout.channel}-{device:x}-{inode:x}"
+        if target is None or target.name != named or not _NAME.match(f"spillable-{token}"):
+            return
+        if self._is_private(target):
+            new = target.with_name(f"spillable-{token}")
+            home = str(self._fs.real_path(self._layout.path))
+            write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, home, inode))
+            self._fs.link(self._layout.memory, new)
+            self._fs.rename(target, new)
+
+    def place(self) -> Place | None:
+        """Return where the memory tier was made, or None if nothing says so."""
+        try:
+            return Place(**json.loads(self._fs.read_file(self._layout.memory_place)))
+        except (FileNotFoundError, StorageError, *NONSENSE):
+            return None
+
+    def is_present(self, published: CommitPoint) -> bool:
+        """Tell whether the memory tier that the head publishes is there, or none is published."""
+        if not published.memory.file_id:
+            return True
+        known = self._lock is not None and self._lock.is_in_place()
+        return (known or (self.is_own() and self._hold())) and self._fs.exists(
+            self._layout.log_file(published.memory.file_id)
+        )
+
+    def is_own(self) -> bool:
+        """Tell whether the link leads to a directory that was made for this channel and not for its original."""
+        owner = self._owner()
+        return owner is not None and not self._is_copied(owner)
+
+    def _owner(self) -> Owner | None:
+        """Return what the directory says of itself, or None if it is not to be trusted, or not there."""
+        target = self._fs.link_target(self._layout.memory)
+        if target is None or not self._is_private(target):
+            return None
+        if self._is_look_alike(target):
+            return None
+        try:
+            owner = read_owner(self._fs, target)
+        except ForeignDirectoryError:
+            return None
+        named = _NAME.match(target.name)
+        if owner is None or named is None or named[1] != owner.token:
+            return None
+        return owner if (owner.channel, owner.role) == (self._layout.channel, _ROLE) else None
+
+    def _is_look_alike(self, target: Path) -> bool:
+        """Tell whether a directory in shared memory is not the one that was made there in this boot."""
+        place = self.place()
+        if place is None or place.boot != boot_id().hex() or not self._fs.is_in_memory(target):
+            return False
+        return self._fs.identity(target).device != place.device
+
+    def _is_copied(self, owner: Owner) -> bool:
+        """Tell whether the directory belongs to the channel of which this one is a copy.
+
+        A channel may be moved, and mounted under another device number; at its old path it has its old inode.
+        """
+        here = str(self._fs.real_path(self._layout.path))
+        if owner.home == here:
+            return owner.inode != self._fs.identity(self._layout.path).inode
+        return is_original_elsewhere(self._fs, owner, self._layout)
+
+    def _hold(self, *, alone: bool = False) -> bool:
+        """Share the directory's lock, and tell whether that can be; ``alone`` if nobody else may hold it."""
+        if self._lock is not None and self._lock.is_in_place():
+            return True
+        self.close()
+        try:
+            lock = FileLock.open(self._fs, self._layout.memory / OWNER_FILE, create=False)
+        except FileNotFoundError:
+            return False
+        try:
+            held = lock.acquire(_LEAVING_SECONDS) and lock.share() if alone else lock.try_acquire(shared=True)
+        except BaseException:
+            lock.close()
+            raise
+        if held:
+            self._lock = lock
+        else:
+            lock.close()
+        return held
+
+    def hold_alone(self) -> None:
+        """Hold the directory, which is this channel's.
+
+        Raises:
+            ChannelBusyError: somebody else holds it, though nobody holds the channel.
+        """
+        if not self._hold(alone=True):
+            raise ChannelBusyError(
+                f"the memory tier of {self._layout.path} in {self._fs.real_path(self._layout.memory)} is held by a "
+                "process that does not hold the channel; end it, and open the channel again"
+            )
+        owner, (here, inode) = self._owner(), whereabouts(self._fs, self._layout)
+        if owner is not None and (owner.home, owner.inode) != (here, inode):  # the channel was moved: a copy may follow
+            write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
+            self._hold(alone=True)
+
+    def is_unused(self, token: str) -> bool:
+        """Tell whether the tier with a token is there and never held anything: its first file was yet to be made."""
+        owner = self._owner()
+        if owner is None or owner.token != token or self._is_copied(owner):
+            return False
+        return self._fs.is_in_memory(self._layout.memory) and not self._layout.log_files(self._fs, Tier.MEMORY)
+
+    def is_elsewhere(self) -> bool:
+        """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""
+        target = self._fs.link_target(self._layout.memory)
+        if target is None or (self._fs.exists(target) and not self._is_look_alike(target)):
+            return False
+        place = self.place()
+        return place is None or not place.is_certainly_gone(self._fs)
+
+    def require_trusted(self) -> None:
+        """Refuse to take for lost what is there, though it is not to be trusted any more.
+
+        It is the directory that was made for this channel, in the same boot. Anything else of its name may be
+        anybody's, and a copy of the channel has the original's.
+
+        Raises:
+            ForeignDirectoryError: it was opened to others, or given to another user.
+        """
+        if (place := self._place_made_here()) is None:
+            return
+        target = Path(place.path)
+        if not self._is_private(target):
+            raise ForeignDirectoryError(
+                f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
+                f"chmod it to {self._layout.mode:o}. If what it holds is not to be trusted, remove "
+                f"{self._layout.memory}, and its events will be reported lost"
+            )
+
+    def restore_owner(self) -> None:
+        """Write the directory's owner file anew where it is missing or damaged, and the directory proves itself."""
+        place = self._place_made_here()
+        if place is None or not self._is_private(target := Path(place.path)):
+            return
+        with contextlib.suppress(ForeignDirectoryError):
+            if read_owner(self._fs, target) is not None:
+                return
+        where, inode = whereabouts(self._fs, self._layout)
+        write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, place.token, where, inode))
+
+    def proves_itself(self) -> bool:
+        """Tell whether the directory is the very one that was made for this channel, in this boot, and private."""
+        place = self._place_made_here()
+        return place is not None and self._is_private(Path(place.path))
+
+    def _is_private(self, target: Path) -> bool:
+        return self._fs.is_private_directory(target, owner_of=self._layout.path)
+
+    def _place_made_here(self) -> Place | None:
+        """Return the tier's place if its directory is the very one that was made for this channel, in this boot."""
+        target, place = self._fs.link_target(self._layout.memory), self.place()
+        if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
+            return None
+        if place.home != self._fs.identity(self._layout.path).inode or not self._fs.exists(target):
+            return None
+        return place if self._fs.identity(target) == (place.device, place.inode) else None
+
+    def is_linked(self) -> bool:
+        """Tell whether the channel has a link to a memory tier, wherever it leads."""
+        return self._fs.link_target(self._layout.memory) is not None
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+
+    def remove(self) -> None:
+        """Remove the directory, if it is this channel's, and the link."""
+        self.close()
+        if self._fs.link_target(self._layout.memory) is None:
+            self._remove_files(self._layout.memory)  # of what a copy made of it that followed the link
+            self._remove_uncompleted()
+            return
+        if self.is_own():
+            self._remove_files(self._fs.real_path(self._layout.memory))
+        self._fs.remove(self._layout.memory)
+        self._fs.remove(self._layout.memory_place)
+
+    def _remove_uncompleted(self) -> None:
+        """Remove a directory that was made and not linked yet."""
+        place = self.place()
+        if place is None:
+            return
+        target = Path(place.path)
+        if _NAME.match(target.name) and self._is_private(target):
+            with contextlib.suppress(ForeignDirectoryError):
+                owner = read_owner(self._fs, target)
+                if owner is None or (owner.channel == self._layout.channel and not self._is_copied(owner)):
+                    self._remove_files(target)
+        self._fs.remove(self._layout.memory_place)
+
+    def close(self) -> None:
+        """Let go of the directory."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -1,0 +1,217 @@
+"""A channel that is only looked at: nothing is written, and no lock is held.
+
+Everything goes through an overlay (`spillable_stream.storage.overlay`). While some handle holds the channel for
+writing, its head counts, and the view follows it. While none does, the view is recovered as an open for writing would
+recover the channel, but in the overlay: whole transactions up to the torn tail count, and a lost memory tier is
+reported without being recorded. When a writer comes or leaves, the view is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, NoReturn
+
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.entering import Held, adopted, enter, hold
+from spillable_stream.engine.requests import CommitResult, Request
+from spillable_stream.errors import ChannelBusyError, CorruptionError, ReadonlyChannelError, SpillableError
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.ownership import is_held
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import is_locked
+from spillable_stream.storage.overlay import OverlayFileSystem
+
+__all__ = ["ReadonlyEngine", "refuse_to_write"]
+
+_POLL_SECONDS = 0.01
+_LOOKS = 3  # a lock that is held at each of them is no other reader's, who looks for some microseconds
+_BETWEEN_LOOKS_SECONDS = 0.001
+_SETTLED_SECONDS = 3.0
+
+
+def refuse_to_write(layout: Layout, what: str) -> NoReturn:
+    """Refuse a call that would write.
+
+    Args:
+        layout: the channel's files.
+        what: the call, with its article.
+
+    Raises:
+        ReadonlyChannelError: always.
+    """
+    raise ReadonlyChannelError(
+        f"{layout.path} is open read-only, and {what} would change the channel: open it without readonly for that"
+    )
+
+
+class _Sight(NamedTuple):
+    """What tells whether a view is still the right one: each handle that comes first changes it.
+
+    Args:
+        held: whether some handle holds the channel for writing.
+        head: the bytes of the head, while none does.
+        entered_seconds: when a handle last came first, which notes the anchors (`spillable_stream.log.anchors`).
+    """
+
+    held: bool
+    head: bytes
+    entered_seconds: float
+
+
+class ReadonlyEngine(Engine):
+    """The channel as a process sees it that only reads. Thread-safe.
+
+    The arguments are `Engine`'s.
+    """
+
+    def _enter(self, fs: FileSystem, layout: Layout) -> Held:
+        self._below, self._found_layout = fs, layout
+        held, self._sight = self._look()
+        return held
+
+    def _look(self) -> tuple[Held, _Sight]:
+        """Return a new view of the channel, and what it is of.
+
+        Raises:
+            ChannelBusyError: its writers change it faster than it can be read; or only parts of it are held.
+        """
+        fs, layout, timeout_seconds = self._below, self._found_layout, self.lock_timeout_seconds
+        began = time.monotonic()
+        while True:
+            before = _sight(fs, layout)
+            failure: SpillableError | None = None
+            held: Held | None = None
+            try:
+                held = _joined(fs, layout, timeout_seconds) if before.held else _recovered(fs, layout, timeout_seconds)
+            except SpillableError as e:
+                failure = e
+            except FileNotFoundError as e:
+                failure = ChannelBusyError(f"{e.filename} was removed while {layout.path} was open; close every handle")
+            unchanged = _sight(fs, layout) == before
+            if held is not None:
+                if unchanged:
+                    return held, before
+                held.close()
+            busy = isinstance(failure, ChannelBusyError)
+            settled = unchanged and failure is not None and not busy
+            patience_seconds = min(timeout_seconds, _SETTLED_SECONDS) if busy else timeout_seconds
+            if settled or time.monotonic() > began + patience_seconds:
+                raise failure or ChannelBusyError(
+                    f"{layout.path} is being recovered or repaired, or its head is damaged; wait for those who have it "
+                    "open, or close them"
+                )
+            time.sleep(_POLL_SECONDS)
+
+    # ── following ───────────────────────────────────────────────────────────────────────────
+
+    def follow(self) -> ChannelState:
+        """Apply what writers committed, and return the state."""
+        self.require_not_closed()
+        self._renew_if_stale()
+        try:
+            return super().follow()
+        except CorruptionError:  # what was read is gone, or the head is another one
+            self._renew_if_stale(surely=True)
+            return super().follow()
+
+    def _renew_if_stale(self, *, surely: bool = False) -> None:
+        if self.looker == threading.get_ident():
+            return
+        with self._mutex:
+            if self.applying:
+                self.under_way.refuse("a look")
+            if surely or not self.lock.head.is_linked() or not self._is_current():
+                left, (held, sight) = self._held, self._look()
+                self._use(held)
+                self._sight = sight
+                left.close()
+
+    def _is_current(self) -> bool:
+        fs, layout = self._below, self._found_layout
+        if self._sight.held and is_held(fs, layout.path):  # one look is enough: another reader's would do no harm
+            return _entered_seconds(fs, layout) == self._sight.entered_seconds
+        return _sight(fs, layout) == self._sight
+
+    # ── what is refused ─────────────────────────────────────────────────────────────────────
+
+    def commit(
+        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
+    ) -> CommitResult:
+        """Refuse a commit.
+
+        Raises:
+            ReadonlyChannelError: always.
+        """
+        refuse_to_write(self.layout, "a commit")
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Refuse whatever holds the channel's lock.
+
+        Raises:
+            ReadonlyChannelError: always.
+        """
+        refuse_to_write(self.layout, "a commit")
+        yield  # never: it makes this a generator
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def become_last(self) -> bool:
+        """Tell that others may have the channel open: this handle does not ask."""
+        return False
+
+    def park(self) -> None:
+        """Do nothing: the handle holds nothing that others miss."""
+
+    def resume(self) -> bool:
+        """Tell whether the handle is open, and its channel still there: it follows whatever else happened meanwhile."""
+        try:
+            found = Layout.read(self._below, self._found_layout.path)
+        except SpillableError:
+            return False
+        return not self._closed and found.channel == self._found_layout.channel
+
+
+def _sight(fs: FileSystem, layout: Layout) -> _Sight:
+    entered_seconds = _entered_seconds(fs, layout)
+    for _ in range(_LOOKS):
+        if not is_held(fs, layout.path):
+            return _Sight(False, fs.read_file(layout.head) if fs.exists(layout.head) else b"", entered_seconds)
+        time.sleep(_BETWEEN_LOOKS_SECONDS)
+    return _Sight(True, b"", entered_seconds)
+
+
+def _entered_seconds(fs: FileSystem, layout: Layout) -> float:
+    try:
+        return fs.modified_seconds(layout.open_lock)
+    except FileNotFoundError:
+        return 0.0
+
+
+def _joined(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
+    """Return a view of a channel that somebody holds, up to what the head publishes; None if the head is of no use."""
+    view = OverlayFileSystem(fs)
+    layout = adopted(view, layout, timeout_seconds)
+    held = hold(view, layout, first=False)
+    if held is None or held.is_current():
+        return held
+    held.close()
+    # As in an open for writing: handles that are only parked will find another head.
+    return None if is_locked(fs, layout.open_lock) else _recovered(fs, layout, timeout_seconds)
+
+
+def _recovered(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
+    """Return a view of a channel that nobody holds, recovered from the log."""
+    if any(is_held(fs, directory) for directory in layout.directories().values()):
+        raise ChannelBusyError(
+            f"directories of {layout.path} are held, and the channel itself is not: its owner.json was removed while "
+            "it was open, or another copy of it is open; close that first"
+        )
+    if not layout.owned and is_locked(fs, layout.open_lock):
+        raise ChannelBusyError(f"{layout.path} is open in an earlier release of this package; close it there first")
+    view = OverlayFileSystem(fs)
+    return enter(view, adopted(view, layout, timeout_seconds), timeout_seconds)

@@ -1,0 +1,484 @@
+"""What can be committed: requests, and how each becomes log entries under the channel's lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
+from spillable_stream.format.file_names import Tier, in_memory
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
+from spillable_stream.format.record import CommitRecord, NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
+from spillable_stream.log.wal import Entry
+from spillable_stream.state.channel_state import ChannelState, Pending, TierUsage
+from spillable_stream.state.producer_history import Answer
+from spillable_stream.state.ranges import Range, count_of
+
+__all__ = [
+    "CommitResult",
+    "Control",
+    "MemoryFullError",
+    "Move",
+    "NoRoomYetError",
+    "Plan",
+    "Prepare",
+    "PrepareOnDisk",
+    "Put",
+    "Request",
+    "Rollback",
+    "Take",
+]
+
+# A bound of what a COMMIT frame takes, beside its segments.
+_COMMIT_BYTES = 512
+_SEGMENT_BYTES = 256
+
+_NOTHING = TierUsage(0, 0)
+_UNBOUNDED = 1 << 63
+
+
+@dataclass(slots=True)
+class CommitResult:
+    """What a commit gave.
+
+    Args:
+        transaction_id: the transaction; 0 if nothing was written.
+        first_id: the first event's write-order ID; 0 if there are none.
+        last_id: the last event's; before ``first_id`` if there are none.
+    """
+
+    transaction_id: int = 0
+    first_id: int = 0
+    last_id: int = -1
+
+
+class Plan:
+    """The entries of one append, built request by request.
+
+    Args:
+        state: the channel's state, up to date.
+        tier: the tier whose log they go to; what a request is asked to choose it by has none yet.
+        memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
+        start: the offset at which the append begins.
+    """
+
+    def __init__(
+        self,
+        state: ChannelState,
+        tier: Tier = Tier.DISK,
+        memory_room: Callable[[int], bool] | None = None,
+        start: int = 0,
+    ) -> None:
+        self.memory_room = memory_room
+        self.entries: list[Entry] = []
+        self.put = _NOTHING
+        self.sinks: dict[str, int] = {}
+        self.batches: dict[tuple[str, int], Answer] = {}
+        self.settled: set[int] = set()
+        self.begin(state, tier, start)
+
+    def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
+        """Say where the append goes, once room was made for it; what is planned comes after."""
+        self.state, self.tier, self.start = state, tier, start
+        # No two appends have the same time: it is what orders those of the two tiers.
+        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
+        self.next_id = state.next_id
+        self.next_transaction = state.next_transaction
+        self.overflow = state.overflow
+        self._said = False
+
+    def kept(self) -> tuple[Any, ...]:
+        """Return what `take_back` needs to undo what is planned after it."""
+        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
+
+    def take_back(self, kept: tuple[Any, ...]) -> None:
+        """Undo what a request planned that failed half way."""
+        del self.entries[kept[0] :]
+        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
+
+    def open_take(self, transaction_id: int) -> Pending | None:
+        """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
+        return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
+
+    def new_transaction(self) -> int:
+        """Return a new transaction's ID."""
+        self.next_transaction += 1
+        return self.next_transaction - 1
+
+    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
+        """Append a frame, of which ``record`` is what its payload says."""
+        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
+
+    def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
+        """Append the COMMIT of a transaction."""
+        seen: dict[str, Any] | None = None
+        if self.tier is Tier.DISK and self.state.memory.open:
+            # The first COMMIT of an append says it for all: what is left of one begins with it.
+            seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()
+            self._said = True
+        record = CommitRecord(kind, self.start, seen=seen, **more)
+        self.add(record.frame(count), transaction_id, write_order_id, record)
+
+    def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
+        """Tell whether tiers hold no more than ``limits`` together, with what is wanted and was planned so far."""
+        wanted = wanted.plus(self.put) if self.tier in tiers else wanted
+        bound = held = wanted
+        for tier in tiers:
+            index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
+            bound = TierUsage(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
+        if bound.is_within(limits):  # though a part of its blocks was taken
+            return True
+        for tier in tiers:
+            held = held.plus(self.state.use(tier is Tier.MEMORY))
+        return held.is_within(limits)
+
+    def all_in_memory(self, ranges: list[Range]) -> bool:
+        """Tell whether nothing of some events is on disk."""
+        if self.memory_room is None:
+            return False
+        disk = self.state.blocks.disk
+        return not len(disk) or not any(True for first, last in ranges for _ in disk.between(first, last))
+
+
+class MemoryFullError(ChannelFullError):
+    """The memory tier has no room now; after a while the disk tier takes the put."""
+
+
+class NoRoomYetError(ChannelFullError):
+    """There is no room now, and who puts does not wait for it here but comes again. Nothing was stored.
+
+    Args:
+        message: what is full.
+        may_be_over: tells whether it makes sense to come again now: something has changed, or it has waited enough.
+    """
+
+    def __init__(self, message: str, may_be_over: Callable[[], bool] = lambda: True) -> None:
+        super().__init__(message)
+        self.may_be_over = may_be_over
+
+
+class Request:
+    """Something that one transaction does to the channel."""
+
+    def tier(self, plan: Plan) -> Tier:
+        """Return the tier whose log the request belongs to, or raise if there is no room in it."""
+        return Tier.DISK
+
+    def size_bytes(self) -> int:
+        """Return at most how many bytes it takes in the log."""
+        raise TypeError(f"{type(self).__name__} has no size")
+
+    def plan(self, plan: Plan) -> CommitResult:
+        """Add the request's entries to a plan, or raise and add nothing."""
+        raise TypeError(f"{type(self).__name__} can't be planned")
+
+    def appended(self, state: ChannelState) -> None:
+        """Do what is left to do when it is in the log and in the state; the channel's lock is still held."""
+
+
+@dataclass(slots=True)
+class Put(Request):
+    """A put transaction: it goes whole to one tier.
+
+    Args:
+        frames: PUT frames that go into the log.
+        segments: staged files that are adopted; their events come first.
+        sink: query ID and batch ID; a batch that was committed before is not again.
+        producer: a producer's batch, by its number; likewise.
+        may_spill: whether it has waited long enough for room in memory.
+        not_staged: why a staged file could not be copied from memory to disk, if that failed.
+    """
+
+    frames: list[Frame]
+    segments: list[SegmentRef] = field(default_factory=list)
+    sink: tuple[str, int] | None = None
+    producer: NumberedBatch | None = None
+    may_spill: bool = False
+    not_staged: StorageError | None = None
+    _spilled: str = ""
+    _use: TierUsage | None = None
+    _size_bytes: int = 0
+
+    def size_bytes(self) -> int:
+        if not self._size_bytes:
+            self._size_bytes = total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+        return self._size_bytes
+
+    def use(self) -> TierUsage:
+        """Return how many events there are, and the size of their payloads."""
+        if self._use is None:
+            events = size_bytes = 0
+            for frame in self.frames:
+                events += frame.count
+                size_bytes += len(frame.payload)
+            for segment in self.segments:
+                events += segment.count
+                size_bytes += segment.payload_bytes
+            self._use = TierUsage(events, size_bytes)
+        return self._use
+
+    def fits_empty(self, state: ChannelState) -> bool:
+        """Tell whether an empty channel would have room."""
+        wanted, limits, disk = self.use(), state.memory_limits(), state.options["overflow_capacity"]
+        most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
+        return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
+
+    def done(self, plan: Plan) -> CommitResult | None:
+        """Return the answer again if a query's or a producer's batch was committed before.
+
+        Raises:
+            ProducerSequenceError: it can't have the number.
+        """
+        if self.sink:
+            query, batch = self.sink
+            return CommitResult() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
+        if self.producer:
+            name, numbers = self.producer
+            planned = plan.batches.get((name, numbers.last))
+            answer = planned.to(*self.producer) if planned else plan.state.producers.answer(*self.producer)
+            return CommitResult(0, answer.first_id, answer.last_id) if answer else None
+        return None
+
+    def tier(self, plan: Plan) -> Tier:
+        """Choose by Flume's rules (``SpillableMemoryChannel``): memory while it has room, else disk.
+
+        Raises:
+            MemoryFullError: memory has no room, and the put has not waited for it yet.
+            ChannelFullError: neither tier has room.
+            TransactionCapacityError: there are more events than a COMMIT can tell of.
+        """
+        self._spilled = ""
+        if self.done(plan):
+            return plan.tier
+        wanted, limits = self.use(), plan.state.memory_limits()
+        if wanted.events > MAX_COUNT:
+            raise TransactionCapacityError(
+                f"a transaction puts at most {MAX_COUNT:,} events, not {wanted.events:,}; put them in several"
+            )
+        options = plan.state.options
+        if plan.memory_room and all([in_memory(s.name) for s in self.segments]):
+            large = not wanted.is_within(limits)
+            if not large:
+                # Without a disk tier, what a close moved to disk counts too.
+                tiers = (Tier.MEMORY,) if options["overflow_capacity"] else (Tier.MEMORY, Tier.DISK)
+                if plan.fits(wanted, tiers, limits) and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes):
+                    return Tier.MEMORY
+                if options["overflow_capacity"] and not (plan.overflow or self.may_spill):
+                    raise MemoryFullError("the memory tier is full")
+            self._spilled = "large" if large else "full"
+        if not plan.fits(wanted, (Tier.DISK,), TierUsage(options["overflow_capacity"], _UNBOUNDED)):
+            events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
+            raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
+        return Tier.DISK
+
+    def plan(self, plan: Plan) -> CommitResult:
+        if done := self.done(plan):
+            return done
+        wanted = self.use()
+        tx = plan.new_transaction()
+        first = plan.next_id
+        for segment in self.segments:
+            plan.next_id += segment.count
+        for frame in self.frames:
+            plan.add(frame, tx, plan.next_id)
+            plan.next_id += frame.count
+        plan.put = plan.put.plus(wanted)
+        plan.overflow = plan.overflow or self._spilled == "full"
+        more = {"segments": self.segments, "sink": self.sink, "producer": self.producer, "spilled": self._spilled}
+        plan.commit("put", wanted.events, tx, first, **more)
+        if self.sink:
+            plan.sinks[self.sink[0]] = self.sink[1]
+        if self.producer:
+            name, numbers = self.producer
+            plan.batches[name, numbers.last] = Answer(first, plan.next_id - 1, numbers.fingerprint)
+        return CommitResult(tx, first, plan.next_id - 1)
+
+
+@dataclass(slots=True)
+class Prepare(Request):
+    """Write that a group takes a range, without committing it: a micro-batch has begun.
+
+    Args:
+        group: the group.
+        ranges: what it takes.
+        require_owner: as of `Take`.
+    """
+
+    group: str
+    ranges: list[Range]
+    require_owner: Callable[[], None] | None = None
+
+    def size_bytes(self) -> int:
+        return _COMMIT_BYTES + 20 * len(self.ranges)
+
+    def tier(self, plan: Plan) -> Tier:
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+
+    def plan(self, plan: Plan) -> CommitResult:
+        if self.require_owner is not None:
+            self.require_owner()
+        tx = plan.new_transaction()
+        record = TakeRecord(self.group, list(self.ranges))
+        plan.add(record.frame(count_of(self.ranges)), tx, record=record)
+        return CommitResult(tx)
+
+
+@dataclass(slots=True)
+class Take(Request):
+    """Commit a take transaction.
+
+    Args:
+        group: the group that took.
+        ranges: what it took.
+        prepared: the transaction's ID if `Prepare` wrote it, else 0.
+        position: the file that keeps the group's position; None if who asks for the take sees to it.
+        require_owner: raises if whoever takes is not the group's owner any more.
+    """
+
+    group: str
+    ranges: list[Range]
+    prepared: int = 0
+    position: GroupPosition | None = None
+    require_owner: Callable[[], None] | None = None
+
+    def size_bytes(self) -> int:
+        return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
+
+    def tier(self, plan: Plan) -> Tier:
+        prepared = plan.state.pending.get(self.prepared)
+        if prepared is not None and not prepared.in_memory:
+            return Tier.DISK
+        return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
+
+    def plan(self, plan: Plan) -> CommitResult:
+        if self.require_owner is not None:
+            self.require_owner()
+        count = count_of(self.ranges)
+        tx = self.prepared
+        prepared = plan.open_take(tx)
+        if prepared is None:
+            tx = plan.new_transaction()
+        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
+            record = TakeRecord(self.group, list(self.ranges))
+            plan.add(record.frame(count), tx, record=record)
+        plan.commit("take", count, tx)
+        plan.settled.add(tx)
+        return CommitResult(tx)
+
+    def appended(self, state: ChannelState) -> None:
+        if self.position is not None:
+            self.position.keep(state)
+
+
+@dataclass(slots=True)
+class Takes(Request):
+    """Commit several take transactions of one group in one append.
+
+    Args:
+        takes: the transactions, in order, one or more.
+    """
+
+    takes: list[Take]
+
+    def size_bytes(self) -> int:
+        return sum(take.size_bytes() for take in self.takes)
+
+    def tier(self, plan: Plan) -> Tier:
+        in_memory = all(take.tier(plan) is Tier.MEMORY for take in self.takes)
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: Plan) -> CommitResult:
+        return [take.plan(plan) for take in self.takes][-1]
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes[-1].appended(state)
+
+
+@dataclass(slots=True)
+class Rollback(Request):
+    """Roll back take transactions that `Prepare` wrote."""
+
+    transactions: list[int]
+
+    def size_bytes(self) -> int:
+        return _COMMIT_BYTES * len(self.transactions)
+
+    def tier(self, plan: Plan) -> Tier:
+        pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
+        in_memory = plan.memory_room is not None and all(p.in_memory for p in pending)
+        return Tier.MEMORY if pending and in_memory else Tier.DISK
+
+    def plan(self, plan: Plan) -> CommitResult:
+        for tx in self.transactions:
+            if plan.open_take(tx) is not None:
+                plan.settled.add(tx)
+                plan.add(Frame.of(FrameType.ROLLBACK, b""), tx)
+        return CommitResult()
+
+
+@dataclass(slots=True)
+class PrepareOnDisk(Request):
+    """Let the disk tier have the take transactions that `Prepare` wrote in memory."""
+
+    transactions: dict[int, list[TakeRecord]]
+
+    def size_bytes(self) -> int:
+        return sum(_COMMIT_BYTES + 20 * len(take.ranges) for takes in self.transactions.values() for take in takes)
+
+    def plan(self, plan: Plan) -> CommitResult:
+        for tx, takes in self.transactions.items():
+            for take in takes:
+                plan.add(take.frame(count_of(take.ranges)), tx, record=take)
+        return CommitResult()
+
+
+@dataclass(slots=True)
+class Control(Request):
+    """A change of options, schemas, groups, or of what the memory tier may use.
+
+    Args:
+        type: OPTIONS, SCHEMA, GROUP, RESERVE or LOST.
+        value: the record's map (`spillable_stream.format.record`).
+    """
+
+    type: FrameType
+    value: dict[str, Any]
+
+    def size_bytes(self) -> int:
+        return 2 * _COMMIT_BYTES + len(pack(self.value))
+
+    def plan(self, plan: Plan) -> CommitResult:
+        tx = plan.new_transaction()
+        value = self.value
+        if self.type == FrameType.GROUP and not value.get("drop"):
+            value = {**value, "position": max(value["position"], plan.state.beginning() - 1)}
+        packed = pack(value)
+        plan.add(Frame.of(self.type, packed), tx, record=parse_record(self.type, packed))
+        plan.commit("control", 0, tx)
+        return CommitResult(tx)
+
+
+@dataclass(slots=True)
+class Move(Request):
+    """Let the disk tier have events of the memory tier: their IDs, times and transactions stay.
+
+    Args:
+        entries: the PUT frames, as they were.
+        segments: segments that are on disk by now, with the IDs of their events.
+    """
+
+    entries: list[Entry]
+    segments: list[SegmentRef]
+
+    def size_bytes(self) -> int:
+        return total_size(e.frame for e in self.entries) + 2 * _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+
+    def plan(self, plan: Plan) -> CommitResult:
+        tx = plan.new_transaction()
+        plan.entries += self.entries
+        count = sum(e.frame.count for e in self.entries) + sum(s.count for s in self.segments)
+        plan.commit("move", count, tx, segments=self.segments)
+        return CommitResult(tx)

@@ -1,0 +1,138 @@
+"""The recent past of a channel, as one handle saw it: a sample a second, for rates and for plots.
+
+A sample holds until the next one. So where a change that came too soon after a sample was the last one for a while, it
+gets a sample too, once that is known.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from typing import NamedTuple
+
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["Rates", "Sample", "Samples"]
+
+_EVERY_SECONDS = 1.0
+_KEPT = 3600
+_RATES_SECONDS = 60.0
+_KEPT_TAKEN = 120  # some groups' worth of memory each: for the rates of the last minute only
+
+
+class Sample(NamedTuple):
+    """A channel at one moment.
+
+    Args:
+        time: in seconds since 1970.
+        memory_events: what the memory tier held.
+        disk_events: what the disk tier held.
+        overflow: whether overflow was active.
+        last_id: the last write-order ID.
+    """
+
+    time: float
+    memory_events: int
+    disk_events: int
+    overflow: bool
+    last_id: int
+
+
+class _Taken(NamedTuple):
+    """How many events each group had taken at one moment."""
+
+    time: float
+    groups: tuple[str, ...]
+    counts: array[int]
+
+
+class Rates(NamedTuple):
+    """Events per second over the last minute, or since the handle was opened.
+
+    Args:
+        put: how many were put, by everybody.
+        taken: how many the fastest group took.
+        seconds: over how long.
+    """
+
+    put: float
+    taken: float
+    seconds: float
+
+
+class Samples:
+    """The samples of the last hour in which anything happened.
+
+    What groups had taken is kept for a minute, as an array: there may be many groups.
+    """
+
+    def __init__(self) -> None:
+        self._kept: deque[Sample] = deque(maxlen=_KEPT)
+        self._taken: deque[_Taken] = deque(maxlen=_KEPT_TAKEN)
+        self._due = float("-inf")
+        self._unseen_at = 0.0  # the last look of which no sample was taken
+
+    def note(self, state: ChannelState, *, now: bool = False) -> None:
+        """Take a sample if the last one is a second old.
+
+        Args:
+            state: the channel, up to date.
+            now: take one whatever the last one's age.
+        """
+        clock = time.monotonic()
+        if clock < self._due and not now:
+            self._unseen_at = time.time()
+            return
+        self._due, self._unseen_at = clock + _EVERY_SECONDS, 0.0
+        at = time.time()
+        self._keep(at, state)
+        while self._taken and at - self._taken[0].time > _RATES_SECONDS:
+            self._taken.popleft()
+        groups = tuple(state.groups)
+        if self._taken and self._taken[-1].groups == groups:
+            groups = self._taken[-1].groups
+        self._taken.append(_Taken(at, groups, array("q", (g.taken_count() for g in state.groups.values()))))
+
+    def settle(self, state: ChannelState) -> None:
+        """Take the sample that is missing if the last change has lasted for a second.
+
+        Args:
+            state: the channel as it was since then, before it changes again.
+        """
+        if self._unseen_at and time.time() - self._unseen_at >= _EVERY_SECONDS:
+            self._keep(self._unseen_at, state)
+            self._unseen_at = 0.0
+
+    def _keep(self, at: float, state: ChannelState) -> None:
+        memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events
+        self._kept.append(Sample(at, memory, disk, state.overflow, state.last_id))
+
+    def all(self) -> list[Sample]:
+        """Return the samples, oldest first."""
+        return list(self._kept)
+
+    def rates(self, state: ChannelState) -> Rates:
+        """Return how fast events came and went."""
+        now = time.time()
+        recent = next((s for s in self._kept if now - s.time <= _RATES_SECONDS), None)
+        if recent is None:
+            return Rates(0.0, 0.0, 0.0)
+        elapsed = max(now - recent.time, 1e-3)
+        return Rates((state.last_id - recent.last_id) / elapsed, self._take_rate(state, now), elapsed)
+
+    def _take_rate(self, state: ChannelState, now: float) -> float:
+        """Return how many events a second the fastest group took."""
+        since: float | None = None
+        before: tuple[str, ...] = ()
+        base: dict[str, int] = {}
+        for at, groups, counts in self._taken:
+            if now - at <= _RATES_SECONDS:
+                since = at if since is None else since
+                if groups is not before:  # a group that came later began where it did
+                    base = {**dict(zip(groups, counts, strict=True)), **base}
+                before = groups
+        if since is None:
+            return 0.0
+        taken = (group.taken_count() - base[name] for name, group in state.groups.items() if name in base)
+        return max(0, *taken, 0) / max(now - since, 1e-3)

@@ -1,0 +1,57 @@
+"""Which event was the first of a point in time: a search of the log, which is in the order of commits."""
+
+from __future__ import annotations
+
+from spillable_stream.engine.engine import Engine
+from spillable_stream.errors import DataLossError
+from spillable_stream.state.blocks import Block
+
+__all__ = ["first_id_since"]
+
+_TRIES = 3
+
+
+def first_id_since(engine: Engine, time_us: int) -> int:
+    """Return the first event in the channel that was committed at a time or later.
+
+    Args:
+        engine: the channel.
+        time_us: the time, in microseconds since 1970.
+
+    Returns:
+        Its write-order ID; that of the next event to come if there is none.
+
+    Raises:
+        CorruptionError: the log can't be read there.
+    """
+    for attempt in range(_TRIES):
+        with engine.looking() as state:
+            floor = state.floor
+            before: Block | None = None
+            following = state.next_id
+            for block in state.blocks:
+                if block.time_us >= time_us:
+                    following = block.first_id
+                    break
+                before = block
+        try:
+            found = following if before is None else _first_within(engine, before, time_us, following)
+            return max(found, floor)  # a block may begin with events that have left
+        except DataLossError:  # the block was moved to disk meanwhile, or taken
+            if attempt == _TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _first_within(engine: Engine, block: Block, time_us: int, following: int) -> int:
+    """Return the first event of a block that is as late, or else ``following``."""
+    if block.transaction_id:  # a segment: one transaction, at one time
+        return following
+    reader = engine.reader()
+    try:
+        for header, _ in reader.frames(block.extent()):
+            if header.time_us >= time_us:
+                return header.write_order_id + block.base_id
+    finally:
+        reader.close()
+    return following

@@ -1,0 +1,289 @@
+"""How the values of each type are read from Python: checked and copied in one walk.
+
+`reader_of` makes the functions for a type once; what they return holds nothing of the application's that can change,
+and Arrow converts it without a failure. Arrow itself takes more than it gives back (True for 1.0, a text for bytes, a
+struct's unknown fields) and ends the process at some of what it does not expect.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence, ValuesView
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.types import is_list, is_list_view
+from spillable_stream.format.value_flat import number_reader, text_reader
+from spillable_stream.format.value_leaf import GC_HEAD_BYTES, Place, Reader, is_arrow_null, leaf, native
+from spillable_stream.format.value_times import time_reader
+
+__all__ = ["fields_reader", "reader_of"]
+
+_NOT_LISTS = (str, bytes, bytearray, memoryview, Mapping)
+
+
+def reader_of(t: pa.DataType, path: str) -> Reader:
+    """Return the reader of a type.
+
+    Args:
+        t: the type.
+        path: the column's name, or that of a part of it, for messages.
+    """
+    found = number_reader(t, path) or text_reader(t, path) or time_reader(t, path) or _nested_reader(t, path)
+    if found is not None:
+        return found
+    return leaf(Place(path, t, "no Python objects, only Arrow's: put_batch, send_batch"), lambda value: None, 0)
+
+
+def _nested_reader(t: pa.DataType, path: str) -> Reader | None:
+    if pa.types.is_struct(t):
+        return _structs(t, path)
+    if pa.types.is_map(t):
+        return _maps(t, path)
+    if pa.types.is_fixed_size_list(t):
+        return _lists(t, path, t.list_size)
+    if is_list(t) or is_list_view(t):
+        return _lists(t, path, None)
+    if pa.types.is_run_end_encoded(t):
+        return reader_of(t.value_type, path)
+    if isinstance(t, pa.BaseExtensionType):
+        return reader_of(t.storage_type, path)
+    return None
+
+
+def _size_of(reader: Reader) -> Callable[[Any], int]:
+    """Return how much a value holds, which may be None."""
+    size_bytes = reader.size_bytes
+    if isinstance(size_bytes, int):
+        return lambda value: 0 if value is None else size_bytes
+    return lambda value: 0 if value is None else size_bytes(value)
+
+
+def _sizes_of(reader: Reader) -> Callable[[Iterable[Any]], int]:
+    """Return how much many values hold, any of which may be None."""
+    size_bytes = reader.size_bytes
+    if size_bytes == 0:
+        return lambda values: 0
+    size_of = _size_of(reader)
+    return lambda values: sum(map(size_of, values))
+
+
+def _maybe(field: pa.Field, reader: Reader) -> Callable[[Any], Any]:
+    """Return what reads a value, and None if the field can be null."""
+    read = reader.read
+    return (lambda value: None if value is None else read(value)) if field.nullable else read
+
+
+def _without_nulls(values: Iterable[Any], error: SchemaError) -> list[Any]:
+    """Return values with None for each that is a null of Arrow's; raises the error they gave if there is no such.
+
+    It is done after an error, and not before, for few values are scalars of Arrow.
+    """
+    given = list(values)
+    found = [None if is_arrow_null(value) else value for value in given]
+    if all(map(operator.is_, given, found)):
+        raise error
+    return found
+
+
+def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
+    field = t.value_field
+    element = reader_of(field.type, f"{path}.element")
+    wants = "a list, a tuple or another sequence" + ("" if length is None else f", {length} long")
+    place, read_one, sizes_of = Place(path, t, wants), _maybe(field, element), _sizes_of(element)
+    are_plain = element.are_plain
+
+    def read(value: Any) -> Any:
+        kind = type(value)
+        if kind is not list and kind is not tuple:
+            value = _elements(value, place)
+        elif kind is list:
+            value = value.copy()  # at once: another thread may change it
+        try:
+            found = value if are_plain is not None and are_plain(value) else list(map(read_one, value))
+        except SchemaError as e:
+            found = list(map(read_one, _without_nulls(value, e)))
+        if length is not None and len(found) != length:
+            raise place.misfit(value)
+        return tuple(found) if kind is tuple else found
+
+    def size_bytes(found: list[Any] | tuple[Any, ...]) -> int:
+        return found.__sizeof__() + GC_HEAD_BYTES + sizes_of(found)
+
+    return Reader(read, size_bytes)
+
+
+def _elements(value: Any, place: Place) -> list[Any]:
+    """Return the elements of what is neither a list nor a tuple itself."""
+    cause: Exception | None = None
+    try:
+        kind = type(value)
+        if issubclass(kind, pa.Array | pa.ChunkedArray):
+            found = value.to_pylist()
+            return list(found)
+        if issubclass(kind, pa.Scalar):
+            value = native(value)
+        if _is_numpy_array(value):
+            return list(value.tolist()) if value.dtype.kind in "biufSU" else list(value)
+        if _is_of_pandas(kind) or (issubclass(kind, Sequence | ValuesView) and not issubclass(kind, _NOT_LISTS)):
+            return list(value)
+    except Exception as e:  # anybody's code
+        cause = e
+    raise place.misfit(value, cause)
+
+
+def _is_numpy_array(value: Any) -> bool:
+    return type(value).__module__ == "numpy" and hasattr(value, "dtype") and getattr(value, "ndim", 0) > 0
+
+
+def _is_of_pandas(kind: type) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and issubclass(kind, pandas.Series | pandas.Index)
+
+
+def _maps(t: pa.MapType, path: str) -> Reader:
+    key, item = reader_of(t.key_type, f"{path}.key"), reader_of(t.item_type, f"{path}.value")
+    place = Place(path, t, "a mapping, or a list of pairs of a key and a value")
+    read_key, read_item = key.read, _maybe(t.item_field, item)
+    keys_size, items_size = _sizes_of(key), _sizes_of(item)
+
+    def read(value: Any) -> Any:
+        pairs, is_mapping = _pairs(value, place)
+        try:
+            found = [(read_key(k), read_item(v)) for k, v in pairs]
+        except SchemaError as e:
+            items = _without_nulls([v for _, v in pairs], e)
+            found = [(read_key(k), read_item(v)) for (k, _), v in zip(pairs, items, strict=True)]
+        if is_mapping and len(as_mapping := _mapping(found)) == len(found):
+            return as_mapping
+        return found
+
+    def size_bytes(found: dict[Any, Any] | list[tuple[Any, Any]]) -> int:
+        own = found.__sizeof__() + GC_HEAD_BYTES
+        if type(found) is dict:
+            return own + keys_size(found) + items_size(found.values())
+        return own + 72 * len(found) + keys_size(k for k, _ in found) + items_size(v for _, v in found)
+
+    return Reader(read, size_bytes)
+
+
+def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
+    """Return the keys and values of a map, and whether it is a mapping."""
+    if type(value) is dict:
+        return list(value.items()), True
+    cause: Exception | None = None
+    try:
+        if issubclass(type(value), pa.Scalar):
+            value = native(value)
+        is_mapping = isinstance(value, Mapping)
+        if is_mapping or (isinstance(value, Sequence) and not isinstance(value, _NOT_LISTS)):
+            pairs = list(value.items()) if is_mapping else [_pair(p) for p in value]
+            if all(type(p) in (tuple, list) and len(p) == 2 for p in pairs):
+                return pairs, is_mapping
+    except Exception as e:  # anybody's code
+        cause = e
+    raise place.misfit(value, cause)
+
+
+def _pair(value: Any) -> Any:
+    """Return the pair that a dictionary of a key and a value is, and anything else as it is."""
+    if type(value) is dict and value.keys() == {"key", "value"}:
+        return value["key"], value["value"]
+    return value
+
+
+def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    try:
+        return dict(pairs)
+    except TypeError:  # a key is a list or has one inside
+        return {}
+
+
+def _structs(t: pa.StructType, path: str) -> Reader:
+    place = Place(path, t, "a mapping of the names of its fields to values, or a tuple with a value for each field")
+    fields = [t.field(i) for i in range(t.num_fields)]
+
+    def unknown(name: Any) -> SchemaError:
+        return SchemaError(
+            f"a row does not fit the channel's schema: the column {path!r} has no field {name}; it has the type {t}"
+        )
+
+    inside = fields_reader(fields, f"{path}.", unknown)
+    names = [f.name for f in fields]
+    read_fields = inside.read
+
+    def read(value: Any) -> Any:
+        return read_fields(value if type(value) is dict else _fields(value, names, place))
+
+    return Reader(read, inside.size_bytes)
+
+
+def _fields(value: Any, names: list[str], place: Place) -> dict[Any, Any]:
+    """Return the fields of a struct that is no dictionary itself."""
+    cause: Exception | None = None
+    try:
+        if issubclass(type(value), pa.Scalar):
+            value = native(value)
+        if isinstance(value, Mapping):
+            return dict(value.items())
+        if issubclass(type(value), tuple):
+            own = getattr(value, "_fields", None) or getattr(value, "__fields__", names)  # a named one's; a Row's
+            return dict(zip(own, value, strict=True))
+    except Exception as e:  # anybody's code
+        cause = e
+    raise place.misfit(value, cause)
+
+
+def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[str], SchemaError]) -> Reader:
+    """Return the reader of dictionaries of names to values, of which a nullable one may be missing.
+
+    Args:
+        fields: the fields.
+        prefix: what stands before their names in messages.
+        unknown: makes the error for a name that there is not, as it is shown.
+    """
+    readers = {f.name: reader_of(f.type, f"{prefix}{f.name}") for f in fields}
+    known = {f.name: (f.name, readers[f.name].read, f.nullable) for f in fields}
+    required = {f.name for f in fields if not f.nullable}
+    counted = {name: _size_of(reader) for name, reader in readers.items() if reader.size_bytes != 0}
+
+    def read(given: dict[Any, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        try:
+            for name, value in given.items():
+                if type(name) is not str or name not in known:
+                    name = _known_name(name, known, found, unknown)
+                name, read_one, nullable = known[name]
+                found[name] = None if value is None and nullable else read_one(value)
+        except SchemaError as e:
+            return read(dict(zip(given, _without_nulls(given.values(), e), strict=True)))
+        if len(found) != len(given):
+            raise unknown("that occurs twice: names are compared as plain texts")
+        if required and (missing := required - found.keys()):
+            raise Place(f"{prefix}{min(missing)}", None, "").misfit(None)
+        return found
+
+    def size_bytes(found: dict[str, Any]) -> int:
+        size = found.__sizeof__() + GC_HEAD_BYTES
+        for name, size_of in counted.items():
+            value = found.get(name)
+            if value is not None:
+                size += size_of(value)
+        return size
+
+    return Reader(read, size_bytes)
+
+
+def _known_name(
+    name: Any, known: Mapping[str, Any], found: Mapping[str, Any], unknown: Callable[[str], SchemaError]
+) -> str:
+    """Return the plain text of a name that is of a class of its own."""
+    if not issubclass(type(name), str):
+        raise unknown(f"of the type {type(name).__name__}, and names are texts")
+    plain = str.__str__(name)
+    if plain not in known or plain in found:
+        raise unknown(repr(plain))
+    return plain

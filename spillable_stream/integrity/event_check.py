@@ -1,0 +1,158 @@
+"""Whether the events are where the state says, and where those are that can be read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.file_names import seed_name
+from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
+from spillable_stream.integrity.findings import Finding, Findings, Severity
+from spillable_stream.integrity.inventory import Inventory, opened
+from spillable_stream.integrity.tolerant_replay import fits
+from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.walk import Damage, walk
+from spillable_stream.state.blocks import Block, Blocks
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["EventCheck"]
+
+
+@dataclass(slots=True)
+class _Hole:
+    """Damage inside a block whose events are known when the next whole frame is."""
+
+    offset: int
+    size: int
+    first_id: int
+
+
+class EventCheck:
+    """Reads the events of a state's blocks and finds out which of them can be read.
+
+    Args:
+        fs: the file system.
+        evidence: what counts of the files.
+        findings: where damage is noted.
+        sound: log files that were walked as a whole and have no damage; they are not read again.
+
+    Attributes:
+        frames: how many frames were whole.
+        read_bytes: how many bytes these have.
+    """
+
+    def __init__(self, fs: FileSystem, evidence: Inventory, findings: Findings, sound: set[int | str]) -> None:
+        self.frames = self.read_bytes = 0
+        self._fs = fs
+        self._layout: Layout = evidence.layout
+        counted = [*evidence.disk[evidence.root() :], *evidence.memory]  # of others the blocks alone say what counts
+        self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
+        self._findings = findings
+        self._sound = sound
+        self._read: set[int | str] = set()
+        self._schemas: list[pa.Schema] = []
+
+    @property
+    def files(self) -> int:
+        """How many files were read."""
+        return len(self._read)
+
+    def readable(self, state: ChannelState) -> Blocks:
+        """Return where the events are that can be read, in blocks without damage."""
+        self._schemas = [decode_schema(s) for s in state.schemas]
+        found: list[Block] = []
+        missing: dict[Path, list[Range]] = defaultdict(list)
+        for block in state.blocks:
+            path = self._layout.file(block.file)
+            if block.file in self._sound:
+                found.append(block)
+            elif not self._fs.exists(path):
+                missing[path].append((block.first_id, block.last_id))
+            else:
+                found += self._readable(block, path)
+        for path, events in missing.items():
+            self._findings.damage(path, f"{path.name} is missing, and with it events", events=events)
+        return Blocks(_once(sorted(found, key=lambda b: b.first_id)))
+
+    def _readable(self, block: Block, path: Path) -> list[Block]:
+        """Return the parts of a block that can be read."""
+        self._read.add(block.file)
+        seed = file_seed(self._layout.channel, seed_name(block.file))
+        found: list[Block] = []
+        hole: _Hole | None = None
+        expected, unbroken = block.first_id, False
+        with opened(self._fs, path) as file:
+            size = file.size()
+            for item in walk(file, seed, block.offset, min(size, self._ends.get(block.file, size))):
+                header = item.header
+                first = header.write_order_id + block.base_id if header and header.type == FrameType.PUT else 0
+                if header is not None and first > block.last_id:
+                    break
+                good = self._is_good(item)
+                if not good:
+                    unbroken = False
+                    hole = hole or _Hole(item.offset, item.end - item.offset, expected)
+                if header is None or header.type != FrameType.PUT or first + header.count <= expected:
+                    continue
+                if hole is not None:
+                    through = first - 1 if good else first + header.count - 1
+                    self._note(path, hole, through, block)
+                    hole = None
+                if good and unbroken:
+                    found[-1].count += header.count
+                    found[-1].payload_bytes += header.length
+                elif good:
+                    found.append(_part(block, item.offset, first, header))
+                    unbroken = True
+                expected = first + header.count
+                if expected > block.last_id:
+                    break
+        if expected <= block.last_id:
+            end = hole or _Hole(size, 0, expected)
+            self._note(path, end, block.last_id, block, "" if hole else "the file ends before its last event")
+        return found
+
+    def _is_good(self, item: LocatedFrame | Damage) -> bool:
+        if isinstance(item, Damage):
+            return False
+        self.frames += 1
+        self.read_bytes += item.end - item.offset
+        return item.header.type != FrameType.PUT or fits(item.header, item.payload or b"", self._schemas)
+
+    def _note(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:
+        events = ((hole.first_id, through),) if through >= hole.first_id else ()
+        transactions = (block.transaction_id,) if block.transaction_id else ()
+        text = text or "a frame is damaged among events that are still needed"
+        self._findings.add(Finding(Severity.DAMAGE, path, text, hole.offset, hole.size, events, transactions))
+
+
+def _once(blocks: list[Block]) -> list[Block]:
+    """Return blocks without those of which another has events too: a copy of frames that lay in a wrong place."""
+    kept: list[Block] = []
+    for block in blocks:
+        if not kept or block.first_id > kept[-1].last_id:
+            kept.append(block)
+    return kept
+
+
+def _part(block: Block, offset: int, first_id: int, header: FrameHeader) -> Block:
+    """Return the beginning of a part of a block."""
+    time_us = block.time_us if block.transaction_id else header.time_us
+    return Block(
+        first_id,
+        header.count,
+        block.file,
+        offset,
+        header.length,
+        time_us,
+        block.base_id,
+        block.transaction_id,
+        block.commit_file,
+    )

@@ -1,0 +1,360 @@
+"""What proves up to where the files of a channel count: the head, the checkpoints, the files' own headers.
+
+Nothing here writes, makes or maps a file: the head is read like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.errors import StorageError
+from spillable_stream.format.file_names import Tier, generation_of, group_of, in_memory, log_name
+from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.format.record import FileHeader
+from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.frames import LocatedFrame, find_frame
+from spillable_stream.log.head import NO_TIER, CommitPoint, HeadState, TierEnd, boot_id, is_half_damaged, parse_head
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.ownership import is_held
+from spillable_stream.log.recovery import is_of_another_history
+from spillable_stream.log.wal import Position
+from spillable_stream.log.walk import walk
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["Inventory", "LogFile", "ValidCheckpoint", "gather", "opened"]
+
+_HEAD_READS = 5  # the writer may be in the middle of a slot
+
+
+@dataclass(slots=True)
+class LogFile:
+    """A log file of either tier.
+
+    Args:
+        file_id: its number.
+        path: where it is.
+        seed: its CRC seed.
+        header: its first frame's record; None if that is damaged.
+        begin: where its first frame ends.
+        end: up to where it counts.
+    """
+
+    file_id: int
+    path: Path
+    seed: int
+    header: FileHeader | None
+    begin: int
+    end: int = 0
+
+    @property
+    def holds_everything(self) -> bool:
+        """Whether its header holds the whole state, and nothing before it counts: a repair made it."""
+        return self.header is not None and self.header.previous is None and "blocks" in self.header.state
+
+
+@dataclass(frozen=True, slots=True)
+class ValidCheckpoint:
+    """A checkpoint that can be read.
+
+    Args:
+        position: where in the log it was made.
+        path: its file.
+        image: the state there.
+    """
+
+    position: Position
+    path: Path
+    image: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Inventory:
+    """What was found out before any frame is replayed.
+
+    Args:
+        layout: where the files are.
+        head: what the head publishes while somebody holds the channel, or None.
+        known: what the head said last, in whichever boot, or None.
+        checkpoints: those that can be read, in the order of the log.
+        bad_checkpoints: those that can't.
+        disk: the data files that count, in order.
+        memory: the files of the newest memory tier that count, in order.
+        owned_groups: the groups that somebody ever owned; some may have been dropped.
+        half_head: whether half of the head of this boot is damaged.
+        exact: whether `known` is the last that was published, and not only a lower bound.
+        missing_end: whether the newest data file is missing, or cut.
+    """
+
+    layout: Layout
+    head: CommitPoint | None
+    known: CommitPoint | None
+    checkpoints: list[ValidCheckpoint]
+    bad_checkpoints: list[Path]
+    disk: list[LogFile]
+    memory: list[LogFile]
+    owned_groups: list[str]
+    half_head: bool = False
+    exact: bool = False
+    missing_end: bool = False
+
+    def root(self) -> int:
+        """Return the index of the first data file from which an unbroken chain leads to the last."""
+        at = len(self.disk) - 1
+        while at > 0:
+            header = self.disk[at].header
+            if header is not None and (header.previous is None or header.previous[0] != self.disk[at - 1].file_id):
+                break
+            at -= 1
+        return max(at, 0)
+
+
+@contextmanager
+def opened(fs: FileSystem, path: Path) -> Iterator[File]:
+    """Open a file for reading only."""
+    file = fs.open(path, readonly=True)
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Inventory:
+    """Read the head, the checkpoints and the headers of all log files.
+
+    Args:
+        fs: the file system.
+        layout: where the files are.
+        findings: where what is wrong with them is noted.
+
+    Raises:
+        FileNotFoundError: a file vanished meanwhile.
+        StorageError: a file can't be read.
+    """
+    found = _read_head(fs, layout, findings)
+    known = found[1] if found else None
+    counts = found is not None and found[0] == boot_id() and is_held(fs, layout.path)
+    head, half = known if counts else None, False
+    if head is not None and _is_half_damaged(fs, layout):
+        findings.warn(layout.head, "half of the head is damaged: what it says may be older than what was published")
+        head, half = None, True
+    checkpoints, bad = _read_checkpoints(fs, layout, findings)
+    disk = [_read_log_file(fs, layout, i) for i in layout.log_files(fs)]
+    directory = MemoryDirectory(fs, layout)
+    directory.require_trusted()
+    own = directory.is_own() or directory.proves_itself()  # a copy's link leads to the original's
+    memory = [_read_log_file(fs, layout, i) for i in layout.log_files(fs, Tier.MEMORY)] if own else []
+    newest = generation_of(memory[-1].file_id) if memory else 0
+    memory = [f for f in memory if generation_of(f.file_id) == newest]
+    owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
+    evidence = Inventory(layout, head, known, checkpoints, bad, disk, memory, owned, half)
+    evidence.exact = head is not None
+    _trust_disk(fs, evidence, findings)
+    _trust_memory(fs, evidence, findings)
+    return evidence
+
+
+def _read_head(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[bytes, CommitPoint] | None:
+    """Return the head's boot and contents, or None."""
+    for _ in range(_HEAD_READS):
+        try:
+            data = fs.read_file(layout.head)
+        except FileNotFoundError:
+            return None
+        found = parse_head(data)
+        if found is not None:
+            return found[1:]
+    if any(data):
+        findings.note(layout.head, "the head is damaged; the next open makes a new one from the log")
+    return None
+
+
+def _is_half_damaged(fs: FileSystem, layout: Layout) -> bool:
+    """Tell whether a slot of the head is damaged, and stays so."""
+    return all(is_half_damaged(_read_or_empty(fs, layout.head)) for _ in range(_HEAD_READS))
+
+
+def _read_or_empty(fs: FileSystem, path: Path) -> bytes:
+    try:
+        return fs.read_file(path)
+    except FileNotFoundError:
+        return b""
+
+
+def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[list[ValidCheckpoint], list[Path]]:
+    reader = Checkpoints(fs, layout, lambda e: _note_backup(layout, e, findings))
+    valid, bad = [], []
+    for path in reader.foreign():
+        findings.note(path, "the checkpoint is of another channel, or its header is damaged; it is left alone")
+    for position, path in reader.all():
+        try:
+            value = reader.read(path)
+            if reader.is_left_over(position, path):
+                findings.note(path, "the checkpoint is of a log that was deleted or repaired since; it is passed over")
+                continue
+            image = value["state"]
+            if tuple(value["position"]) != position:
+                raise ValueError("a checkpoint of another position")
+            if not isinstance(image["blocks"], list) or not isinstance(image["time"], int):
+                raise TypeError("a checkpoint without blocks, or without a time")
+        except MALFORMED:
+            bad.append(path)
+            findings.warn(path, "the checkpoint is damaged; it costs nothing but time: the log says the same", 0)
+        except StorageError as e:
+            if path.parent != layout.backup_checkpoint_dir:
+                raise
+            _note_backup(layout, e, findings)
+        else:
+            valid.append(ValidCheckpoint(position, path, image))
+    return sorted(valid, key=lambda c: c.position), bad
+
+
+def _note_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
+    path = layout.backup_checkpoint_dir or layout.checkpoint_dir
+    findings.note(
+        path, f"backupCheckpointDir can't be used, and checkpoints have no copies; nothing needs them: {cause}"
+    )
+
+
+def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
+    path = layout.log_file(file_id)
+    seed = file_seed(layout.channel, log_name(file_id))
+    header, begin = None, 0
+    with opened(fs, path) as file:
+        first = next(walk(file, seed, 0, file.size()), None)
+        if isinstance(first, LocatedFrame) and first.header.type == FrameType.FILE_HEADER:
+            header, begin = parsed_header(first.payload), first.end
+    return LogFile(file_id, path, seed, header, begin if header else 0)
+
+
+def _trust_disk(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+    """Find out which data files count, and up to where."""
+    if evidence.head:
+        _drop_unpublished(evidence.disk, evidence.head.disk, findings)
+    else:
+        _drop_unfinished(fs, evidence, findings)
+    known = evidence.known.disk if evidence.known else NO_TIER
+    root = evidence.disk[evidence.root()] if evidence.disk else None
+    if root is not None and root.holds_everything:
+        known = _note_cut_short_repair(evidence, root, known, findings)
+    _drop_stale(evidence, known, findings)
+    if not evidence.disk:
+        findings.damage(evidence.layout.data_dirs[0], "the channel has no data files")
+    elif known.file_id > evidence.disk[-1].file_id:
+        path = evidence.layout.log_file(known.file_id)
+        findings.damage(path, f"{path.name}, the newest data file, is missing")
+        evidence.missing_end = True
+    for file, following in pairwise(evidence.disk):
+        previous = following.header.previous if following.header else None
+        if previous is not None and previous[0] == file.file_id:
+            file.end = previous[1]
+        else:
+            with opened(fs, file.path) as f:
+                file.end = settled_end(f, file.seed, known.end if known.file_id == file.file_id else 0)[0]
+    _drop_foreign_history(fs, evidence, findings)
+    if evidence.disk:
+        _trust_last(fs, evidence, evidence.disk[-1], evidence.head and evidence.head.disk, known, findings)
+
+
+def _drop_foreign_history(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+    """Leave out checkpoints of a log that was restored since, and went on in another way."""
+    for file in evidence.disk:
+        for made in [c for c in evidence.checkpoints if c.position.file_id == file.file_id]:
+            with opened(fs, file.path) as f:
+                if is_of_another_history(f, file.seed, made.position.offset, made.image["time"]):
+                    text = (
+                        f"{file.path.name} holds other commits where this checkpoint was made: it is of another history"
+                    )
+                    findings.damage(made.path, text)
+                    evidence.checkpoints.remove(made)
+
+
+def _trust_last(
+    fs: FileSystem, evidence: Inventory, last: LogFile, published: TierEnd | None, known: TierEnd, findings: Findings
+) -> None:
+    """Find out up to where the file counts that was written last."""
+    if published and published.file_id == last.file_id:
+        last.end = published.end
+        if published.state != HeadState.CLEAN:
+            findings.note(last.path, "an append was under way, or was cut short; it does not count", last.end)
+        return
+    made = [c.position.offset for c in evidence.checkpoints if c.position.file_id == last.file_id]
+    floor = max([known.end if known.file_id == last.file_id else 0, *made])
+    with opened(fs, last.path) as file:
+        last.end, torn = settled_end(file, last.seed, floor)
+        if file.size() < floor and not in_memory(last.file_id):
+            evidence.missing_end = True  # and more may have been there than is proven
+    if torn and not in_memory(last.file_id):
+        text = f"a transaction that was never acknowledged: the next open cuts {torn} bytes"
+        findings.note(last.path, text, last.end, torn)
+
+
+def _drop_unpublished(files: list[LogFile], published: TierEnd, findings: Findings) -> None:
+    """Leave out files that a roll was making; whoever commits next removes them."""
+    while files and files[-1].file_id > published.file_id:
+        findings.note(files.pop().path, "the file was being made and is not published; it does not count")
+
+
+def _drop_unfinished(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+    """Leave out a newest file that was being made when the host stopped."""
+    files = evidence.disk
+    if len(files) < 2 or files[-1].header is not None or files[-2].header is None:
+        return
+    proven = Checkpoints(fs, evidence.layout, lambda _: None).newest_file_id()
+    if files[-1].file_id <= max(proven, evidence.known.disk.file_id if evidence.known else 0):
+        return
+    with opened(fs, files[-1].path) as file:
+        if next(find_frame(file, files[-1].seed, 0, FrameType.COMMIT), None) is not None:
+            return
+    findings.note(files.pop().path, "the file was being made when the host stopped; the next open removes it")
+
+
+def _note_cut_short_repair(evidence: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> TierEnd:
+    """Set aside what a repair that was killed had yet to remove, and return what is known of the log then."""
+    text = "a repair was cut short and left what contradicts its outcome: run it again"
+    for checkpoint in [c for c in evidence.checkpoints if c.position.file_id < root.file_id]:
+        findings.damage(checkpoint.path, text)
+        evidence.checkpoints.remove(checkpoint)
+    if known.file_id and known.file_id < root.file_id:
+        findings.damage(evidence.layout.head, text)
+        return NO_TIER
+    return known
+
+
+def _drop_stale(evidence: Inventory, known: TierEnd, findings: Findings) -> None:
+    """Leave out files that begin before the end that was published of the file before them: they came back."""
+    for i, following in enumerate(evidence.disk[1:], 1):
+        previous = following.header.previous if following.header else None
+        if previous is not None and previous[0] == known.file_id and previous[1] < known.end:
+            for file in evidence.disk[i:]:
+                text = f"the file is stale: {log_name(known.file_id)} was committed beyond where this one begins"
+                findings.damage(file.path, text)
+            del evidence.disk[i:]
+            return
+
+
+def _trust_memory(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+    """Find out which files of the memory tier count, and up to where."""
+    known = evidence.known.memory if evidence.known else NO_TIER
+    published = evidence.head.memory if evidence.head else None
+    files = evidence.memory
+    if published is not None and published.file_id:
+        _drop_unpublished(files, published, findings)
+    while len(files) > 1 and files[-1].file_id > known.file_id and files[-1].header is None:
+        findings.note(files.pop().path, "the file was being made and is not published; it does not count")
+    for file, following in pairwise(files):
+        previous = following.header.previous if following.header else None
+        if previous is not None and previous[0] == file.file_id:
+            file.end = previous[1]
+        else:
+            with opened(fs, file.path) as f:
+                file.end = settled_end(f, file.seed, 0)[0]
+    if files:
+        _trust_last(fs, evidence, files[-1], published, known, findings)

@@ -1,0 +1,237 @@
+"""Reading events: from extents of the log to record batches, every payload checked.
+
+Files are read with large positioned reads rather than mapped: a disk error is then an exception and
+not a signal that kills the process, and one copy at memory speed costs less than the checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.batch import decode_batch
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import in_memory, seed_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    FrameHeader,
+    FrameType,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["EventReader", "ReadBatch", "events_of"]
+
+_FIRST_WINDOW_BYTES = 64 << 10
+_BETWEEN_BYTES = 4 << 10  # what may lie before the next frame of events: the COMMIT of the last one, and takes
+_NOTHING = pa.py_buffer(b"")
+_LARGEST_WINDOW_BYTES = 1 << 20  # what a core's own cache holds till it was checked
+
+
+class ReadBatch(NamedTuple):
+    """Events of one transaction that lie together.
+
+    Args:
+        first_id: the write-order ID of the first; the others follow without gaps.
+        transaction_id: their transaction.
+        time_us: when it was committed.
+        schema_id: the schema of ``batch``.
+        batch: the events.
+    """
+
+    first_id: int
+    transaction_id: int
+    time_us: int
+    schema_id: int
+    batch: pa.RecordBatch
+
+    @property
+    def last_id(self) -> int:
+        """The write-order ID of the last."""
+        return self.first_id + int(self.batch.num_rows) - 1
+
+    def clip(self, first_id: int, last_id: int) -> ReadBatch:
+        """Return the events from ``first_id`` to ``last_id``, without a copy."""
+        if first_id == self.first_id and last_id >= self.last_id:
+            return self
+        rows = min(last_id, self.last_id) - first_id + 1
+        return self._replace(first_id=first_id, batch=self.batch.slice(first_id - self.first_id, rows))
+
+
+def events_of(
+    header: FrameHeader, payload: pa.Buffer, extent: Extent, schema_of: Callable[[int], pa.Schema]
+) -> ReadBatch:
+    """Return the events of a PUT frame whose checksums are right.
+
+    Args:
+        header: its header.
+        payload: its payload.
+        extent: where the events are.
+        schema_of: returns the channel's schema with a number.
+
+    Raises:
+        CorruptionError: they are not what the header says.
+    """
+    try:
+        batch = decode_batch(payload, schema_of(header.schema_id))
+    except IndexError as e:
+        raise CorruptionError(f"a frame has the unknown schema {header.schema_id}") from e
+    if batch.num_rows != header.count:
+        raise CorruptionError(f"a frame has {batch.num_rows} events, and its header says {header.count}")
+    transaction_id = extent.transaction_id or header.transaction_id
+    time_us = extent.time_us or header.time_us
+    return ReadBatch(header.write_order_id + extent.base_id, transaction_id, time_us, header.schema_id, batch)
+
+
+class EventReader:
+    """Reads extents.
+
+    Args:
+        fs: the file system.
+        layout: where the files are.
+        schema_of: returns the channel's schema with a number.
+        end_of: returns up to where a data file is written, or None for its size. What is preallocated behind
+            that is not read: the kernel would read much more of it ahead.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        schema_of: Callable[[int], pa.Schema],
+        end_of: Callable[[int | str], int | None] = lambda _: None,
+    ) -> None:
+        self._fs = fs
+        self.layout = layout
+        self._schema_of = schema_of
+        self._end_of = end_of
+        self._open: tuple[int | str, File, int] | None = None  # a file's number or name, the file, its seed
+        self._window_bytes = _FIRST_WINDOW_BYTES
+        self._last: tuple[Extent, int, ReadBatch] | None = None  # where a frame was, its end, its events
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            DataLossError: the file is gone.
+            CorruptionError: a frame is damaged; names the first event that can't be read.
+        """
+        expected = extent.first_id
+        offset = extent.offset
+        if self._last is not None and self._last[0][:2] == extent[:2]:  # of one block, where IDs follow each other
+            whole = self._last[2]
+            if whole.first_id <= expected <= whole.last_id:
+                yield (part := whole.clip(expected, extent.last_id))
+                expected = part.last_id + 1
+            if expected > whole.last_id:
+                offset = max(offset, self._last[1])
+        if expected > extent.last_id:
+            return
+        for whole in self._batches(extent, offset, expected):
+            if whole.first_id > expected:
+                break
+            yield (part := whole.clip(expected, extent.last_id))
+            expected = part.last_id + 1
+            if expected > extent.last_id:
+                return
+        raise CorruptionError(
+            f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
+        )
+
+    def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield header and payload of the frames that an extent lies in, as they are.
+
+        Raises what `read` raises.
+        """
+        for header, payload, _ in self._frames(extent, extent.offset, extent.first_id):
+            yield header, payload
+            if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                return
+
+    def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
+        """Yield the events of whole frames from the one that holds ``first_id`` on."""
+        for header, payload, end in self._frames(extent, offset, first_id):
+            try:
+                whole = events_of(header, payload, extent, self._schema_of)
+            except CorruptionError as e:
+                raise self._damaged(extent, end - frame_size(header.length)) from e
+            self._last = (extent, end, whole)
+            yield whole
+
+    def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+        """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
+        file, seed = self._file(extent)
+        written = self._end_of(extent.file)
+        file_end = file.size() if written is None else written
+        base, window, size, large = 0, _NOTHING, self._window_bytes, False
+        while True:
+            at = offset - base
+            if at < 0 or at + HEADER_SIZE_BYTES > len(window):
+                # Large frames come in a row: to bring a part of one for its header would be to read that part twice.
+                wanted = HEADER_SIZE_BYTES if large else size
+                window, base, at = _read(file, offset, wanted, file_end), offset, 0
+                size = min(size * 2, _LARGEST_WINDOW_BYTES)
+            header = parse_header(window, at, seed)
+            if header is None:
+                raise self._damaged(extent, offset)
+            start = at + HEADER_SIZE_BYTES
+            end = offset + frame_size(header.length)
+            if header.type == FrameType.PUT and header.write_order_id + extent.base_id + header.count > first_id:
+                if start + header.length > len(window):
+                    if end > file_end:
+                        raise self._damaged(extent, offset)
+                    large = frame_size(header.length) > size
+                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # the next read begins with that much
+                        self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
+                    window = _read(file, offset, max(frame_size(header.length), size), file_end)
+                    base, start = offset, HEADER_SIZE_BYTES
+                payload = window.slice(start, header.length)
+                if not payload_matches(header, payload):
+                    raise self._damaged(extent, offset)
+                yield header, payload, end
+            offset = end
+
+    def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
+        if in_memory(extent.file) and not self._fs.exists(self.layout.file(extent.file)):  # it is used again
+            return _gone(extent, self.layout.file(extent.file))
+        return CorruptionError(
+            f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
+            str(self.layout.file(extent.file)),
+            offset,
+        )
+
+    def _file(self, extent: Extent) -> tuple[File, int]:
+        """Return the file of an extent, opened, and the seed of its checksums."""
+        if self._open is None or self._open[0] != extent.file:
+            path = self.layout.file(extent.file)
+            try:
+                file = self._fs.open(path, readonly=True)
+            except FileNotFoundError as e:
+                raise _gone(extent, path) from e
+            self._open = (extent.file, file, file_seed(self.layout.channel, seed_name(extent.file)))
+        return self._open[1:]
+
+    def close(self) -> None:
+        """Close the file that was read last."""
+        if self._open:
+            self._open[1].close()
+            self._open = None
+
+
+def _read(file: File, offset: int, size: int, file_end: int) -> pa.Buffer:
+    return file.read_buffer(offset, max(0, min(size, file_end - offset)))
+
+
+def _gone(extent: Extent, path: Path) -> DataLossError:
+    return DataLossError(
+        f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the file was removed",
+        str(path),
+    )

@@ -1,0 +1,287 @@
+"""Staged segments: the events of a big transaction, in a file of their own until a COMMIT adopts it.
+
+A segment is a SEGMENT_HEADER frame and PUT frames whose write-order IDs count from 0; the COMMIT
+that adopts it says which ID the first event has. Its name says whose it is::
+
+    segment.OWNER.BATCH.UUID      OWNER: a Spark query's ID, or "local" for a Python transaction
+
+It is staged in the memory tier if there is one, as ``memory-segment.…``, and has the same bytes on
+disk, so that a copy moves it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.file_names import disk_segment, memory_segment, seed_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack, unpack
+from spillable_stream.log.disk_space import require_space
+from spillable_stream.log.head import boot_id
+from spillable_stream.log.layout import Layout
+from spillable_stream.names import check_owner
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = [
+    "LOCAL_OWNER",
+    "StagedFileWriter",
+    "copy_to_disk",
+    "remove_abandoned_segments",
+    "uptime_seconds",
+]
+
+LOCAL_OWNER = "local"
+
+_SYNC_BYTES = 4 << 20
+
+
+class StagedFileWriter:
+    """Writes one segment; a lock on the file shows that the writer is alive.
+
+    Args:
+        fs: the file system.
+        layout: where the channel's files are.
+        owner: whose it is (`check_owner`).
+        batch: the owner's number for it.
+        memory_bytes: how large it may get in the memory tier; 0 stages it on disk at once.
+        minimum_required_space: the option's value: what it leaves free on disk, in bytes, or None for the default.
+
+    Raises:
+        OptionError: no owner may have this name; no file was made.
+    """
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        layout: Layout,
+        owner: str = LOCAL_OWNER,
+        batch: int = 0,
+        memory_bytes: int = 0,
+        minimum_required_space: int | None = 0,
+    ) -> None:
+        self.count = 0
+        self.payload_bytes = 0
+        self._begun = 0  # up to where the kernel was told to write to the medium
+        self._failure: BaseException | None = None
+        self._fs = fs
+        self._layout = layout
+        self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
+        self._minimum_required_space = minimum_required_space
+        name = f"segment.{check_owner(owner)}.{batch}.{uuid.uuid4().hex}"
+        self._create(memory_segment(name) if self._memory_bytes else name)
+        self._seed = file_seed(layout.channel, seed_name(self.name))
+        header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name), **_age()}
+        frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
+        self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
+
+    def _create(self, name: str) -> None:
+        """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
+        self.name = name
+        self.path = self._layout.segment_file(name)
+        while True:
+            self._lock = FileLock.open(self._fs, self.path)
+            self._file = self._lock.file
+            if self._lock.try_acquire() and self._file.is_linked():
+                return
+            self._lock.close()
+
+    def write(self, frames: Iterable[Frame]) -> None:
+        """Append PUT frames.
+
+        Raises:
+            StorageError: the file system refused; nothing was appended.
+            DiskSpaceError: too little would be free on disk; nothing was appended.
+        """
+        self._require_sound()
+        buffers: list[Payload] = []
+        count = payload_bytes = size_bytes = 0
+        for frame in frames:
+            order = self.count + count
+            buffers += encode(frame, self._seed, write_order_id=order, time_us=time.time_ns() // 1000)
+            count += frame.count
+            payload_bytes += len(frame.payload)
+            size_bytes += frame_size(len(frame.payload))
+        if self._memory_bytes and self._end + size_bytes > self._memory_bytes:
+            self._move_to_disk(size_bytes)
+        elif not self._memory_bytes:
+            self._require_space(size_bytes)
+        try:
+            self._file.write(self._end, buffers)
+        except StorageError:
+            if not self._memory_bytes:
+                raise
+            self._move_to_disk(size_bytes)
+            self._file.write(self._end, buffers)
+        self.count += count
+        self.payload_bytes += payload_bytes
+        self._end += size_bytes
+        if not self._memory_bytes and self._end - self._begun >= _SYNC_BYTES:  # while the next rows are made
+            self._file.start_sync(self._begun, self._end - self._begun)
+            self._begun = self._end
+
+    def _require_space(self, size_bytes: int) -> None:
+        if self._minimum_required_space != 0:
+            directory = self._layout.segment_file(disk_segment(self.name)).parent
+            require_space(self._fs, directory, self._minimum_required_space, size_bytes)
+
+    def _move_to_disk(self, more_bytes: int) -> None:
+        """Go on in a file on disk, where so much more is about to be written: this one gets too large for memory."""
+        self._require_space(self._end + more_bytes)
+        memory, memory_path = self._lock, self.path
+        self._memory_bytes = 0
+        try:
+            with self._last_chance():
+                self._create(disk_segment(self.name))
+                self._file.copy_from(memory.file, self._end)
+        finally:  # if it fails the segment is discarded, which knows the one on disk by then
+            memory.close()
+            self._fs.remove(memory_path)
+
+    def finish(self) -> SegmentRef:
+        """Sync the file and its directory, if it is on disk, and return what a COMMIT needs to adopt it.
+
+        Raises:
+            StorageError: a sync failed, now or before; the segment can only be discarded.
+        """
+        self._require_sound()
+        if not self._memory_bytes:
+            with self._last_chance():
+                self._file.sync()
+                self._fs.sync_directory(self.path.parent)
+        return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
+
+    @contextlib.contextmanager
+    def _last_chance(self) -> Iterator[None]:
+        """Remember what fails and must not be tried again: after a sync that failed, the next says that all is well."""
+        try:
+            yield
+        except BaseException as e:
+            self._failure = e
+            raise
+
+    def _require_sound(self) -> None:
+        if self._failure is not None:
+            raise StorageError(f"{self.path} can only be discarded: {self._failure}") from self._failure
+
+    def close(self) -> None:
+        """Close the file, which frees its lock, and keep it."""
+        self._lock.close()
+
+    def discard(self) -> None:
+        """Close and remove the file."""
+        with contextlib.suppress(StorageError):
+            self._fs.remove(self.path)
+        self.close()
+
+
+def remove_abandoned_segments(
+    fs: FileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float, owner: str = ""
+) -> None:
+    """Remove the segments that no transaction will ever adopt, nor any group still take; the channel's lock is held.
+
+    Args:
+        fs: the file system.
+        layout: where the channel's files are.
+        live: segments with events that are still in the channel.
+        committed: each Spark query's last committed batch.
+        ttl_seconds: how long a query's staging is kept when nothing says that it is over; no clock that is set
+            while the machine is up makes it shorter.
+        owner: look only at this owner's; by default at all.
+    """
+    removed = set()
+    for name in set(layout.segments(fs)) - live:
+        of, batch = seed_name(name).split(".")[1:3]
+        if owner and of != owner:
+            continue
+        path = layout.segment_file(name)
+        try:
+            over = of in committed and int(batch) <= committed[of]
+            if over:
+                fs.remove(path)
+            elif of == LOCAL_OWNER or _age_seconds(fs, layout, path) > ttl_seconds:
+                over = _remove_unless_locked(fs, path)
+        except FileNotFoundError:  # its writer was faster
+            continue
+        if over:
+            removed.add(path.parent)
+    for directory in layout.data_dirs:
+        for name in fs.list(directory):
+            if name.startswith("segment.") and name.endswith(".tmp"):  # a copy is made under the same lock
+                fs.remove(directory / name)
+    for directory in removed:
+        fs.sync_directory(directory)
+
+
+def uptime_seconds() -> float:
+    """Return how long the machine is up, in seconds: a clock that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+def _age() -> dict[str, Any]:
+    """Return what tells the age of a segment that is made now."""
+    return {"boot": boot_id().hex(), "up": uptime_seconds()}
+
+
+def _age_seconds(fs: FileSystem, layout: Layout, path: Path) -> float:
+    """Return how old a segment is, by a clock that nobody sets if it is of this boot of the machine.
+
+    No query of an earlier boot is alive: what it staged can go by the time of the file, right or wrong.
+    """
+    made = _made(fs, path, file_seed(layout.channel, seed_name(path.name)))
+    if made.get("boot") == boot_id().hex() and (age_seconds := uptime_seconds() - made["up"]) >= 0:
+        return float(age_seconds)
+    return time.time() - fs.modified_seconds(path)
+
+
+def _made(fs: FileSystem, path: Path, seed: int) -> dict[str, Any]:
+    """Return what a segment's header says, nothing if it can't be read."""
+    try:
+        with contextlib.closing(fs.open(path, readonly=True)) as file:
+            header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)
+            payload = file.read(HEADER_SIZE_BYTES, min(header.length, file.size())) if header else b""
+    except StorageError:
+        return {}
+    found: dict[str, Any] = unpack(payload) if header and payload_matches(header, payload) else {}
+    return found
+
+
+def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
+    """Copy a segment of the memory tier to disk, durably; its bytes are the same there.
+
+    Returns:
+        Its name on disk, and its size in bytes.
+
+    Raises:
+        StorageError: the file system refused; nothing has that name.
+    """
+    copy = disk_segment(name)
+    return copy, fs.copy_durably(layout.segment_file(name), layout.segment_file(copy))
+
+
+def _remove_unless_locked(fs: FileSystem, path: Path) -> bool:
+    """Remove a segment whose writer is gone; under its lock, so that a writer that only begins notices."""
+    lock = FileLock(fs.open(path))
+    try:
+        free = lock.try_acquire()
+        if free:
+            fs.remove(path)
+        return free
+    finally:
+        lock.close()

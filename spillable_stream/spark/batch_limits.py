@@ -1,0 +1,71 @@
+"""Where a micro-batch ends: ``maxEventsPerTrigger`` and its kin."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, count_of
+
+__all__ = ["batch_end"]
+
+
+def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: int, options: dict[str, Any]) -> int:
+    """Return the last write-order ID of the micro-batch that begins after ``begin``; ``begin`` for none yet.
+
+    Args:
+        state: the channel's state.
+        untaken: the events after ``begin`` up to ``last`` that the group has yet to take.
+        begin: the ID up to which the query has everything.
+        last: the last ID that it may have.
+        options: the source's options, by keyword name.
+    """
+    ranges = list(untaken)
+    if not ranges:
+        return last  # nothing but events that others took, or that are lost: they are passed over
+    least = options["min_events_per_trigger"]
+    if least and count_of(ranges) < least and not _is_overdue(state, ranges[0][0], options):
+        return begin
+    end = min(
+        _end_by_events(ranges, last, options["max_events_per_trigger"]),
+        _end_by_bytes(state, ranges, last, options["max_bytes_per_trigger"]),
+    )
+    return _behind_what_others_took(ranges, end, last)
+
+
+def _is_overdue(state: ChannelState, first_id: int, options: dict[str, Any]) -> bool:
+    put_us = state.blocks.time_of(first_id)
+    return put_us is None or time.time() - put_us / 1e6 >= options["max_trigger_delay"]
+
+
+def _behind_what_others_took(ranges: list[Range], end: int, last: int) -> int:
+    """Return where an end is to be that is right before events to pass over: where the group's position goes on to."""
+    for a, b in ranges:
+        if end < a:
+            return a - 1
+        if end < b:
+            return end
+    return last
+
+
+def _end_by_events(ranges: list[Range], last: int, most: int | None) -> int:
+    if not most:
+        return last
+    for a, b in ranges:
+        if b - a + 1 >= most:
+            return a + most - 1
+        most -= b - a + 1
+    return last
+
+
+def _end_by_bytes(state: ChannelState, ranges: list[Range], last: int, most: int | None) -> int:
+    if not most:
+        return last
+    for a, b in ranges:
+        size_bytes = state.blocks.payload_bytes(a, b)
+        if size_bytes >= most:
+            return state.blocks.last_id_within(a, b, most)
+        most -= size_bytes
+    return last

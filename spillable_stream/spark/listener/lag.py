@@ -1,0 +1,45 @@
+"""How far a query is behind: the events that none of its batches has covered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import count_of
+
+__all__ = ["Lag", "age_seconds"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a query has yet to take.
+
+    Args:
+        events: how many events.
+        put_time_us: when the first of them was put, in microseconds since 1970; None if there are none, or it can't be
+            told.
+    """
+
+    events: int
+    put_time_us: int | None
+
+    @classmethod
+    def beyond(cls, state: ChannelState, group: str, covered_id: int) -> Lag:
+        """Return what a group has yet to take after an event.
+
+        Args:
+            state: the channel's state.
+            group: the group, which may have been dropped.
+            covered_id: everything up to this event is in a batch.
+        """
+        known = state.groups.get(group)
+        first = max(covered_id, known.position if known else state.beginning() - 1) + 1
+        waiting = list(known.ahead.gaps(first, state.last_id)) if known else [(first, state.last_id)]
+        events = count_of(waiting)
+        return cls(events, state.blocks.time_of(waiting[0][0]) if events else None)
+
+
+def age_seconds(put_time_us: int | None) -> float | None:
+    """Return how long ago an event was put, in seconds; None if that is not known."""
+    return None if put_time_us is None else max(0.0, time.time() - put_time_us / 1e6)

@@ -1,0 +1,320 @@
+"""A listener that commits takes as batches finish, and says how far each query is.
+
+Spark sends a batch's progress after it has written the batch to its commit log
+(``MicroBatchExecution.runBatch``, then ``finishTrigger``): never for a batch that failed, and a query without
+new data sends an idle event, which names no batch. So everything up to a progress' ``endOffset`` is done.
+The one exception is ``asyncProgressTrackingEnabled``, where the log is written later.
+
+A late event does no harm: what its batches read is done for good, takes that end later are left alone, and
+committing twice is nothing. Takes of a group that was taken over since, by the same query restarted or by
+another one, are left to the new owner, whose lock's note differs (`finish_takes` looks under the channel's lock).
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming import StreamingQueryListener
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
+from spillable_stream.errors import SpillableError
+from spillable_stream.log.layout import Layout
+from spillable_stream.names import check_group
+from spillable_stream.spark.channel_pool import ChannelPool
+from spillable_stream.spark.listener.lag import Lag
+from spillable_stream.spark.listener.query_metrics import QueryMetrics
+from spillable_stream.spark.listener.query_report import QueryReport
+from spillable_stream.spark.listener.source_progress import SourceProgress
+from spillable_stream.storage.filesystem import FileSystem
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+__all__ = ["QueryListener", "QueryReport", "listener"]
+
+_log = logging.getLogger(__name__)
+_MOST_REPORTS = 1000
+_WORKER_END_SECONDS = 2.0  # how long Spark takes at most to end a query's worker
+
+
+def listener(
+    spark: Any,
+    *,
+    prometheus: int | CollectorRegistry | None = None,
+    channels: Mapping[str | os.PathLike[str], str] | None = None,
+) -> QueryListener:
+    """Add a listener to a Spark session that commits takes as batches finish and reports on the queries.
+
+    Spark tells a source that a batch is done when it plans the next one, so never of the last. With a listener
+    space is free at once, and a new checkpoint does not repeat the last batch of the old one. Without it all
+    promises hold as well. Spark does not sync its checkpoint: if the power fails in the seconds after a batch, the
+    checkpoint may not know a batch whose take is committed, and the query says so when it is started again.
+    Not for queries with ``asyncProgressTrackingEnabled``, whose batches are done later than Spark says.
+
+    Args:
+        spark: the ``SparkSession``, classic or Connect; its queries are watched. Where a channel's directory is
+            not on this machine there are reports only.
+        prometheus: a ``prometheus_client.CollectorRegistry`` to add series to, or a port of every network interface to
+            serve them at.
+        channels: for Spark 4.0 and 4.1, which do not tell: the group of each channel by path. Every query of the
+            session that reads the channel must be of that group.
+
+    Returns:
+        The listener; `QueryListener.close` removes it.
+
+    Raises:
+        ImportError: ``prometheus`` is given and prometheus-client is not installed.
+        OptionError: ``prometheus`` is neither, or the registry has a listener's series already; or no group can have a
+            name in ``channels``.
+    """
+    for group in (channels or {}).values():
+        check_group(group)
+    metrics = None if prometheus is None else QueryMetrics(prometheus)
+    found = QueryListener(spark, metrics, channels or {})
+    try:
+        spark.streams.addListener(found)
+    except BaseException:
+        if metrics is not None:
+            metrics.close()
+        raise
+    atexit.register(found._close_channels)
+    return found
+
+
+class QueryListener(StreamingQueryListener):
+    """Watches the queries of a session; made by `listener`. Nothing that it meets is raised into Spark.
+
+    Args:
+        spark: the session.
+        metrics: where to count, or None.
+        channels: the group of each channel by path, where Spark does not tell.
+    """
+
+    def __init__(self, spark: Any, metrics: QueryMetrics | None, channels: Mapping[Any, str]) -> None:
+        self._session = spark
+        self._metrics = metrics
+        self._told = {str(os.path.abspath(path)): group for path, group in channels.items()}
+        self._channels = ChannelPool()
+        self._events = threading.Lock()  # one event at a time
+        self._mutex = threading.Lock()
+        self._found: dict[tuple[str, int], tuple[SourceProgress, QueryReport]] = {}  # query ID, number of the source
+        self._closed = False
+
+    @property
+    def prometheus_port(self) -> int | None:
+        """The port at which Prometheus finds the series; None if none was asked for."""
+        return self._metrics.port if self._metrics else None
+
+    def reports(self) -> list[QueryReport]:
+        """Return a report for each channel of each query, of the last 1,000 at most, the latest at the end."""
+        with self._mutex:
+            return [report for _, report in self._found.values()]
+
+    def close(self) -> None:
+        """Remove the listener from the session, close its channels and stop serving Prometheus."""
+        with self._mutex:
+            if self._closed:
+                return
+            self._closed = True
+        atexit.unregister(self._close_channels)
+        self._guarded(lambda: self._session.streams.removeListener(self), "being removed from the session")
+        with self._events:
+            self._close_channels()
+        if self._metrics is not None:
+            self._guarded(self._metrics.close, "closing the port")
+
+    def _close_channels(self) -> None:
+        self._guarded(self._channels.close, "closing the channels")
+
+    # ── what Spark calls ────────────────────────────────────────────────────────────────────
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Do nothing: there is no batch yet."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Commit the takes of a batch that is done, and report."""
+        self._handle(lambda: self._progress(event.progress), "a query's progress")
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Report that a query waits, and commit what could not be committed before."""
+        self._handle(lambda: self._waits(str(event.id), str(event.runId)), "an idle query")
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Close the channels that only this query used."""
+        run = str(event.runId)
+        self._handle(partial(self._look_again, run, active=False), "the end of a query")
+        self._handle(lambda: self._channels.leave(run), "closing the channels of a query")
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, what: Callable[[], object], name: str) -> None:
+        with self._events:
+            if not self._closed:
+                self._guarded(what, name)
+
+    def _guarded(self, what: Callable[[], object], name: str) -> None:
+        try:
+            what()
+        except Exception:
+            _log.exception("%s: the listener of spillable channels failed; the query goes on", name)
+
+    def _progress(self, progress: Any) -> None:
+        for number, source in enumerate(progress.sources):
+            self._guarded(partial(self._batch_done, progress, number, source), "a batch")
+
+    def _batch_done(self, progress: Any, number: int, source: Any) -> None:
+        done = self._source(progress, number, source)
+        if done is None:
+            return
+        report = _report(progress, done, last_batch=progress.batchId, speed=source.processedRowsPerSecond)
+        commits, report = self._look(done, report)
+        self._keep((report.query_id, number), done, report)
+        if self._metrics is not None:
+            self._metrics.count(report, events=source.numInputRows, commits=commits)
+
+    def _waits(self, query_id: str, run: str) -> None:
+        """Report on a query that is idle; where one is that has had no batch in this run, its session knows."""
+        if self._look_again(run, active=True) or self._session is None:
+            return
+        query = next((q for q in self._session.streams.active if str(q.id) == query_id), None)
+        progress = None if query is None else query.lastProgress
+        if progress is None or str(progress.runId) != run:
+            return
+        for number, source in enumerate(progress.sources):
+            done = self._source(progress, number, source)
+            if done is not None:
+                report = _report(progress, done, last_batch=progress.batchId - 1, speed=0.0)
+                self._look_at(number, done, report)
+
+    def _source(self, progress: Any, number: int, source: Any) -> SourceProgress | None:
+        """Return what is known of a source; None of one that is no channel."""
+        found = SourceProgress.parse(source)
+        if found is None:
+            return None
+        return self._completed(found, progress, self._found.get((str(progress.id), number)))
+
+    def _completed(
+        self, done: SourceProgress, progress: Any, before: tuple[SourceProgress, QueryReport] | None
+    ) -> SourceProgress:
+        """Return what Spark left out: it tells nothing before 4.2, and nothing of a batch that is tried again."""
+        if done.path is not None:
+            return done
+        run = str(progress.runId)
+        for path, group in self._told.items():
+            if _uuid(path) == done.channel:
+                done = replace(done, path=path, group=group)
+                return replace(done, owner=self._owner_then(done, progress))
+        if before is not None and before[0].channel == done.channel:
+            old, report = before
+            owner = old.owner if report.run_id == run else None
+            return replace(done, path=old.path, group=old.group, owner=owner)
+        return done
+
+    def _owner_then(self, done: SourceProgress, progress: Any) -> str | None:
+        """Return who owned a group when a batch ended, which Spark does not tell; None if somebody has it only since.
+
+        A new owner may be at the same events again. By the clock: only before Spark 4.2, and for who is told the group.
+        """
+        assert done.path is not None and done.group is not None
+        channel = self._channels.get(done.path, done.channel, str(progress.runId))
+        if channel is None:
+            return None
+        owner = group_owner(channel.engine(), done.group)
+        since = owner_since(owner)
+        ended = datetime.fromisoformat(progress.timestamp) + timedelta(milliseconds=progress.batchDuration)
+        return owner if since is not None and since <= ended else None
+
+    def _look_again(self, run: str, active: bool) -> bool:
+        """Look at the channels of a run's last batch, and tell whether it has had one."""
+        with self._mutex:
+            found = [(key, *value) for key, value in self._found.items() if value[1].run_id == run]
+        for (_, number), done, report in found:
+            self._look_at(number, done, replace(report, active=active, events_per_second=0.0))
+            if not active:
+                self._wait_for_the_worker(done, run)
+        return bool(found)
+
+    def _look_at(self, number: int, done: SourceProgress, report: QueryReport) -> None:
+        """Commit what is done, and report, while there is no new batch."""
+        commits, now = self._look(done, report)
+        self._keep((now.query_id, number), done, now)
+        if self._metrics is not None and commits:
+            self._metrics.count(now, events=0, commits=commits, batches=0)
+
+    def _look(self, done: SourceProgress, report: QueryReport) -> tuple[int, QueryReport]:
+        """Commit what is done; return how many takes that were, and the report with the lag as it is now."""
+        channel = None
+        if done.path is not None:
+            channel = self._channels.get(done.path, done.channel, report.run_id)
+        if channel is None or done.group is None:
+            return 0, report.with_lag(done.lag)
+        commits = self._finish(channel, done) if done.owner is not None else 0
+        with channel.engine().looking() as state:
+            return commits, report.with_lag(Lag.beyond(state, done.group, done.end_id))
+
+    def _wait_for_the_worker(self, done: SourceProgress, run: str) -> None:
+        """Let the source's worker die first: it would keep the listener from being the last, who flushes memory."""
+        if done.path is None or done.group is None or done.owner is None:
+            return
+        channel = self._channels.get(done.path, done.channel, run)
+        if channel is not None and channel.engine().memory.exists():
+            wait_for_owner_to_go(channel.engine(), done.group, done.owner, _WORKER_END_SECONDS)
+
+    def _finish(self, channel: Channel, done: SourceProgress) -> int:
+        assert done.group is not None
+        try:
+            commits = finish_takes(channel.engine(), done.group, done.end_id, done.owner)
+        except Exception:
+            _log.exception("the takes of %s in %s stay for the source to commit", done.group, done.path)
+            return 0
+        if commits:
+            channel.engine().checkpointing.make_if_due()
+        return commits
+
+    def _keep(self, key: tuple[str, int], done: SourceProgress, report: QueryReport) -> None:
+        dropped = None
+        with self._mutex:
+            self._found.pop(key, None)
+            self._found[key] = done, report
+            if len(self._found) > _MOST_REPORTS:
+                _, dropped = self._found.pop(next(iter(self._found)))
+        if self._metrics is not None:
+            self._metrics.note(report)
+            if dropped is not None:
+                self._metrics.forget(dropped)
+
+
+def _report(progress: Any, done: SourceProgress, *, last_batch: int, speed: float) -> QueryReport:
+    """Return the report on a query's source, without the lag."""
+    return QueryReport(
+        query=progress.name,
+        query_id=str(progress.id),
+        run_id=str(progress.runId),
+        channel=done.channel,
+        path=done.path,
+        group=done.group,
+        active=True,
+        last_batch=last_batch,
+        last_id=done.end_id,
+        lag_events=None,
+        events_per_second=speed,
+        oldest_age_seconds=None,
+    )
+
+
+def _uuid(path: str) -> str | None:
+    """Return the identity of the channel at a path, or None."""
+    try:
+        return Layout.read(FileSystem(), Path(path)).channel
+    except (SpillableError, OSError):
+        return None

@@ -1,0 +1,573 @@
+"""The channel's state: what the log says, and nothing else.
+
+`ChannelState.apply` is the only way the queue changes. Committing, following another process's
+commits and replaying after a crash are this one function, fed from different places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from spillable_stream.format.file_names import in_memory
+from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
+from spillable_stream.state.blocks import Block, BlockIndex, Blocks
+from spillable_stream.state.producer_history import ProducerHistory
+from spillable_stream.state.ranges import Range, RangeSet, count_of
+
+__all__ = ["ChannelState", "GroupState", "MemoryTierInfo", "Pending", "TierUsage"]
+
+_MAX_SINKS = 10_000
+
+
+@dataclass(slots=True)
+class GroupState:
+    """A group's position.
+
+    Args:
+        position: every event up to this ID was taken.
+        ahead: events after it that were taken too.
+        lost: events that count as taken, but went with a memory tier before; until a later one is taken.
+    """
+
+    position: int
+    ahead: RangeSet = field(default_factory=RangeSet)
+    lost: RangeSet = field(default_factory=RangeSet)
+
+    def take(self, first: int, last: int) -> None:
+        """Note that the events of a range were taken."""
+        if not self.ahead and first <= self.position + 1:
+            self.position = max(self.position, last)
+            return
+        self.ahead.add(max(first, self.position + 1), last)
+        for start, end in self.ahead:
+            if start == self.position + 1:
+                self.position = end
+                self.ahead.remove(start, end)
+            break
+
+    def lose(self, first: int, last: int) -> None:
+        """Note that the events of a range, as far as they were not taken, can't be any more."""
+        for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
+            self.lost.add(a, b)
+        self.take(first, last)
+
+    def taken_count(self) -> int:
+        """Return how many events the group has taken, those before its beginning included."""
+        return self.position + self.ahead.size()
+
+    def taken(self) -> list[Any]:
+        """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
+        return [self.position, list(self.ahead)]
+
+    def learn(self, position: int, ahead: Iterable[Range]) -> None:
+        """Note what another source says that the group has `taken`."""
+        self.take(1, position)
+        for first, last in ahead:
+            self.take(first, last)
+
+    def image(self) -> list[Any]:
+        """Return the group as plain values."""
+        return [*self.taken(), list(self.lost)] if self.lost else self.taken()
+
+
+@dataclass(slots=True)
+class Pending:
+    """The records of a transaction whose COMMIT has not come."""
+
+    frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
+    takes: list[TakeRecord] = field(default_factory=list)
+    controls: list[tuple[FrameType, Any]] = field(default_factory=list)
+    in_memory: bool = False
+
+
+class TierUsage(NamedTuple):
+    """What a tier holds.
+
+    Args:
+        events: how many events.
+        payload_bytes: the size of their payloads.
+    """
+
+    events: int
+    payload_bytes: int
+
+    def is_within(self, limits: TierUsage) -> bool:
+        """Tell whether neither is more than in ``limits``."""
+        return self.events <= limits.events and self.payload_bytes <= limits.payload_bytes
+
+    def plus(self, other: TierUsage) -> TierUsage:
+        """Return both together."""
+        return TierUsage(self.events + other.events, self.payload_bytes + other.payload_bytes)
+
+
+@dataclass(slots=True)
+class MemoryTierInfo:
+    """The memory tier as the disk log knows it.
+
+    Args:
+        generation: how many memory tiers the channel has had.
+        byte_capacity: how many bytes of memory it was given.
+        open: whether it may hold anything.
+        reserved_id: the last write-order ID that it may use.
+        token: what tells it from every other tier that a channel with this identity ever had.
+    """
+
+    generation: int = 0
+    byte_capacity: int = 0
+    open: bool = False
+    reserved_id: int = 0
+    token: str = ""
+
+
+class ChannelState:
+    """The queue of one channel at one position of its logs.
+
+    Attributes:
+        next_id: the next write-order ID.
+        next_transaction: the next transaction ID.
+        floor: the first event that some group still has to take.
+        time_us: the time of the last append; no two have the same, so that it orders the tiers' logs.
+        options: the stored channel options.
+        schemas: the channel's schemas, as Arrow IPC messages, oldest first.
+        groups: the consumers.
+        sinks: the last batch ID of every Spark query that wrote here.
+        producers: the batches that producers committed here.
+        blocks: where the events are.
+        pending: transactions in flight.
+        memory: the memory tier.
+        overflow: whether puts go to disk, when memory has no room, without waiting for it.
+        spilled: how many put transactions went to disk for want of memory.
+        unsaid_sinks: of `sinks`, what only the memory tier's log says.
+        unsaid_groups: the groups of which only the memory tier's log says everything that they have taken.
+        lost: events that went with a memory tier before every group had taken them.
+        doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
+    """
+
+    def __init__(self, options: dict[str, Any], schemas: list[bytes]) -> None:
+        self.next_id = 1
+        self.next_transaction = 1
+        self.floor = 1
+        self.time_us = 0
+        self.options = dict(options)
+        self.schemas = list(schemas)
+        self.groups: dict[str, GroupState] = {}
+        self.sinks: dict[str, int] = {}
+        self.producers = ProducerHistory()
+        self.blocks = Blocks()
+        self.pending: dict[int, Pending] = {}
+        self.memory = MemoryTierInfo()
+        self.overflow = False
+        self.spilled = 0
+        self.unsaid_sinks: dict[str, int] = {}
+        self.unsaid_groups: dict[str, None] = {}
+        self.lost = RangeSet()
+        self.doubtful = RangeSet()
+        self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
+
+    # ── snapshots ───────────────────────────────────────────────────────────────────────────
+
+    def small(self) -> dict[str, Any]:
+        """Return all but the blocks, as plain values: what every data file begins with."""
+        return {
+            "nextId": self.next_id,
+            "nextTransaction": self.next_transaction,
+            "floor": self.floor,
+            "time": self.time_us,
+            "options": dict(self.options),
+            "schemas": list(self.schemas),
+            "groups": {name: g.image() for name, g in self.groups.items()},
+            "sinks": dict(self.sinks),
+            "taking": {
+                tx: [[t.group, t.ranges] for t in pending.takes]
+                for tx, pending in self.pending.items()
+                if pending.takes
+            },
+            **self.producers.image(),
+            **self._tier_image(),
+        }
+
+    def _tier_image(self) -> dict[str, Any]:
+        """Return what there is to say of the memory tier and of losses; nothing of a channel that never had any."""
+        if not self.memory.generation and not self.lost and not self.doubtful:
+            return {}
+        in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
+        image: dict[str, Any] = {
+            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.unsaid_sinks)],
+            "lost": [list(self.lost), list(self.doubtful)],
+        }
+        if self.memory.open:
+            image["unsaidGroups"] = list(self.unsaid_groups)
+        return image
+
+    def image(self) -> dict[str, Any]:
+        """Return the whole state as plain values, for a checkpoint."""
+        return {**self.small(), "blocks": self.blocks.image()}
+
+    @classmethod
+    def from_image(cls, image: dict[str, Any]) -> ChannelState:
+        """Return the state of which `image` or `small` was taken."""
+        state = cls(image["options"], image["schemas"])
+        state.next_id = image["nextId"]
+        state.next_transaction = image["nextTransaction"]
+        state.floor = image["floor"]
+        state.time_us = image["time"]
+        state.groups = {
+            name: GroupState(position, *(RangeSet((a, b) for a, b in ranges) for ranges in sets))
+            for name, (position, *sets) in image["groups"].items()
+        }
+        state.sinks = dict(image["sinks"])
+        state.producers = ProducerHistory(image.get("producers"))
+        state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
+        for tx, takes in image["taking"].items():
+            records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
+            state.pending[tx] = Pending(takes=records)
+        if "memory" in image:
+            *tier, state.overflow, state.spilled, in_memory, state.unsaid_sinks = image["memory"]
+            state.memory = MemoryTierInfo(*tier)
+            for tx in in_memory:
+                state.pending[tx].in_memory = True
+            if state.memory.open:  # an image that does not say which is of an earlier version
+                state.unsaid_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
+            state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
+        return state
+
+    # ── derived ─────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def last_id(self) -> int:
+        """The last write-order ID in use."""
+        return self.next_id - 1
+
+    def gone(self) -> RangeSet:
+        """Return the IDs that no event has or that no event has any more, though nobody took it."""
+        return self.lost.union(self.doubtful)
+
+    def beginning(self) -> int:
+        """Return where the channel begins for who wants all of it: at the floor, or at what was lost right before it.
+
+        So who comes after a loss is told of it too, until an event after it has left.
+        """
+        return next((first for first, last in self.gone() if first < self.floor <= last + 1), self.floor)
+
+    def stored(self) -> int:
+        """Return how many events are in the channel: those that some group has yet to take."""
+        return self.next_id - self.floor - self._not_needed().size()
+
+    def use(self, in_memory: bool) -> TierUsage:
+        """Return what a tier holds: the events that some group has yet to take."""
+        index = self.blocks.memory if in_memory else self.blocks.disk
+        events, size_bytes = index.events, index.payload_bytes
+        taken: Iterable[Range] = self._not_needed()
+        first = index.first()
+        if first is not None and first.first_id < self.floor:
+            taken = [(first.first_id, self.floor - 1), *taken]
+        for a, b in taken:
+            for block in index.between(a, b):
+                inside = min(b, block.last_id) - max(a, block.first_id) + 1
+                events -= inside
+                size_bytes -= block.payload_bytes * inside // block.count
+        return TierUsage(events, size_bytes)
+
+    def memory_byte_capacity(self) -> int:
+        """Return how much memory the memory tier may take, in bytes; 0 if there never was one."""
+        return self.memory.byte_capacity if self.memory.generation else 0
+
+    def memory_limits(self) -> TierUsage:
+        """Return what the memory tier may hold."""
+        return TierUsage(self.options["memory_capacity"], self.payloads_within(self.memory_byte_capacity()))
+
+    def payloads_within(self, byte_capacity: int) -> int:
+        """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
+        kept_percent: int = 100 - self.options["byte_capacity_buffer_percentage"]
+        return byte_capacity * kept_percent // 100
+
+    def lag(self, group: str) -> int:
+        """Return how many events a group has yet to take."""
+        g = self.groups[group]
+        return self.last_id - g.position - g.ahead.size()
+
+    def memory_free_percent(self) -> float:
+        """Return how much of the memory tier is free, in events or bytes, whichever is less."""
+        held, limits = self.use(in_memory=True), self.memory_limits()
+        return min(100 * (most - h) / most if most else 0.0 for h, most in zip(held, limits, strict=True))
+
+    def drain_order(self) -> list[int]:
+        """Return in which tiers the events are, in the order of takes: runs of events, those on disk negative."""
+        runs: list[int] = []
+        not_needed = self._not_needed()
+        for block in self.blocks:
+            first = max(block.first_id, self.floor)
+            count = count_of(not_needed.gaps(first, block.last_id))
+            if count == 0:
+                continue
+            signed = count if in_memory(block.file) else -count
+            if runs and (runs[-1] > 0) == (signed > 0):
+                runs[-1] += signed
+            else:
+                runs.append(signed)
+        return runs
+
+    def _not_needed(self) -> RangeSet:
+        """Return the IDs above the floor that no group needs any more."""
+        if not self.groups:
+            return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
+        holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
+        for g in chain([holder], self.groups.values()):
+            if g is not None and not g.ahead and g.position < self.floor:
+                return RangeSet()
+        needed = RangeSet()
+        for g in self.groups.values():
+            for first, last in g.ahead.gaps(max(g.position + 1, self.floor), self.last_id):
+                needed.add(first, last)
+        return RangeSet(needed.gaps(self.floor, self.last_id))
+
+    def _holds(self, name: str) -> bool:
+        """Tell whether a group has taken nothing above the floor's beginning, so that it can't be raised."""
+        group = self.groups.get(name)
+        return group is not None and group.position < self.floor
+
+    def _above_floor(self, ranges: Iterable[Range]) -> Iterator[Range]:
+        return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
+
+    def missing(self) -> list[Range]:
+        """Return the events that some group has yet to take and that no file holds, in order."""
+        not_needed: RangeSet | None = None
+        found: list[Range] = []
+        for first, last in self.blocks.gaps(self.floor, self.last_id):
+            not_needed = self._not_needed() if not_needed is None else not_needed
+            found += not_needed.gaps(first, last)
+        return found
+
+    def open_takes(self, group: str) -> list[int]:
+        """Return the IDs of the take transactions of a group that are written but not committed."""
+        return [tx for tx, p in self.pending.items() if any(t.group == group for t in p.takes)]
+
+    def taking(self, group: str) -> dict[int, list[Range]]:
+        """Return what the `open_takes` of a group take: transaction ID to ranges, oldest first."""
+        return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
+
+    # ── the one way to change ───────────────────────────────────────────────────────────────
+
+    def apply(self, file_id: int, offset: int, header: FrameHeader, payload: bytes | None) -> None:
+        """Apply one frame of the log.
+
+        Args:
+            file_id: the data file that it is in.
+            offset: where in the file.
+            header: its header.
+            payload: its payload; None for PUT frames, whose events stay where they are.
+        """
+        self.apply_record(file_id, offset, header, parse_record(header.type, payload))
+
+    def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Any) -> None:
+        """Do what `apply` does, with what the payload says (`parse_record`)."""
+        tx = header.transaction_id
+        self.next_transaction = max(self.next_transaction, tx + 1)
+        if header.type != FrameType.FILE_HEADER:
+            self.time_us = max(self.time_us, header.time_us)
+        match header.type:
+            case FrameType.PUT:
+                self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
+            case FrameType.TAKE:
+                pending = self.pending.setdefault(tx, Pending())
+                if pending.in_memory and not in_memory(file_id):  # the same, for the disk tier to have it too
+                    pending.takes.clear()
+                pending.in_memory = in_memory(file_id)
+                pending.takes.append(record)
+            case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
+                controls = self.pending.setdefault(tx, Pending()).controls
+                controls.append((header.type, record))
+            case FrameType.ROLLBACK:
+                self.pending.pop(tx, None)
+            case FrameType.COMMIT:
+                self._commit(tx, file_id, header, record)
+
+    def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
+        pending = self._take_pending(tx, file_id)
+        if record.seen:
+            self._see(record.seen)
+            self._raise_floor()
+            self.unsaid_sinks.clear()
+            self.unsaid_groups.clear()
+            self.producers.unsaid.clear()
+        for type_, value in pending.controls:
+            self._control(type_, value)
+        if record.kind == "take" and not pending.takes:
+            raise ValueError("it commits a take that is not in the log")
+        if record.kind == "move":
+            self._move(file_id, record)
+        elif record.kind == "put":
+            self._put(tx, file_id, header, record, pending)
+        for take in pending.takes:
+            group = self.groups.get(take.group)
+            if group is not None:
+                for first, last in take.ranges:
+                    group.take(first, last)
+                    group.lost.remove(0, first - 1)
+                if in_memory(file_id):
+                    self.unsaid_groups[take.group] = None
+        if record.sink:
+            query, batch = record.sink
+            self.sinks.pop(query, None)
+            self.sinks[query] = batch
+            if in_memory(file_id):
+                self.unsaid_sinks[query] = batch
+            while len(self.sinks) > _MAX_SINKS:
+                del self.sinks[next(iter(self.sinks))]
+        if record.producer:
+            ids = header.write_order_id, header.write_order_id + header.count - 1
+            self.producers.note(*record.producer, ids, in_memory=in_memory(file_id))
+        self._raise_floor()
+        if pending.takes and len(self.blocks.memory):
+            self._drop_taken(r for take in pending.takes for r in take.ranges)
+        self._settle_overflow(record)
+
+    def _drop_taken(self, ranges: Iterable[Range]) -> None:
+        """Forget blocks of the memory tier above the floor that no group needs: their memory can be used again."""
+        memory, not_needed = self.blocks.memory, self._not_needed()
+        if not not_needed:
+            return
+        for block in [b for first, last in ranges for b in memory.between(first, last)]:
+            if next(not_needed.gaps(max(block.first_id, self.floor), block.last_id), None) is None:
+                memory.remove(block.first_id)
+
+    def _take_pending(self, tx: int, file_id: int) -> Pending:
+        """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
+        pending = self.pending.pop(tx, None) or Pending()
+        others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
+        if others:
+            self.pending[tx] = Pending(frames=others)
+            pending.frames = [f for f in pending.frames if in_memory(f[0]) == in_memory(file_id)]
+        return pending
+
+    def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: Pending) -> None:
+        first = header.write_order_id
+        for s in record.segments:
+            self.blocks.add(Block(first, s.count, s.name, 0, s.payload_bytes, header.time_us, first, tx, commit_file))
+            first += s.count
+        for file_id, offset, put in pending.frames:
+            self.blocks.add(_block(file_id, offset, put))
+        self.next_id = max(self.next_id, header.write_order_id + header.count)
+
+    def _move(self, commit_file: int, record: CommitRecord) -> None:
+        """Let the disk tier have what the frames and segments of this append bring from the memory tier."""
+        moved = [
+            Block(s.first_id, s.count, s.name, 0, s.payload_bytes, s.time_us, s.first_id, s.transaction_id, commit_file)
+            for s in record.segments
+        ]
+        for tx, pending in list(self.pending.items()):
+            moved += [_block(*frame) for frame in pending.frames]
+            pending.frames = []
+            if not pending.takes and not pending.controls:
+                del self.pending[tx]
+        together = BlockIndex()
+        for block in sorted(moved, key=lambda b: b.first_id):
+            self.blocks.memory.remove(block.first_id)
+            if block.last_id >= self.floor:
+                together.add(block)
+        for block in together:
+            self.blocks.disk.insert(block)
+
+    def unsaid(self) -> dict[str, Any]:
+        """Return what the disk tier's log has yet to say of what the memory tier's log says."""
+        groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
+        seen: dict[str, Any] = {"next": self.next_id, "groups": groups}
+        if self.unsaid_sinks:
+            seen["sinks"] = dict(self.unsaid_sinks)
+        if self.producers.unsaid:
+            seen["producers"] = self.producers.seen()
+        return seen
+
+    def _see(self, seen: dict[str, Any]) -> None:
+        """Learn what the memory tier's log said, where that log is gone."""
+        self.next_id = max(self.next_id, seen["next"])
+        for query, batch in seen.get("sinks", {}).items():
+            self.sinks[query] = max(batch, self.sinks.get(query, batch))
+        self.producers.learn(seen.get("producers", {}))
+        for name, (position, ahead) in seen["groups"].items():
+            if name in self.groups:
+                self.groups[name].learn(position, ahead)
+
+    def _settle_overflow(self, record: CommitRecord) -> None:
+        """Begin the overflow with a put for which memory was full; end it when enough is free."""
+        if record.spilled:
+            self.spilled += 1
+            self.overflow = self.overflow or record.spilled == "full"
+        elif self.overflow and record.kind != "put":
+            self.overflow = self.memory_free_percent() < self.options["overflow_deactivation_threshold"]
+
+    def _control(self, type_: FrameType, value: Any) -> None:
+        if type_ == FrameType.OPTIONS:
+            self.options.update(value)
+            self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
+        elif type_ == FrameType.SCHEMA:
+            if value["id"] == len(self.schemas):
+                self.schemas.append(value["schema"])
+        elif type_ == FrameType.RESERVE:
+            tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
+            self.memory = MemoryTierInfo(*tier)
+            if not self.memory.open:
+                self._forget_memory()
+        elif type_ == FrameType.LOST:
+            self._lose(value)
+        elif value.get("drop"):
+            self.groups.pop(value["group"], None)
+            self.unsaid_groups.pop(value["group"], None)
+        elif value["group"] not in self.groups:
+            # Events may have left between the choice of the position and its commit.
+            group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
+            for first, last in self.gone():
+                group.lose(first, last)
+
+    def do_without_memory(self, next_id: int, groups: dict[str, Any]) -> None:
+        """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""
+        self._see({"next": next_id, "groups": groups})
+        self.blocks.memory.clear()
+        self._raise_floor()
+
+    def _lose(self, value: dict[str, Any]) -> None:
+        """Do without a memory tier that is gone."""
+        self._see(value)
+        for first, last in value["lost"]:
+            self.lost.add(first, last)
+        for first, last in value["doubtful"]:
+            self.doubtful.add(first, last)
+        gone = self.gone()
+        for group in self.groups.values():
+            for first, last in gone:
+                group.lose(first, last)
+        if not value.get("kept"):
+            self.memory.open = False
+            self._forget_memory()
+
+    def _forget_memory(self) -> None:
+        """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
+        for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
+            del self.pending[tx]
+        self.unsaid_groups.clear()
+        self.blocks.memory.clear()
+        self.overflow = False
+
+    def _raise_floor(self) -> None:
+        """Let go of the events that every group has taken."""
+        floor = self.floor
+        if self.groups:
+            while self._holders and not self._holds(self._holders[-1]):
+                self._holders.pop()
+            if self._holders:  # to look at all groups takes long where there are thousands
+                return
+            floor = min([g.position for g in self.groups.values()]) + 1
+            self._holders = [name for name, g in self.groups.items() if g.position < floor]
+        elif self.lost or self.doubtful:
+            floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
+        if floor > self.floor:
+            self.floor = floor
+            self.blocks.drop_through(floor - 1)
+
+
+def _block(file_id: int, offset: int, put: FrameHeader) -> Block:
+    return Block(put.write_order_id, put.count, file_id, offset, put.length, put.time_us)

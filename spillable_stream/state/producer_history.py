@@ -1,0 +1,243 @@
+"""What a channel remembers of its producers, so that a batch that is committed again is not stored again.
+
+A producer that numbers its batches itself commits several of them at once and in any order, so the last
+number does not tell which of those before it are there: it is ranges that are remembered (Kafka
+keeps the last number and takes batches in order only).
+
+An application that chooses the numbers sends its batches in order, and may send any of them again after a
+restart. What it sends under a number need not be what it sent before. So of the latest batches their events are
+remembered, too, as a fingerprint: a batch counts as stored only if it is one of these, and whatever else is not new
+is refused. Nothing is acknowledged on the word of a number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from spillable_stream.errors import ProducerSequenceError
+from spillable_stream.format.record import BY_PRODUCER, Numbers
+from spillable_stream.state.ranges import Range, RangeSet
+
+__all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
+
+PASSING = "~"
+"""How the ID of a producer begins that nobody will go on as: they never push out one that has a name."""
+
+_MAX_PRODUCERS = 1000
+_MAX_RANGES = 64
+_MAX_ANSWERS = 64
+
+
+class Answer(NamedTuple):
+    """What a batch that is committed again is told.
+
+    Args:
+        first_id: the write-order ID of its first event; 0 if it is not known any more.
+        last_id: that of the last one.
+        fingerprint: of the events, as of `Numbers`.
+    """
+
+    first_id: int
+    last_id: int
+    fingerprint: int | None = None
+
+    def to(self, producer: str, numbers: Numbers) -> Answer:
+        """Return this answer to a batch that has the number of the stored one.
+
+        Raises:
+            ProducerSequenceError: it has other events, or another one chose its number.
+        """
+        stored, sent = self.fingerprint, numbers.fingerprint
+        if stored is not None and sent is not None and stored != sent:
+            if BY_PRODUCER in (stored, sent):
+                raise _of_other_kind(producer, numbers, stored)
+            raise ProducerSequenceError(
+                f"batch {numbers.last:,} of the producer {producer!r} is stored with other events, as the write-order "
+                f"IDs {self.first_id:,} to {self.last_id:,}. Nothing was stored again; a batch that is sent again must "
+                "have the same events under the same number"
+            )
+        return self
+
+
+NOT_KNOWN = Answer(0, -1)
+"""The answer to a batch that is stored, and of which no more is known."""
+
+
+@dataclass(slots=True)
+class ProducerState:
+    """What one producer has committed.
+
+    Args:
+        committed: the sequence numbers.
+        forgotten: of what is not in `committed` and not after this number, nobody knows.
+        answers: of the batches committed last, for an answer that was lost.
+    """
+
+    committed: RangeSet = field(default_factory=RangeSet)
+    forgotten: int = 0
+    answers: dict[int, Answer] = field(default_factory=dict)
+
+    @property
+    def last(self) -> int:
+        """The highest sequence number that was committed, 0 if none was."""
+        return max(self.committed.last, self.forgotten)
+
+    @property
+    def fingerprint(self) -> int | None:
+        """The fingerprint of a batch that tells who chooses its numbers; None as long as nobody said."""
+        return next((a.fingerprint for a in self.answers.values() if a.fingerprint is not None), None)
+
+    def answer(self, producer: str, numbers: Numbers) -> Answer | None:
+        """Return what is known of a batch, None if it is new.
+
+        Args:
+            producer: the producer's ID, for messages.
+            numbers: the batch's.
+
+        Raises:
+            ProducerSequenceError: it is so old that nobody knows whether it was committed; the application chose its
+                number, and it is neither new nor one of the latest; or another one chooses this producer's numbers.
+        """
+        sequence, chosen_by, sent = numbers.last, self.fingerprint, numbers.fingerprint
+        if None not in (chosen_by, sent) and (chosen_by == BY_PRODUCER) is not (sent == BY_PRODUCER):
+            raise _of_other_kind(producer, numbers, chosen_by)
+        if (found := self.answers.get(sequence)) is not None:
+            return found.to(producer, numbers)
+        if sent is not None and sent != BY_PRODUCER:
+            if sequence <= self.last:
+                raise self._not_in_order(producer, sequence)
+            return None
+        if sequence in self.committed:
+            return NOT_KNOWN
+        if sequence <= self.forgotten:
+            raise ProducerSequenceError(
+                f"whether batch {sequence:,} of the producer {producer!r} was committed is not known any more: of "
+                f"batches up to {self.forgotten:,} there were too many gaps. Nothing was stored; go on after the last "
+                f"one, {self.last:,}"
+            )
+        return None
+
+    def _not_in_order(self, producer: str, sequence: int) -> ProducerSequenceError:
+        return ProducerSequenceError(
+            f"batch {sequence:,} of the producer {producer!r} comes after batch {self.last:,} and is not one of the "
+            f"latest {len(self.answers)} that are stored. Nothing was stored: numbers must grow, and who sends batches "
+            "again must divide the input as before. Go on after last_sequence() with a new producer"
+        )
+
+    def note(self, numbers: Numbers, ids: Range) -> None:
+        """Note that a batch was committed.
+
+        Args:
+            numbers: those that it takes. Where an application numbers its batches by itself, in order and with gaps,
+                each takes those before it that no other one can have any more.
+            ids: the write-order IDs of its events.
+        """
+        self.committed.add(numbers.first, numbers.last)
+        self.answers[numbers.last] = Answer(*ids, numbers.fingerprint)
+        self._bound()
+
+    def learn(self, image: Iterable[Any]) -> None:
+        """Note what another source says, as an `image`."""
+        committed, forgotten, answers = image
+        for first, last in committed:
+            self.committed.add(first, last)
+        self.forgotten = max(self.forgotten, forgotten)
+        for sequence, *answer in answers:
+            self.answers.setdefault(sequence, Answer(*answer))
+        self._bound()
+
+    def _bound(self) -> None:
+        while len(self.committed) > _MAX_RANGES:
+            first, last = next(iter(self.committed))
+            self.committed.remove(first, last)
+            self.forgotten = max(self.forgotten, last)  # what is learnt may bring back what was forgotten before
+        while len(self.answers) > _MAX_ANSWERS:
+            del self.answers[next(iter(self.answers))]
+
+    def image(self) -> list[Any]:
+        """Return it as plain values."""
+        answers = [[s, *a[: 2 if a.fingerprint is None else 3]] for s, a in self.answers.items()]
+        return [list(self.committed), self.forgotten, answers]
+
+
+def _of_other_kind(producer: str, numbers: Numbers, chosen_by: int | None) -> ProducerSequenceError:
+    here, now = "the application", "the producer itself"
+    if chosen_by == BY_PRODUCER:
+        here, now = now, here
+    return ProducerSequenceError(
+        f"the batches of the producer {producer!r} are numbered by {here} in this channel, and {now} numbered batch "
+        f"{numbers.last:,}. Nothing was stored: give every send a sequence, or none, or use another producer_id"
+    )
+
+
+class ProducerHistory:
+    """The producers of a channel, as many as committed last.
+
+    Attributes:
+        unsaid: those of which only the memory tier's log says everything.
+    """
+
+    def __init__(self, image: Mapping[str, Any] | None = None) -> None:
+        image = image or {}
+        self._states = {name: ProducerState() for name in image.get("states", ())}
+        for name, state in self._states.items():
+            state.learn(image["states"][name])
+        self.unsaid = dict.fromkeys(image.get("unsaid", ()))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states)
+
+    def __bool__(self) -> bool:
+        return bool(self._states)
+
+    def last(self, name: str) -> int:
+        """Return the highest sequence number that a producer committed, 0 if none is known."""
+        state = self._states.get(name)
+        return state.last if state else 0
+
+    def answer(self, name: str, numbers: Numbers) -> Answer | None:
+        """Return what `ProducerState.answer` returns; raises what it raises."""
+        state = self._states.get(name)
+        return state.answer(name, numbers) if state else None
+
+    def note(self, name: str, numbers: Numbers, ids: Range, *, in_memory: bool) -> None:
+        """Note that a batch was committed; see `ProducerState.note`."""
+        self._state(name).note(numbers, ids)
+        if in_memory:
+            self.unsaid[name] = None
+
+    def _state(self, name: str) -> ProducerState:
+        """Return a producer's state, which is the latest one then."""
+        state = self._states.pop(name, None)
+        if state is None:
+            state = ProducerState()
+            self._make_room(name.startswith(PASSING))
+        self._states[name] = state
+        return state
+
+    def _make_room(self, passing: bool) -> None:
+        """Forget the oldest of a kind if there are too many: a bound for each, so that a name outlives the nameless."""
+        alike = [name for name in self._states if name.startswith(PASSING) is passing]
+        if len(alike) >= _MAX_PRODUCERS:
+            del self._states[alike[0]]
+            self.unsaid.pop(alike[0], None)
+
+    def seen(self) -> dict[str, Any]:
+        """Return what the disk tier's log has yet to say."""
+        return {name: self._states[name].image() for name in self.unsaid if name in self._states}
+
+    def learn(self, seen: Mapping[str, Any]) -> None:
+        """Note what `seen` returned."""
+        for name, image in seen.items():
+            self._state(name).learn(image)
+
+    def image(self) -> dict[str, Any]:
+        """Return all of it as plain values; nothing of a channel that never had a producer."""
+        if not self._states:
+            return {}
+        image: dict[str, Any] = {"states": {name: state.image() for name, state in self._states.items()}}
+        if self.unsaid:
+            image["unsaid"] = list(self.unsaid)
+        return {"producers": image}

@@ -1,0 +1,355 @@
+"""What checkpoints let go: a drained channel gives its disk space back, whoever asks for it first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, DiskSpaceError, Event, StorageError
+from spillable_stream.engine import checkpointing, engine
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log import disk_space
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.crash.machine import mounted
+from tests.damage import flip, log_file, reboot
+from tests.events import numbered, peek, put, take
+from tests.fakes import FaultyFileSystem
+
+Open = Callable[..., Channel]
+MIB = 1 << 20
+
+
+def used_bytes(path: Path) -> int:
+    """Return the disk space that the channel's data files and segments take."""
+    return sum(file.stat().st_blocks * 512 for file in (path / "data").iterdir())
+
+
+def fill(channel: Channel, size_bytes: int = 4 * MIB) -> None:
+    """Put so much, 64 KiB at a time."""
+    for _ in range(size_bytes // (64 << 10)):
+        put(channel, bytes(64 << 10))
+
+
+def drain(channel: Channel) -> None:
+    """Take all there is."""
+    while take(channel, 1000):
+        pass
+
+
+class SmallDisk(FileSystem):
+    """A file system whose free space is what the data files leave of 64 MiB."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 64 * MIB - sum(file.stat().st_blocks * 512 for file in path.iterdir())
+
+
+@pytest.fixture
+def small_disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
+    """A disk of 64 MiB, at which every put looks, and every take that empties a file."""
+    monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
+    monkeypatch.setattr(engine, "_GIVE_BACK_SECONDS", 0)
+    return SmallDisk()
+
+
+def until_refused(channel: Channel) -> None:
+    """Put until the disk has no room."""
+    with pytest.raises(DiskSpaceError):
+        fill(channel, 64 * MIB)
+
+
+# ── who gives the space back ────────────────────────────────────────────────────────────────────
+
+
+def test_a_checkpoint_of_a_drained_channel_gives_its_space_back(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    fill(channel)
+    channel.checkpoint()
+    drain(channel)
+    channel.checkpoint()
+    assert used_bytes(path) < MIB
+    put(channel, b"x")
+    assert take(channel) == [b"x"]
+    assert verify(path).healthy
+
+
+def test_a_checkpoint_gives_back_every_file_before_the_first_that_is_needed(open_channel: Open, path: Path) -> None:
+    channel = open_channel(max_file_size=MIB)
+    fill(channel)
+    take(channel, 40)
+    needed = channel.engine().state.blocks.oldest_data_file()
+    assert needed is not None and needed > 2
+    channel.checkpoint()
+    assert channel.engine().layout.log_files(FileSystem())[0] == needed
+    drain(channel)
+    assert verify(path).healthy
+
+
+def test_a_close_gives_it_back(path: Path) -> None:
+    with Channel(path) as channel:
+        fill(channel)
+        drain(channel)
+    assert used_bytes(path) < MIB
+
+
+@pytest.mark.parametrize("timeout_seconds", [0.0, 5.0])
+def test_who_finds_nothing_to_take_gives_it_back(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch, timeout_seconds: float
+) -> None:
+    monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
+    channel = open_channel()
+    fill(channel)
+    drain(channel)
+    for _ in range(2):  # the first one sees where the log ends
+        with channel.take_transaction() as tx:
+            assert tx.take(timeout_seconds) is None
+    assert used_bytes(path) < MIB
+
+
+def test_who_takes_as_fast_as_others_put_makes_no_files(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    for _ in range(20):
+        put(channel, bytes(64 << 10))
+        assert take(channel) != []
+        assert take(channel) == []
+    assert channel.engine().positions.disk.file_id == 1
+
+
+def test_a_handle_that_nobody_calls_does_nothing(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
+    channel, idle = open_channel(), open_channel()
+    fill(channel)
+    drain(channel)
+    before = used_bytes(path)
+    idle.stats()
+    put(idle, b"x")
+    assert used_bytes(path) == before
+
+
+# ── while puts are refused ──────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("max_file_size", [2**30, 8 * MIB])
+def test_a_take_that_drains_a_full_disk_gives_its_space_back_at_once(
+    open_channel: Open, path: Path, small_disk: SmallDisk, max_file_size: int
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=max_file_size)
+    until_refused(channel)
+    drain(channel)
+    assert used_bytes(path) < 2 * MIB
+    put(channel, b"x")
+
+
+def test_a_take_gives_back_each_file_that_it_empties_of_a_full_disk(
+    open_channel: Open, path: Path, small_disk: SmallDisk
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=8 * MIB)
+    until_refused(channel)
+    before = used_bytes(path)
+    take(channel, 300)
+    assert used_bytes(path) < before - 8 * MIB
+    drain(channel)
+    assert verify(path).healthy
+
+
+def test_a_put_that_is_refused_gives_back_what_was_taken_before(
+    open_channel: Open, path: Path, small_disk: SmallDisk
+) -> None:
+    channel = open_channel(fs=small_disk)
+    fill(channel, 16 * MIB)
+    drain_without_a_word(channel)
+    assert used_bytes(path) > 16 * MIB
+    other = open_channel(fs=small_disk, minimum_required_space=48 * MIB)
+    put(other, b"x")
+    assert not log_file(path, 1).exists()
+    assert take(channel) == [b"x"]
+
+
+def test_a_put_for_which_nothing_can_be_given_back_is_refused(open_channel: Open, small_disk: SmallDisk) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
+    until_refused(channel)
+    with pytest.raises(DiskSpaceError, match="make room, or take events"):
+        put(channel, bytes(64 << 10))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("use", ["put", "take"])
+def test_what_is_committed_is_no_error_because_nothing_can_be_given_back(
+    open_channel: Open, path: Path, small_disk: SmallDisk, use: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB, "max_file_size": 8 * MIB}
+    channel, other = open_channel(**options), open_channel(**options)
+    until_refused(channel)
+    (path / "checkpoint").rename(path / "elsewhere")
+    if use == "take":
+        assert len(take(channel, 300)) == 300
+        assert channel.stats().groups["default"].position == 300
+    else:
+        take(other, 300)
+        last = channel.stats().last_id
+        put(channel, b"x")
+        assert channel.stats().last_id == last + 1
+    assert "taken events keep their disk space" in caplog.text
+    (path / "elsewhere").rename(path / "checkpoint")
+
+
+def test_a_put_that_is_staged_is_tried_again_once_there_is_room(open_channel: Open, small_disk: SmallDisk) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB}
+    channel = open_channel(**options)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    with channel.put_transaction() as tx:
+        for _ in range(200):
+            tx.put(Event(bytes(64 << 10)))
+    assert channel.stats().channel_size == 200
+
+
+def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
+    open_channel: Open, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    give_back = Checkpointing.give_back_within_a_commit
+
+    def late(self: Checkpointing, timeout_seconds: float) -> None:
+        give_back(self, timeout_seconds)  # another thread was faster
+        give_back(self, timeout_seconds)
+
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", late)
+    put(channel, bytes(8 * MIB))
+
+
+def drain_without_a_word(channel: Channel) -> None:
+    """Take all there is, as a process does that is killed before it gives anything back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine.Engine, "_give_back", lambda *_: None)
+        drain(channel)
+
+
+def test_an_idle_give_back_that_finds_another_checkpoint_is_tried_again(
+    open_channel: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
+    channel = open_channel()
+    fill(channel)
+    drain(channel)
+    lock = FileLock.open(FileSystem(), channel.engine().layout.checkpoint_lock)
+    assert lock.try_acquire()
+    for _ in range(3):
+        assert take(channel) == []
+    assert used_bytes(path) > 4 * MIB
+    lock.close()
+    for _ in range(2):
+        assert take(channel) == []
+    assert used_bytes(path) < MIB
+
+
+def test_a_disk_that_is_full_to_the_last_block_drains(tmp_path: Path) -> None:
+    with mounted(tmp_path, 16 * MIB) as disk, Channel(disk / "channel", minimum_required_space=0) as channel:
+        with pytest.raises(StorageError, match="No space left on device"):
+            fill(channel, 64 * MIB)
+        drain(channel)
+        fill(channel, 8 * MIB)
+        drain(channel)
+        assert verify(channel.path).healthy
+
+
+# ── what stays possible ─────────────────────────────────────────────────────────────────────────
+
+
+def given_back(open_channel: Open, path: Path) -> None:
+    """Drain a channel of 10 events and much else, give the space back, and put 5 more."""
+    with open_channel() as channel:
+        put(channel, *numbered(0, 10))
+        fill(channel)
+        channel.checkpoint()
+        drain(channel)
+        channel.checkpoint()
+        put(channel, *numbered(10, 5))
+    assert not log_file(path, 1).exists()
+
+
+@pytest.mark.parametrize("damage", ["none", "flipped", "removed"])
+def test_a_replay_can_begin_at_the_header_of_the_file_that_is_left(open_channel: Open, path: Path, damage: str) -> None:
+    given_back(open_channel, path)
+    for file in (path / "checkpoint").glob("checkpoint-*"):
+        if damage == "flipped":
+            flip(file, 100)
+        elif damage == "removed":
+            file.unlink()
+    reboot(path)
+    with open_channel(create=False) as channel:
+        assert channel.stats().groups["default"].position == 10 + 64
+        assert peek(channel) == numbered(10, 5)
+    assert not verify(path).damaged
+
+
+def test_no_checkpoint_is_left_of_a_file_that_went(open_channel: Open, path: Path, tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    with open_channel(backup_checkpoint_dir=str(backup)):
+        pass
+    given_back(open_channel, path)
+    for directory in (path / "checkpoint", backup):
+        assert [name.name.split("-")[1] for name in directory.glob("checkpoint-*")] == ["000002"]
+
+
+def test_a_file_whose_header_is_damaged_does_not_stand_for_those_before_it(open_channel: Open, path: Path) -> None:
+    with open_channel(max_file_size=MIB) as channel:
+        fill(channel, 2 * MIB)
+        take(channel, 20)
+        first_needed = channel.engine().state.blocks.oldest_data_file()
+        assert first_needed == 2
+        flip(log_file(path, first_needed), 50)
+        channel.checkpoint()
+        assert log_file(path, 1).exists()
+
+
+def test_where_no_file_can_be_made_the_space_stays_for_the_next_checkpoint(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = FaultyFileSystem()
+    with Channel(path, minimum_required_space=0, fs=fs) as channel:
+        fill(channel)
+        drain(channel)
+        with fs.failing(lambda call: call.name == "create" and call.file.startswith("log-")):
+            channel.checkpoint()
+        assert "keep their disk space until the next checkpoint" in caplog.text
+        assert used_bytes(path) > 4 * MIB
+        put(channel, b"x")
+        assert take(channel) == [b"x"]
+        channel.checkpoint()
+        assert used_bytes(path) < MIB
+
+
+def test_events_in_memory_need_no_file_that_was_given_back(open_channel: Open, path: Path) -> None:
+    channel = open_channel(memory_capacity=50)
+    fill(channel)
+    drain(channel)
+    put(channel, *numbered(0, 20))
+    channel.checkpoint()
+    assert not log_file(path, 1).exists()
+    channel.close(flush=False)
+    with open_channel(create=False) as channel:
+        assert peek(channel) == numbered(0, 20)
+
+
+def test_takes_that_are_prepared_outlive_the_file_that_they_were_written_in(open_channel: Open, path: Path) -> None:
+    with open_channel() as channel:
+        fill(channel)
+        put(channel, *numbered(0, 10))
+        take(channel, 64)
+        channel.consumer("default").prepare([(65, 74)])
+        channel.consumer("slow", starting="latest")
+        channel.checkpoint()
+        assert log_file(path, 1).exists()
+        for tx, ranges in channel.consumer("default").prepared().items():
+            channel.consumer("default").commit(ranges, tx)
+        channel.checkpoint()
+        assert not log_file(path, 1).exists()

@@ -1,0 +1,712 @@
+"""The day the memory tier is gone: what is said, what is there, and which IDs come next."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine import memory_directory
+from spillable_stream.engine.commit_on_behalf import finish_takes
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_position import GroupPosition, read_group_position
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    DataLossError,
+    ForeignDirectoryError,
+    MemoryLossWarning,
+    OtherHostError,
+    StorageError,
+)
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log import head as head_module
+from spillable_stream.log.layout import Layout
+from spillable_stream.state.channel_state import GroupState
+from spillable_stream.state.ranges import shown
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.damage import flip, kill, lose_memory, memory_of
+from tests.events import ids, numbered, put, take
+
+Open = Callable[..., Channel]
+OPTIONS = {"memory_capacity": 19, "overflow_timeout": 0}
+RESERVED = 1 << 20  # the last ID that a new memory tier may use
+
+
+def reopened(path: Path) -> tuple[Channel, MemoryLossWarning]:
+    """Open a channel that lost its memory, and return what it warned of too."""
+    with pytest.warns(MemoryLossWarning) as caught:
+        channel = Channel(path, minimum_required_space=0, checkpoint_on_close=False)
+    (warning,) = [w.message for w in caught if isinstance(w.message, MemoryLossWarning)]
+    return channel, warning
+
+
+def spilled(channel: Channel) -> None:
+    """Fill a channel: 10 events in memory, 25 on disk, 3 in memory."""
+    for count in (10, 25, 3):
+        put(channel, *numbered(0, count))
+    assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_exactly_the_lost_ranges_are_reported_and_the_rest_is_there(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((1, 10), (36, 38)), ((39, RESERVED),))
+        assert "13 events are lost, 1 to 10, 36 to 38" in str(warning)
+        stats = channel.stats()
+        assert (stats.lost, stats.doubtful) == (warning.lost, warning.doubtful)
+        assert (stats.drain_order, stats.channel_size) == ([-25], 25)
+        assert list(ids(channel)) == list(range(11, 36))
+        assert put(channel, b"next") == (RESERVED + 1, RESERVED + 1)
+        assert channel.stats().drain_order == [-25, 1]
+
+
+def test_after_a_reboot_ids_go_on_above_every_id_that_may_have_been_used(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    reserved = channel.engine().state.memory.reserved_id
+    kill(channel)
+    lose_memory(path)
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((1, 10), (36, 38)), ((39, reserved),))
+        assert f"IDs among 39 to {reserved}" in str(warning)
+        assert channel.stats().doubtful == ((39, reserved),)
+        assert put(channel, b"next") == (reserved + 1, reserved + 1)
+        assert channel.stats().channel_size == 26
+        assert list(ids(channel)) == [*range(11, 36), reserved + 1]
+
+
+def test_what_was_taken_is_not_lost(path: Path, open_channel: Open) -> None:
+    """Takes of memory are recorded in memory, and yet the report is exact."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 4)
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((5, 10), (36, 38))
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_what_a_helper_committed_for_the_owner_is_not_lost(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    consumer.prepare([(1, 4)])
+    consumer.prepare([(5, 10)])
+    with Channel(path) as other:
+        assert finish_takes(other.engine(), "g", 10) == 2
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, channel.stats().groups["g"].lost) == ((), ((11, RESERVED),)), "and what is doubtful"
+
+
+def test_an_owner_does_not_write_an_older_position_over_a_helpers(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(**OPTIONS), open_channel()
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    prepared = consumer.prepare([(1, 4)])
+    consumer.prepare([(5, 10)])
+    helper = threading.Thread(target=finish_takes, args=(other.engine(), "g", 10))
+    write = GroupPosition.write
+
+    def slow_write(position: GroupPosition, group: GroupState) -> None:
+        if helper.ident is None:
+            helper.start()
+            helper.join(0.3)
+        write(position, group)
+
+    monkeypatch.setattr(GroupPosition, "write", slow_write)
+    consumer.commit([(1, 4)], prepared)
+    helper.join()
+    layout = Layout.read(FileSystem(), path)
+    assert read_group_position(FileSystem(), layout, "g") == (10, [])
+
+
+def test_what_was_taken_ahead_of_an_open_take_is_not_lost(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    with channel.take_transaction() as open_take:
+        open_take.take_many(3)
+        take(channel, 4)
+        open_take.rollback()
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((1, 3), (8, 10))
+
+
+def test_a_take_of_both_tiers_never_comes_back(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 20)
+    (path / "groups" / "default.position").unlink()
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((36, 38),)
+        assert list(ids(channel)) == list(range(21, 36))
+
+
+def test_a_put_on_disk_remembers_what_was_taken_from_memory(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    put(channel, *numbered(0, 25))
+    (path / "groups" / "default.position").unlink()
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ()
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_an_empty_memory_tier_is_no_loss(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, channel.stats().lost, warning.doubtful) == ((), (), ((11, RESERVED),))
+        assert put(channel, b"x") == (RESERVED + 1, RESERVED + 1)
+
+
+def test_the_loss_is_reported_once_and_remembered(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    reopened(path)[0].close()
+    for _ in range(2):
+        (path / "head").unlink()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            channel = open_channel()
+        assert channel.stats().lost == ((1, 10), (36, 38))
+        channel.close(checkpoint=True)
+
+
+def test_groups_lose_only_what_they_had_not_taken(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 2, "slow")
+    take(channel, 38, "fast")
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((3, 10), (36, 38))
+        assert (list(ids(channel, "fast")), list(ids(channel, "slow"))) == ([], list(range(11, 36)))
+        assert list(ids(channel, "new")) == list(range(11, 36))
+
+
+def test_a_group_remembers_what_it_lost_until_it_takes_a_later_event(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    take(channel, 2)
+    kill(channel)
+    lose_memory(path)
+    with reopened(path)[0] as channel:
+        assert channel.stats().groups["default"].lost == ((3, 10), (36, RESERVED)), "the doubtful ones, too"
+        put(channel, b"later")
+        take(channel, 25)
+        assert channel.stats().groups["default"].lost == ((36, RESERVED),)
+        take(channel, 1)
+        assert channel.stats().groups["default"].lost == ()
+
+
+def test_many_lost_ranges_are_told_in_few_words() -> None:
+    assert shown([(1, 2), (4, 4)]) == "1 to 2, 4"
+    assert shown([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
+
+
+def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    with reopened(path)[0] as channel:
+        assert channel.stats().first_id == 11
+        put(channel, b"x")
+        assert list(ids(channel, "new")) == [*range(11, 36), RESERVED + 1]
+        assert channel.stats().groups["new"].lag == 26
+
+
+def test_a_group_made_after_the_loss_is_told_of_it(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    with reopened(path)[0] as channel:
+        assert channel.consumer("new").lost() == [(1, 10), (36, RESERVED)]
+        assert channel.consumer("from-20", starting="20").lost() == [(36, RESERVED)]
+        assert channel.consumer("latest", starting="latest").lost() == []
+        take(channel, 1, "new")
+        assert channel.consumer("new").lost() == [(36, RESERVED)]
+
+
+def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 6, "other")
+    take(channel, 10)
+    channel.drop_group("default")
+    put(channel, *numbered(0, 5))
+    take(channel, 1)
+    layout = Layout.read(FileSystem(), path)
+    assert read_group_position(FileSystem(), layout, "default") == (7, [])
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((7, 15),)
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped"])
+def test_a_damaged_position_says_nothing(path: Path, open_channel: Open, damage: str) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    kill(channel)
+    lose_memory(path)
+    file = path / "groups" / "default.position"
+    if damage == "cut":
+        file.write_bytes(file.read_bytes()[:9])
+    else:
+        flip(file, 9)
+    channel, warning = reopened(path)
+    channel.close()
+    assert warning.lost == ((1, 10),)
+
+
+def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, b"x")
+    lose_memory(path)
+    with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
+        put(channel, b"y")
+    with pytest.raises(ChannelBusyError, match="these keep it open"):
+        Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
+    kill(channel)
+    again, warning = reopened(path)
+    assert warning.lost == ((1, 1),)
+    again.close()
+
+
+def test_a_copied_channel_does_not_take_the_originals_memory(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    shutil.copytree(path, tmp_path / "copy", symlinks=True)
+    copy, warning = reopened(tmp_path / "copy")
+    with copy:
+        assert warning.lost == ((1, 10), (36, 38))
+        put(copy, b"x")
+    assert channel.stats().drain_order == [10, -25, 3]
+    assert take(channel) == [*numbered(0, 10), *numbered(0, 25), *numbered(0, 3)]
+
+
+def test_a_moved_channel_keeps_its_memory(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    path.rename(tmp_path / "moved")
+    with Channel(tmp_path / "moved", minimum_required_space=0) as moved:
+        assert moved.stats().drain_order == [10, -25, 3]
+
+
+def test_a_copy_at_the_old_path_does_not_take_a_moved_channels_memory(
+    path: Path, tmp_path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    path.rename(tmp_path / "moved")
+    with Channel(tmp_path / "moved", minimum_required_space=0, checkpoint_on_close=False) as moved:
+        shutil.copytree(tmp_path / "moved", path, symlinks=True)
+        copy, warning = reopened(path)
+        copy.close()
+        assert warning.lost == ((1, 10), (36, 38))
+        assert take(moved) == [*numbered(0, 10), *numbered(0, 25), *numbered(0, 3)]
+
+
+def test_memory_that_survives_a_reboot_whole_is_used(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`memoryDir` may be on a disk, and the host may have been shut down in order."""
+    (tmp_path / "disk").mkdir()
+    channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
+    spilled(channel)
+    take(channel, 4)
+    kill(channel)
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, [first for first, _ in warning.doubtful]) == ((), [39])
+        assert channel.stats().drain_order == [6, -25, 3]
+        assert put(channel, b"next")[0] > warning.doubtful[0][1]
+        assert take(channel) == [*numbered(4, 6), *numbered(0, 25), *numbered(0, 3), b"next"]
+
+
+@pytest.mark.parametrize("damage", ["an event", "the tail"])
+def test_memory_that_survives_a_reboot_in_part_is_lost(
+    path: Path, tmp_path: Path, open_channel: Open, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk").mkdir()
+    channel = open_channel(**OPTIONS, memory_dir=str(tmp_path / "disk"))
+    spilled(channel)
+    (extent,) = channel.engine().state.blocks.extents(1, 10)
+    end = channel.engine().positions.memory.offset
+    kill(channel)
+    monkeypatch.setattr(head_module, "boot_id", lambda: bytes(16))
+    (file,) = (path / "memory").glob("memory-*")
+    if damage == "an event":
+        flip(file, extent.offset + 100)
+    else:
+        os.truncate(file, end - 10)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((1, 10), (36, 38))
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    channel.consumer("g").prepare([(1, 5)])
+    channel.checkpoint()
+    kill(channel)
+    lose_memory(path)
+    with reopened(path)[0] as channel:
+        assert channel.consumer("g", resume=True).prepared() == {}
+
+
+def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    from tests.fakes import FaultyFileSystem, nth
+
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    lose_memory(path)
+    for number in range(1, 40):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(path, copy, symlinks=True)
+        fs = FaultyFileSystem()
+        crashed = False
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                with fs.failing(nth("sync", number, "log-")):
+                    Channel(copy, fs=fs, minimum_required_space=0).engine().close()
+            except StorageError:
+                crashed = True
+            with Channel(copy, minimum_required_space=0) as channel:
+                assert channel.stats().lost == ((1, 10), (36, 38))
+                assert list(ids(channel)) == list(range(11, 36))
+        assert {w.message.lost for w in caught if isinstance(w.message, MemoryLossWarning)} == {((1, 10), (36, 38))}
+        if not crashed:
+            assert number > 2
+            return
+    pytest.fail("it never opened without a crash")
+
+
+@pytest.fixture
+def tmpfs(tmp_path: Path) -> Iterator[Path]:
+    """Mount a tmpfs of our own; skipped where that is not allowed."""
+    where = tmp_path / "tmpfs"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(where)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"a tmpfs can't be mounted here: {mounted.stderr.strip()}")
+    yield where
+    subprocess.run(["umount", "-l", str(where)], capture_output=True, check=False)
+
+
+def test_a_tmpfs_that_is_unmounted_may_be_mounted_elsewhere(path: Path, tmpfs: Path, open_channel: Open) -> None:
+    """Another container may have it; whoever knows better removes the link."""
+    channel = open_channel(**OPTIONS, memory_dir=str(tmpfs))
+    spilled(channel)
+    take(channel, 2)
+    kill(channel)
+    subprocess.run(["umount", str(tmpfs)], check=True)
+    with pytest.raises(OtherHostError, match=f"if it is gone for good, remove {path}/memory"):
+        Channel(path, minimum_required_space=0)
+    (path / "memory").unlink()
+    channel, warning = reopened(path)
+    with channel:
+        assert (warning.lost, warning.doubtful) == (((3, 10), (36, 38)), ((39, RESERVED),))
+        assert list(ids(channel)) == list(range(11, 36))
+
+
+def test_a_disk_of_memory_that_is_not_mounted_after_a_reboot_is_waited_for(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "mount" / "memory"
+    disk.mkdir(parents=True)
+    channel = open_channel(**OPTIONS, memory_dir=str(disk))
+    spilled(channel)
+    kill(channel)
+    (path / "head").unlink()
+    place = json.loads((path / "memory.json").read_text())
+    (path / "memory.json").write_text(json.dumps({**place, "boot": "00" * 16, "in_memory": False}))
+    disk.parent.rename(tmp_path / "unmounted")
+    disk.mkdir(parents=True)
+    with pytest.raises(OtherHostError, match="not to be seen here"):
+        Channel(path, minimum_required_space=0)
+    shutil.rmtree(disk.parent)
+    (tmp_path / "unmounted").rename(disk.parent)
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
+
+
+def test_memory_that_was_opened_to_others_is_refused_and_not_lost(path: Path, open_channel: Open) -> None:
+    """Not by a repair either, which is what people try next."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory = memory_of(path)
+    memory.chmod(0o755)
+    for use in (lambda: Channel(path, minimum_required_space=0), lambda: verify(path), lambda: repair(path)):
+        with pytest.raises(ForeignDirectoryError, match=f"remove {path}/memory, and its events will be reported lost"):
+            use()
+    memory.chmod(0o700)
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_memory_whose_owner_file_is_gone_proves_itself(path: Path, open_channel: Open, damage: str) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    owner = memory_of(path) / "owner.json"
+    owner.unlink()
+    if damage == "damaged":
+        owner.write_text("{")
+    assert not verify(path).loss.lost
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_copy_of_another_user_is_not_told_to_take_the_originals_memory(
+    path: Path, tmp_path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    shutil.copytree(path, tmp_path / "copy", symlinks=True)
+    for file in (tmp_path / "copy", *(tmp_path / "copy").rglob("*")):
+        os.chown(file, 65534, 65534, follow_symlinks=False)
+    copy, warning = reopened(tmp_path / "copy")
+    copy.close()
+    assert warning.lost == ((1, 10), (36, 38))
+    assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_a_tmpfs_that_is_full_spills(path: Path, tmpfs: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=8 << 20, memory_dir=str(tmpfs), overflow_timeout=0)
+    put(channel, b"1")
+    filler = tmpfs / "filler"
+    try:
+        filler.write_bytes(bytes(64 << 20))
+    except OSError:
+        assert filler.stat().st_size > 1 << 20
+    with pytest.warns(UserWarning, match="events go to disk"):
+        put(channel, bytes(1 << 20))
+    assert channel.stats().drain_order == [1, -1]
+    assert [len(b) for b in take(channel)] == [1, 1 << 20]
+
+
+def test_a_closed_handle_says_so(open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS)
+    put(channel, b"x")
+    channel.close()
+    with pytest.raises(ChannelClosedError):
+        channel.flush()
+
+
+def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_made(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 3))
+    engine = channel.engine()
+    with engine.committing():
+        engine.tiers.memory.roll(engine.memory_image)
+        engine.catch_up()
+    put(channel, *numbered(3, 4))
+    files = sorted(memory_of(path).glob("memory-*"))
+    assert len(files) == 2
+    kill(channel)
+    flip(files[-1], 60)
+    (path / "head").unlink()
+    channel, warning = reopened(path)
+    with channel:
+        reported = [*warning.lost, *warning.doubtful]
+        assert all(any(a <= i <= b for a, b in reported) for i in range(1, 8))
+        assert put(channel, b"next")[0] > 7
+
+
+class OtherHost:
+    """A host that sees the channel's directory and not the memory tier."""
+
+    def __init__(self, path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._memory, self._away = memory_of(path), memory_of(path).with_name(f"away-{path.parent.name}")
+        self._name, self._monkeypatch = name, monkeypatch
+
+    def __enter__(self) -> None:
+        here = os.uname()
+        self._memory.rename(self._away)
+        self._monkeypatch.setattr(os, "uname", lambda: os.uname_result([here.sysname, self._name, *here[2:]]))
+        for module in (head_module, memory_directory):
+            self._monkeypatch.setattr(module, "boot_id", lambda: bytes(range(16)))
+
+    def __exit__(self, *_: object) -> None:
+        self._monkeypatch.undo()
+        if self._away.exists():
+            self._away.rename(self._memory)
+
+
+def test_another_host_does_not_take_for_lost_what_it_does_not_see(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    with OtherHost(path, "other", monkeypatch):
+        for _ in range(2):
+            with pytest.raises(OtherHostError, match="not to be seen here on other, with the events 1 to 10, 36 to"):
+                Channel(path, minimum_required_space=0)
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_memory_of_a_host_that_is_gone_is_given_up_by_hand(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory = memory_of(path)
+    with OtherHost(path, "other", monkeypatch):
+        (path / "memory").unlink()
+        channel, warning = reopened(path)
+        channel.close()
+        assert warning.lost == ((1, 10), (36, 38))
+    shutil.rmtree(memory)
+
+
+def test_host_whose_memory_is_gone_goes_on(path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    memory = memory_of(path)
+    with OtherHost(path, os.uname().nodename, monkeypatch):
+        channel, warning = reopened(path)
+        channel.close()
+        assert warning.lost == ((1, 10), (36, 38))
+    shutil.rmtree(memory)
+
+
+def test_another_host_does_not_believe_a_head_that_says_that_memory_is_empty(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head may be as old as its last write to the medium."""
+    channel = open_channel(**OPTIONS)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    kill(channel)
+    with OtherHost(path, "other", monkeypatch), pytest.raises(OtherHostError, match="events of the last moments"):
+        Channel(path, minimum_required_space=0)
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().channel_size == 0
+
+
+def test_a_memory_tier_that_somebody_still_holds_is_not_lost(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel frees the locks of a process that was killed one after the other."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    leaving = FileLock.open(FileSystem(), memory_of(path) / "owner.json", create=False)
+    assert leaving.try_acquire(shared=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(memory_directory, "_LEAVING_SECONDS", 0.05)
+        with pytest.raises(ChannelBusyError, match="is held by a process that does not hold the channel"):
+            Channel(path, minimum_required_space=0)
+    threading.Timer(0.2, leaving.close).start()
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_a_memory_tier_is_not_lost_to_an_error_that_passes(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    real = os.open
+
+    def exhausted(name: str, flags: int, *rest: int) -> int:
+        if "memory-" in os.fspath(name):
+            raise OSError(24, "Too many open files")
+        return real(name, flags, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", exhausted)
+        with pytest.raises(StorageError, match="Too many open files"):
+            Channel(path, minimum_required_space=0)
+    with Channel(path, minimum_required_space=0) as channel:
+        assert channel.stats().drain_order == [10, -25, 3]
+
+
+def test_a_memory_tier_is_not_lost_to_a_disk_that_fails(path: Path, open_channel: Open) -> None:
+    """The read that fails is of the channel's own directory; the memory tier is no worse for that."""
+    channel = open_channel(**OPTIONS)
+    spilled(channel)
+    kill(channel)
+    data, real = str(path / "data"), os.preadv
+
+    def dying(descriptor: int, buffers: object, offset: int) -> int:
+        if os.readlink(f"/proc/self/fd/{descriptor}").startswith(data):
+            dying.failed = True  # type: ignore[attr-defined]
+            raise OSError(5, "Input/output error")
+        return real(descriptor, buffers, offset)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "preadv", dying)
+        with pytest.raises(StorageError, match="Input/output error"):
+            Channel(path, minimum_required_space=0)
+    assert dying.failed  # type: ignore[attr-defined]
+    with Channel(path, minimum_required_space=0) as again:
+        assert again.stats().drain_order == [10, -25, 3]

@@ -1,0 +1,676 @@
+"""The memory tier: where puts go, in which order takes come, who makes and removes it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.engine import memory_directory
+from spillable_stream.engine.memory_directory import file_size_bytes
+from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryTierWarning, OptionError, StorageError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.event_reader import EventReader, ReadBatch
+from spillable_stream.log.head import HeadState
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import kill, lose_memory, memory_of, offsets
+from tests.events import ids, numbered, peek, put, take
+from tests.fakes import FaultyFileSystem
+
+Open = Callable[..., Channel]
+
+
+# ── where puts go ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_channel_has_no_memory_tier_unless_it_is_asked_for(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"x")
+    stats = channel.stats()
+    assert (stats.memory.events, stats.memory.event_capacity, stats.memory.byte_capacity) == (0, 0, 0)
+    assert stats.drain_order == [-1]
+    assert not os.path.lexists(path / "memory")
+
+
+def test_puts_go_to_memory_while_there_is_room_and_the_disk_tier_is_not_written(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 1))  # makes the tier and reserves IDs for it
+    take(channel)
+    before = channel.stats().counters.disk_bytes
+    for i in range(20):
+        put(channel, *numbered(i, 50))
+        assert take(channel) == numbered(i, 50)
+    assert channel.stats().counters.disk_bytes == before
+
+
+def test_a_put_transaction_lands_whole_in_one_tier(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=30, overflow_timeout=0)
+    for count in (10, 10, 25, 5, 40, 3):
+        put(channel, *numbered(0, count))
+    assert channel.stats().drain_order == [20, -25, 5, -40, 3]
+
+
+def test_the_first_shortage_waits_overflow_timeout_and_the_next_do_not(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0.3)
+    put(channel, *numbered(0, 10))
+    put(channel, b"waits")
+    assert channel.stats().overflow_active
+    channel.engine().state.options["overflow_timeout"] = 1e9  # whoever waited now would never come back
+    put(channel, b"does not wait")
+    assert channel.stats().drain_order == [10, -2]
+    assert channel.stats().spilled_transactions == 2
+
+
+def test_a_put_that_waits_goes_to_memory_when_a_take_makes_room(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=1e9)
+    put(channel, *numbered(0, 10))
+    waiting = threading.Thread(target=put, args=(channel, b"waits"))
+    waiting.start()
+    take(channel, 4)
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert (channel.stats().drain_order, channel.stats().overflow_active) == ([7], False)
+
+
+def test_a_put_that_waits_follows_another_that_begins_the_overflow(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=1e9)
+    put(channel, *numbered(0, 10))
+    waiting = threading.Thread(target=put, args=(channel, b"waits"))
+    waiting.start()
+    impatient = open_channel()
+    impatient.engine().state.options["overflow_timeout"] = 0.01
+    put(impatient, b"impatient")
+    waiting.join(30)
+    assert not waiting.is_alive()
+    assert channel.stats().drain_order == [10, -2]
+
+
+def test_the_overflow_ends_when_a_take_finds_enough_memory_free(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=100, overflow_timeout=0, overflow_deactivation_threshold=20)
+    put(channel, *numbered(0, 100))
+    put(channel, b"spilled")
+    take(channel, 19)
+    assert channel.stats().overflow_active
+    take(channel, 1)
+    assert not channel.stats().overflow_active
+
+
+def test_a_transaction_larger_than_memory_goes_to_disk_at_once_and_begins_no_overflow(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=1e9)
+    put(channel, *numbered(0, 11))
+    put(channel, *numbered(0, 10))
+    stats = channel.stats()
+    assert (stats.drain_order, stats.overflow_active, stats.spilled_transactions) == ([-11, 10], False, 1)
+
+
+def test_bytes_bound_the_memory_tier_too(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=1 << 20, overflow_timeout=0)
+    body = bytes(100_000)
+    for _ in range(12):
+        put(channel, body)
+    stats = channel.stats()
+    assert stats.drain_order == [8, -4]  # of 80% of 1 MiB; the rest is for all but the events
+    assert stats.memory.payload_bytes <= (stats.memory.byte_capacity or 0) == (1 << 20) * 80 // 100
+    assert stats.overflow_active
+    take(channel, 1)
+    assert not channel.stats().overflow_active
+    put(channel, bytes(900_000))  # larger than all of it
+    assert channel.stats().drain_order == [7, -5]
+
+
+def test_the_overflow_goes_on_while_bytes_are_what_is_short(open_channel: Open) -> None:
+    """Flume looks at the events alone."""
+    channel = open_channel(
+        memory_capacity=10_000, byte_capacity=1 << 20, overflow_timeout=0, overflow_deactivation_threshold=20
+    )
+    for _ in range(9):
+        put(channel, bytes(100_000))
+    take(channel, 1)
+    assert channel.stats().overflow_active
+    take(channel, 1)
+    assert not channel.stats().overflow_active
+
+
+def test_files_of_memory_are_bounded_though_takes_ahead_leave_holes(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=4 << 20, overflow_timeout=0)
+    put(channel, *[bytes(100_000)] * 3)
+    with channel.take_transaction() as stalled:
+        stalled.take_many(1)
+        for _ in range(60):
+            put(channel, *[bytes(100_000)] * 5)
+            assert len(take(channel, 5)) == 5
+            assert sum(f.stat().st_size for f in memory_of(path).iterdir()) <= (4 << 20) + 2 * (1 << 18)
+        stalled.rollback()
+    assert channel.stats().spilled_transactions == 0
+    assert channel.stats().memory.events == len(take(channel))
+
+
+def test_a_put_that_waits_for_files_finds_those_that_another_handle_freed(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=2 << 20, overflow_timeout=0)
+    while channel.stats().spilled_transactions == 0:
+        put(channel, bytes(100_000))
+    other = open_channel()
+    take(other)
+    channel.engine().state.options["overflow_timeout"] = 1e9
+    put(channel, bytes(100_000))
+    assert channel.stats().drain_order == [1]
+
+
+def test_dropping_a_group_or_moving_to_disk_ends_the_overflow_too(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0)
+    peek(channel, 1, "slow")
+    for end in (lambda: channel.drop_group("slow"), channel.flush):
+        put(channel, *numbered(0, 10))
+        put(channel, b"spilled")
+        assert channel.stats().overflow_active
+        take(channel) if end is not channel.flush else None
+        end()
+        assert not channel.stats().overflow_active
+
+
+def test_a_put_waits_for_memory_and_then_for_the_disk(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=5, overflow_capacity=5, overflow_timeout=0.1, keep_alive=1e9)
+    put(channel, *numbered(0, 5))
+    put(channel, *numbered(5, 5))
+    channel.engine().state.overflow = False
+    waiting = threading.Thread(target=put, args=(channel, b"10"))
+    waiting.start()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    assert take(channel) == numbered(0, 10)
+    waiting.join(30)
+    assert take(channel) == [b"10"]
+
+
+def test_a_memory_only_channel_is_full_when_memory_is(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=0, keep_alive=0.05)
+    put(channel, *numbered(0, 10))
+    with pytest.raises(ChannelFullError, match=r"To go on, take events, or raise memoryCapacity$"):
+        put(channel, b"x")
+    with pytest.raises(ChannelFullError, match="or put fewer at once"):
+        put(channel, *numbered(0, 11))
+    take(channel, 1)
+    put(channel, b"x")
+    assert channel.stats().drain_order == [10]
+    assert channel.stats().spilled_transactions == 0
+
+
+def test_what_a_memory_only_channel_moved_to_disk_counts(open_channel: Open) -> None:
+    with open_channel(memory_capacity=10, overflow_capacity=0) as channel:
+        put(channel, *numbered(0, 10))
+    channel = open_channel(keep_alive=0)
+    assert channel.stats().drain_order == [-10]
+    with pytest.raises(ChannelFullError):
+        put(channel, b"x")
+    take(channel, 4)
+    put(channel, *numbered(10, 4))
+    assert (channel.stats().drain_order, channel.stats().channel_fill_percentage) == ([-6, 4], 100)
+
+
+def test_a_memory_only_channel_without_memory_says_why(path: Path, open_channel: Open) -> None:
+    channel = open_channel(
+        memory_capacity=10, overflow_capacity=0, memory_dir=str(path.parent / "missing"), keep_alive=0
+    )
+    with (
+        pytest.warns(MemoryTierWarning, match=r"missing is missing.*puts find no room"),
+        pytest.raises(
+            ChannelFullError, match=r"there is no memory tier \(.*missing is missing.*\), and overflowCapacity is 0"
+        ),
+    ):
+        put(channel, b"x")
+
+
+def test_a_channel_that_could_hold_nothing_is_refused(path: Path, open_channel: Open) -> None:
+    with pytest.raises(OptionError, match="both 0"):
+        open_channel(memory_capacity=0, overflow_capacity=0)
+    assert not path.exists()
+    open_channel(memory_capacity=5)
+    with pytest.raises(OptionError, match="both 0"):
+        Channel(path, memory_capacity=0, overflow_capacity=0)
+
+
+def test_a_full_channel_names_both_tiers_the_rates_the_lag_and_the_option(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_capacity=5, overflow_timeout=0, keep_alive=0)
+    put(channel, *numbered(0, 10))
+    put(channel, *numbered(0, 5))
+    take(channel, 2, "readers")
+    put(channel, *numbered(0, 1))
+    with pytest.raises(ChannelFullError) as caught:
+        put(channel, *numbered(0, 4))
+    message = str(caught.value)
+    for said in (
+        "4 events do not fit (440 bytes)",
+        "memory holds 9 of memoryCapacity 10 events and",
+        "disk holds 5 of overflowCapacity 5 events",
+        "events/s were put and",
+        "the oldest event's age is",
+        "readers has 14 to take",
+        "take events, or raise overflowCapacity",
+    ):
+        assert said in message
+
+
+def test_a_full_disk_does_not_stop_puts_that_go_to_memory(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0, minimum_required_space=1 << 60)
+    put(channel, *numbered(0, 10))
+    assert channel.stats().drain_order == [10]
+
+
+# ── takes ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def switching(channel: Channel) -> list[bytes]:
+    """Put ten transactions that go to the tiers in turn, and return their bodies."""
+    bodies = []
+    for i in range(5):
+        for count in (3, 20):
+            bodies.append(numbered(100 * i, count))
+            put(channel, *bodies[-1])
+    return [b for some in bodies for b in some]
+
+
+def test_one_take_crosses_the_tiers_in_order_and_so_does_its_rollback(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    assert channel.stats().drain_order == [3, -20] * 5
+    assert peek(channel) == bodies
+    assert peek(channel, 30) == bodies[:30]
+    assert take(channel, 30) == bodies[:30]
+    assert take(channel) == bodies[30:]
+    assert channel.stats().drain_order == []
+
+
+def test_a_rolled_back_take_returns_to_the_head_from_either_tier(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    with channel.take_transaction() as first, channel.take_transaction() as second:
+        assert [e.body for e in first.take_many(10)] == bodies[:10]
+        assert [e.body for e in second.take_many(10)] == bodies[10:20]
+        first.rollback()
+        second.commit()
+    assert take(channel) == bodies[:10] + bodies[20:]
+
+
+def test_a_rolled_back_put_holds_nothing(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0)
+    for _ in range(50):
+        tx = channel.put_transaction()
+        tx.begin()
+        tx.put_many(Event(b) for b in numbered(0, 10))
+        tx.rollback()
+        tx.close()
+    put(channel, *numbered(0, 10))
+    assert (channel.stats().drain_order, channel.stats().memory.events) == ([10], 10)
+
+
+def test_every_group_takes_its_own_way_across_the_tiers(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    peek(channel, 1, "slow")
+    assert take(channel, 10_000, "fast") == bodies
+    assert channel.stats().drain_order == [3, -20] * 5  # the slow one needs them all
+    assert take(channel, 50, "slow") == bodies[:50]
+    assert sum(map(abs, channel.stats().drain_order)) == 65
+
+
+def test_batches_too_come_from_both_tiers(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    with channel.take_transaction() as tx:
+        table = tx.take_batch(10_000)
+    assert table is not None
+    assert (table["body"].to_pylist(), table["write_order_id"].to_pylist()) == (bodies, list(range(1, 116)))
+
+
+def test_a_large_transaction_stays_in_memory_while_it_fits(path: Path, open_channel: Open) -> None:
+    """Past `maxInlineBytes` too, and past what goes inline in memory."""
+    channel = open_channel(memory_capacity=10_000, byte_capacity=200 << 20, max_inline_bytes=1000)
+    channel.engine().memory.make()
+    for count in (5, 100):
+        bodies = pa.array([bytes([i]) * (1 << 20) for i in range(count)], pa.binary())
+        headers = pa.array([[]] * count, EVENT_SCHEMA.field("headers").type)
+        with channel.put_transaction() as tx:
+            tx.put_batch(pa.record_batch([headers, bodies], schema=EVENT_SCHEMA))
+    assert channel.stats().drain_order == [105]
+    assert [len(list(d.glob("*segment*"))) for d in (path / "data", path / "memory")] == [0, 1]
+    assert [b[0] for b in take(channel)] == [*range(5), *range(100)]
+    assert not list((path / "memory").glob("*segment*"))
+
+
+# ── the directory ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_memory_tier_is_a_private_directory_in_shared_memory(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10)
+    put(channel, b"x")
+    directory = memory_of(path)
+    assert directory.parent == Path("/dev/shm")
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(f.stat().st_mode) == 0o600 for f in directory.iterdir())
+
+
+def test_handles_share_it_and_it_outlives_a_killed_one(path: Path, open_channel: Open) -> None:
+    first = open_channel(memory_capacity=10)
+    put(first, b"1")
+    second = open_channel()
+    put(second, b"2")
+    assert list(ids(first)) == [1, 2]
+    kill(first)
+    second.engine().close()
+    third = open_channel()
+    assert (peek(third), third.stats().drain_order) == ([b"1", b"2"], [2])
+
+
+def test_the_last_close_moves_memory_to_disk_in_order_and_removes_it(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    other = open_channel()
+    directory = memory_of(path)
+    channel.close()
+    assert directory.exists()
+    other.close()
+    assert not directory.exists() and not os.path.lexists(path / "memory")
+    again = open_channel()
+    assert (again.stats().drain_order, take(again)) == ([-115], bodies)
+
+
+def test_moved_events_keep_their_ids_transactions_and_times(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    switching(channel)
+
+    def seen() -> list[tuple[int | None, int | None, object]]:
+        with channel.take_transaction() as tx:
+            found = [(e.write_order_id, e.transaction_id, e.timestamp) for e in tx.take_many(10_000)]
+            tx.rollback()
+            return found
+
+    before = seen()
+    assert channel.flush() == 15
+    assert channel.stats().drain_order == [-115]
+    assert seen() == before
+
+
+def test_without_flush_on_close_memory_stays_until_somebody_opens_the_channel(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=10, flush_on_close=False) as channel:
+        put(channel, b"x")
+    assert memory_of(path).exists()
+    assert open_channel().stats().drain_order == [1]
+
+
+def test_a_handle_that_saw_neither_the_puts_nor_the_move_sees_the_move_last(open_channel: Open) -> None:
+    """A moved event has its transaction's ID in both logs, and both commits are read together."""
+    behind = open_channel(memory_capacity=10)
+    channel = open_channel()
+    put(channel, *numbered(0, 4))
+    channel.flush()
+    assert (behind.stats().drain_order, peek(behind)) == ([-4], numbered(0, 4))
+
+
+def test_a_flush_while_a_take_reads_moves_the_reader_along(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=64 << 20)
+    for i in range(40):
+        put(channel, *[bytes([i]) * 100_000] * 5)
+    consumer = channel.consumer("default")
+    ranges = consumer.claim(200)
+    real, extents = EventReader.read, [0]
+
+    def read(self: EventReader, extent: Extent) -> Iterator[ReadBatch]:
+        for found in real(self, extent):
+            extents[0] += 1
+            if extents[0] == 3:
+                open_channel().flush()
+            yield found
+
+    monkeypatch.setattr(EventReader, "read", read)
+    found = [b[0] for read in consumer.read(ranges) for b in read.batch.column("body").to_pylist()]
+    assert extents[0] > 3 and channel.stats().memory.events == 0
+    assert found == [i for i in range(40) for _ in range(5)]
+
+
+def test_a_moved_tier_survives_the_loss_of_the_head(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=19, overflow_timeout=0) as channel:
+        bodies = switching(channel)
+        take(channel, 10)
+    (path / "head").unlink()
+    channel = open_channel()
+    assert (channel.stats().drain_order, take(channel)) == ([-105], bodies[10:])
+
+
+def test_a_take_prepared_in_memory_and_committed_on_disk_never_comes_back(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    ranges = consumer.claim(5)
+    tx = consumer.prepare(ranges)
+    channel.flush()
+    consumer.commit(ranges, tx)
+    put(channel, b"in memory")
+    (path / "groups" / "g.position").unlink()
+    kill(channel)
+    lose_memory(path)
+    with pytest.warns(MemoryLossWarning):
+        channel = open_channel()
+    assert peek(channel, 10, "g") == numbered(5, 5)
+
+
+def test_memory_stays_while_a_task_stages_in_it(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=10) as channel:
+        put(channel, b"x")
+        writer = StagedFileWriter(FileSystem(), channel.engine().layout, "query", 1, memory_bytes=1 << 20)
+    assert memory_of(path).exists()
+    writer.discard()
+    open_channel().close()
+    assert not os.path.lexists(path / "memory")
+
+
+def test_a_prepared_take_outlives_the_memory_tier(path: Path, open_channel: Open) -> None:
+    with open_channel(memory_capacity=10) as channel:
+        put(channel, *numbered(0, 10))
+        tx = channel.consumer("g").prepare([(1, 5)])
+    (path / "head").unlink()
+    with open_channel() as channel:
+        assert channel.consumer("g", resume=True).prepared() == {tx: [(1, 5)]}
+    assert take(open_channel(), 10, "g") == numbered(0, 10)  # who does not resume rolls it back
+
+
+def test_moved_events_between_others_are_found(open_channel: Open) -> None:
+    """What is moved lies behind what was on disk before, whatever its IDs."""
+    channel = open_channel(memory_capacity=19, overflow_timeout=0)
+    bodies = switching(channel)
+    assert take(channel, 24) == bodies[:24]
+    channel.flush()
+    put(channel, b"in memory again")
+    channel.flush()
+    assert take(channel) == [*bodies[24:], b"in memory again"]
+
+
+def test_a_flush_that_fails_loses_nothing(path: Path) -> None:
+    fs = FaultyFileSystem()
+    options = {"minimum_required_space": 0, "checkpoint_on_close": False}
+    channel = Channel(path, fs=fs, memory_capacity=10, **options)
+    put(channel, *numbered(0, 10))
+    with fs.failing(lambda call: call.name == "sync" and call.file.startswith("log-")), pytest.raises(StorageError):
+        channel.close()
+    with Channel(path, **options) as again:
+        assert take(again) == numbered(0, 10)
+
+
+# ── room ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_capacity_changes_at_any_open_and_nothing_is_lost(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, overflow_timeout=0)
+    put(channel, *numbered(0, 10))
+    smaller = open_channel(memory_capacity=4)
+    put(smaller, *numbered(10, 2))
+    put(channel, *numbered(12, 2))
+    assert channel.stats().drain_order == [10, -4]
+    assert take(channel, 8) == numbered(0, 8)
+    put(channel, *numbered(14, 2))
+    larger = open_channel(memory_capacity=100)
+    put(larger, *numbered(16, 50))
+    off = open_channel(memory_capacity=0)
+    put(off, b"66")
+    assert off.stats().drain_order == [2, -4, 52, -1]
+    assert take(channel) == numbered(8, 59)
+
+
+def test_shared_memory_that_is_missing_is_warned_of_and_events_go_to_disk(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, memory_dir=str(path.parent / "missing"))
+    with pytest.warns(MemoryTierWarning, match=r"missing is missing; set memoryDir .*; events go to disk"):
+        put(channel, b"x")
+    assert channel.stats().drain_order == [-1]
+
+
+def test_memory_dir_holds_the_tier(path: Path, tmp_path: Path, open_channel: Open) -> None:
+    (tmp_path / "ram").mkdir()
+    channel = open_channel(memory_capacity=10, memory_dir=str(tmp_path / "ram"))
+    put(channel, b"x")
+    assert memory_of(path).parent == tmp_path / "ram"
+    assert channel.stats().drain_order == [1]
+
+
+def test_memory_that_can_not_be_written_is_warned_of_and_the_put_goes_to_disk(path: Path) -> None:
+    """Shared memory may be full of other things, whatever the capacity says."""
+    fs = FaultyFileSystem()
+    with Channel(path, fs=fs, memory_capacity=10, minimum_required_space=0) as channel:
+        put(channel, b"1")
+        channel.checkpoint()  # begins a new file, for which memory has to be found
+        with (
+            fs.failing(lambda call: call.name in ("write", "preallocate") and call.file.startswith("memory-")),
+            pytest.warns(MemoryTierWarning, match="events go to disk"),
+        ):
+            put(channel, b"2")
+        put(channel, b"3")
+        assert channel.stats().drain_order == [1, -2]
+        channel.engine().memory._refused_at -= 61  # after a minute it is tried again
+        put(channel, b"4")
+        assert channel.stats().drain_order == [1, -2, 1]
+        assert take(channel, 1) == [b"1"]
+        assert take(channel) == [b"2", b"3", b"4"]
+
+
+def test_a_relative_memory_dir_is_one_place_for_all(
+    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ram").mkdir()
+    monkeypatch.chdir(tmp_path)
+    channel = open_channel(memory_capacity=10, memory_dir="ram")
+    monkeypatch.chdir("/")
+    put(channel, b"x")
+    assert memory_of(path).parent == tmp_path / "ram"
+
+
+def test_the_default_byte_capacity_follows_what_is_free_and_is_capped(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(memory_capacity=10)
+    for free, machine, expected in (
+        (100 << 20, 1 << 40, 50 << 20),
+        (1 << 40, 100 << 20, 25 << 20),
+        (1 << 40, 1 << 40, 1 << 30),
+        (1 << 20, 1 << 40, 0),
+    ):
+        monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path, free=free: free)
+        monkeypatch.setattr(memory_directory, "machine_free_bytes", lambda machine=machine: machine)
+        assert channel.stats().memory.byte_capacity == expected * 80 // 100
+    with pytest.warns(MemoryTierWarning, match="has 1,048,576 bytes free|bytes free, a memory tier takes"):
+        put(channel, b"x")
+    assert channel.stats().drain_order == [-1]
+
+
+def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(memory_capacity=10, byte_capacity=1 << 40)
+    monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path: 50 << 20)
+    with pytest.warns(MemoryTierWarning, match="has 52,428,800 bytes free: it takes these"):
+        put(channel, b"x")
+    assert channel.stats().drain_order == [1]
+
+
+@pytest.mark.parametrize(
+    ("byte_capacity", "events", "average", "expected"),
+    [
+        (1 << 30, 10_000, 500, 1 << 20),
+        (1 << 30, 1_000_000, 100, 6_250_000),
+        (1 << 30, 10**9, 500, 8 << 20),
+        (1 << 20, 10**9, 500, 1 << 16),
+    ],
+)
+def test_files_are_fine_enough_to_free_memory_in_steps(
+    byte_capacity: int, events: int, average: int, expected: int
+) -> None:
+    options = {"memory_capacity": events, "avg_event_size": average}
+    assert file_size_bytes(byte_capacity, options) == expected
+
+
+def test_taken_memory_is_freed_and_its_files_are_used_again(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=8 << 20)
+    for _ in range(100):
+        put(channel, *[bytes(100_000)] * 5)
+        take(channel)
+    assert len(list(memory_of(path).iterdir())) <= 3
+    assert sum(f.stat().st_size for f in memory_of(path).iterdir()) < 8 << 20
+
+
+def test_ids_are_reserved_on_disk_before_memory_uses_them(path: Path, open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10)
+    put(channel, b"x")
+    assert channel.engine().state.memory.reserved_id > channel.stats().last_id
+    assert len(offsets(path, FrameType.RESERVE)) == 1
+    take(channel)
+    channel.engine().state.memory.reserved_id = 1  # used up
+    put(channel, b"y")
+    assert len(offsets(path, FrameType.RESERVE)) == 2
+
+
+def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_went_on(
+    open_channel: Open,
+) -> None:
+    fs = FaultyFileSystem()
+    with open_channel(fs=fs, memory_capacity=100) as channel:
+        put(channel, b"0")
+        with (
+            pytest.warns(MemoryTierWarning),
+            fs.failing(lambda call: call.name == "write" and call.file.startswith("memory-")),
+        ):
+            put(channel, b"1")  # neither the append nor the zeros over it can be written: it goes to disk
+        assert channel.engine().lock.published().memory.state == HeadState.APPENDING
+        assert peek(channel) == [b"0", b"1"]
+        put(channel, b"2")
+        assert channel.engine().lock.published().is_clean()
+        assert peek(channel) == [b"0", b"1", b"2"]
+
+
+def test_memory_that_was_used_is_kept_until_a_checkpoint_and_within_the_capacity(
+    path: Path, open_channel: Open
+) -> None:
+    """New pages cost more than what is written to them."""
+    channel = open_channel(memory_capacity=100_000, byte_capacity=16 << 20, checkpoint_interval=1 << 50)
+
+    def files() -> dict[str, int]:
+        return {file.name: file.stat().st_size for file in memory_of(path).iterdir()}
+
+    def spares() -> int:
+        return sum(name.startswith("spare-") for name in files())
+
+    for _ in range(3):
+        for _ in range(10):
+            put(channel, bytes(1 << 20))
+            assert sum(files().values()) <= 17 << 20
+        take(channel, 10)
+    assert spares() > 5
+    put(channel, b"x")
+    before = len(files())
+    put(channel, bytes(2 << 20))
+    assert len(files()) <= before, "it used spares"
+    channel.checkpoint()
+    assert spares() <= 3

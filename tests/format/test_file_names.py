@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.format import file_names
+
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize("number", [1, 999_999, 1_000_000, (1 << 32) - 1])
+def test_names_read_back(number: int) -> None:
+    assert file_names.parse_data_file(file_names.data_file_name(number)) == number
+    assert file_names.parse_memory_file(file_names.memory_file_name(number, 7)) == (number, 7)
+    assert file_names.parse_checkpoint(file_names.checkpoint_name(number, 1 << 60)) == (number, 1 << 60)
+    assert file_names.is_spare(file_names.spare_name(file_names.memory_file_name(1, number)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("log-1", "log-000000", "log-0000001", "log-4294967296", "log-99999999999999999999", "log-000001.bak"),
+        *(
+            "log-000001\n",
+            "log-\u0660\u0660\u0660\u0660\u0660\u0661",
+            "log--00001",
+            "log-+00001",
+            "xlog-000001",
+            "LOG-000001",
+            "",
+        ),
+    ],
+)
+def test_other_names_are_no_data_files(name: str) -> None:
+    assert file_names.parse_data_file(name) is None
+    assert file_names.parse_memory_file(name.replace("log", "memory-000001")) is None
+    assert file_names.parse_memory_file(name.replace("log-", "memory-") + "-000001") is None
+    assert file_names.parse_checkpoint(f"checkpoint-{name.removeprefix('log-')}-000000000001") is None
+    assert not file_names.is_spare(f"spare-memory-000001-{name}")
+
+
+@pytest.mark.parametrize("name", ["checkpoint-1-2", "checkpoint-000001-1", "checkpoint-000001-000000000001.old"])
+def test_other_names_are_no_checkpoints(name: str) -> None:
+    assert file_names.parse_checkpoint(name) is None
+
+
+def test_segments_have_an_owner_a_batch_and_a_uuid() -> None:
+    assert file_names.segment_tier(f"segment.local.0.{HEX}") == "disk"
+    assert file_names.segment_tier(f"memory-segment.0f0e-query.12.{HEX}") == "memory"
+    for name in ("segment.bak", f"segment.local.x.{HEX}", f"segment.a.b.0.{HEX}", f"segment..0.{HEX}"):
+        assert file_names.segment_tier(name) == ""
+    for name in (
+        f"segment.q.0.{HEX}0",
+        f"segment.é.0.{HEX}",
+        f"segment.q.-1.{HEX}",
+        f"segment.q.0.{HEX}.bak",
+        f"a.q.0.{HEX}",
+    ):
+        assert file_names.segment_tier(name) == ""
+
+
+def test_files_of_groups() -> None:
+    assert file_names.group_of("a.lock", "lock") == "a"
+    assert file_names.group_of("a.lock.lock", "lock") == "a.lock"
+    assert file_names.group_of("é-1_x.position", "position") == "é-1_x"
+    for name in ("a.position", ".lock", ".a.lock", "a b.lock", "a/b.lock", "lock", "a.lock\n", "x" * 129 + ".lock"):
+        assert file_names.group_of(name, "lock") is None
