@@ -11,9 +11,9 @@ from typing import Any
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
+from spillable_stream.format.head_page import parse_head
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.log.head import parse_head
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held

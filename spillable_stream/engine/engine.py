@@ -24,10 +24,10 @@ from spillable_stream.errors import (
     StorageError,
 )
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.disk_space import DiskSpace, required_bytes
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.head import CommitPoint
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.storage.filesystem import File, FileSystem

@@ -23,12 +23,12 @@ from spillable_stream.errors import (
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, generation_of, log_name, memory_file_id
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.head import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.log.recovery import (
     discard_unfinished_file,
     first_commit,

@@ -20,11 +20,12 @@ from typing import Any
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
 from spillable_stream.format.file_names import Tier, is_spare
+from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import NONSENSE
-from spillable_stream.log.head import CommitPoint, boot_id
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
+from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 

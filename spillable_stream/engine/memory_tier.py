@@ -11,7 +11,7 @@ from spillable_stream.engine.requests import Control, PrepareOnDisk
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory, memory_file_id
 from spillable_stream.format.frame import FrameType
-from spillable_stream.log.head import NO_TIER
+from spillable_stream.format.head_page import NO_TIER
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.storage.lock import is_locked
 

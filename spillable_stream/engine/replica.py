@@ -20,8 +20,8 @@ from spillable_stream.errors import ChannelClosedError, CorruptionError, Storage
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.frame import frame_size
+from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.head import CommitPoint
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Entry, Position

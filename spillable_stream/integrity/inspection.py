@@ -15,13 +15,13 @@ from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity import check_owners, find_identity
 from spillable_stream.integrity.inventory import Inventory, LogFile, gather
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
-from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inspection", "survey"]

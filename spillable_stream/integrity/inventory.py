@@ -16,17 +16,18 @@ from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, generation_of, group_of, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import LocatedFrame, find_frame
-from spillable_stream.log.head import NO_TIER, CommitPoint, HeadState, TierEnd, boot_id, is_half_damaged, parse_head
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.wal import Position
 from spillable_stream.log.walk import walk
+from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["Inventory", "LogFile", "ValidCheckpoint", "gather", "opened"]

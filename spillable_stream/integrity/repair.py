@@ -32,6 +32,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed, frame_size
+from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
@@ -39,7 +40,6 @@ from spillable_stream.integrity.quarantine import Quarantine, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.head import disowned, parse_host
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.ownership import is_held
@@ -48,6 +48,7 @@ from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -176,7 +177,7 @@ class _Repair:
     def _disown_head(self) -> None:
         """Make the head one of another boot: it still says what had been synced, and nobody goes on from it."""
         if self._fs.exists(self._layout.head):
-            self._fs.write_atomically(self._layout.head, disowned(self._fs.read_file(self._layout.head)))
+            self._fs.write_atomically(self._layout.head, disowned(self._fs.read_file(self._layout.head), boot_id()))
 
     # ── the new data file ───────────────────────────────────────────────────────────────────────
 

@@ -16,7 +16,8 @@ from spillable_stream.errors import (
     StorageError,
     TransactionStateError,
 )
-from spillable_stream.log.head import CommitPoint, Head
+from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock

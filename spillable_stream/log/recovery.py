@@ -17,11 +17,11 @@ from typing import NamedTuple
 from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
 from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.head_page import NO_TIER, TierEnd
 from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.append_check import ENDS, AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, frame_before
-from spillable_stream.log.head import NO_TIER, TierEnd
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
 

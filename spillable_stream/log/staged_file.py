@@ -33,9 +33,9 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack, unpack
 from spillable_stream.log.disk_space import require_space
-from spillable_stream.log.head import boot_id
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import check_owner
+from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 

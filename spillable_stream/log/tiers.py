@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from spillable_stream.format.file_names import Tier, generation_of, memory_file_id
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.head import CommitPoint
 from spillable_stream.log.wal import Position, WriteAheadLog
 
 __all__ = ["Positions", "Tiers"]

@@ -24,11 +24,11 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, Payload, encode, file_seed
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
-from spillable_stream.log.head import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.storage.filesystem import File
 

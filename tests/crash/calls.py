@@ -21,7 +21,8 @@ from unittest import mock
 
 import pytest
 
-from spillable_stream.log.head import CommitPoint, Head, HeadState
+from spillable_stream.format.head_page import CommitPoint, HeadState
+from spillable_stream.log.head import Head
 
 __all__ = [
     "NEEDS_STRACE",

@@ -17,11 +17,11 @@ from spillable_stream.engine.loading import restored
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header
+from spillable_stream.format.head_page import parse_head, parse_host
 from spillable_stream.format.record import CommitRecord, FileHeader, TakeRecord, unpack
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.log.head import parse_head, parse_host
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem

@@ -16,9 +16,10 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Put, Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
+from spillable_stream.format.head_page import TierEnd
 from spillable_stream.log import checkpoints, directories, event_reader, frames, ownership, owning, recovery
 from spillable_stream.log.append_check import AppendChecker
-from spillable_stream.log.head import Head, TierEnd
+from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.state.channel_state import ChannelState

@@ -121,7 +121,7 @@ class CrashStates:
     def _boot(self) -> Any:
         """Let what is written into the head be of a boot that only the program knows, and who is told of it."""
         boot = f"boot {self._boots}".encode().ljust(16)
-        return mock.patch("spillable_stream.log.head.boot_id", lambda: boot)
+        return mock.patch("spillable_stream.storage.boot.boot_id", lambda: boot)
 
     def check_all(self, disk: Disk, before: list[str], operations: list[Operation | Note]) -> None:
         """Check every state of a program.

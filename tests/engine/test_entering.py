@@ -10,7 +10,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
 from spillable_stream.engine.loading import StateLoader
-from spillable_stream.log.head import HeadState
+from spillable_stream.format.head_page import HeadState
 from spillable_stream.spark import visit as visit_module
 from spillable_stream.spark.visit import visit
 from tests.damage import kill, log_file

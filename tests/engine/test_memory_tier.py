@@ -18,8 +18,8 @@ from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryT
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.event_reader import EventReader, ReadBatch
-from spillable_stream.log.head import HeadState
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory, memory_of, offsets

@@ -7,8 +7,9 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelBusyError, StorageError
+from spillable_stream.format.head_page import CommitPoint, HeadState, TierEnd
 from spillable_stream.log import head as head_module
-from spillable_stream.log.head import CommitPoint, Head, HeadState, TierEnd
+from spillable_stream.log.head import Head
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import flip
 from tests.events import peek, put, take

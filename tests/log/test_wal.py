@@ -17,8 +17,8 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.head import HeadState
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog

@@ -1,0 +1,225 @@
+"""The bytes of the head file: how far the logs of a channel may be trusted.
+
+Two slots, written in turn, so that a writer killed in the middle leaves the other one whole::
+
+     0        8                24                  44                  64       72       80    84
+    ┌────────┬────────────────┬───────────────────┬───────────────────┬────────┬────────┬─────┬─────┐
+    │sequence│ boot ID        │ disk tier's end   │ memory tier's end │ last ID│checkpt.│ pid │CRC32│  slot 0
+    └────────┴────────────────┴───────────────────┴───────────────────┴────────┴────────┴─────┴─────┘
+    the same again at 128                                                                            slot 1
+    mark, 12 bytes at 216: the sequence that an append under way is to publish (8 bytes), and whose it is (pid, 4)
+    host name, UTF-8, 256 bytes from 256
+
+    a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
+
+A mark that is greater than the newer slot's sequence says that a writer died on the way to it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+import google_crc32c
+
+__all__ = [
+    "DISOWNED",
+    "HEAD_SIZE_BYTES",
+    "HOST_OFFSET",
+    "MARK_OFFSET",
+    "NO_TIER",
+    "SLOTS_AND_MARK_BYTES",
+    "CommitPoint",
+    "HeadSlot",
+    "HeadState",
+    "TierEnd",
+    "disowned",
+    "is_half_damaged",
+    "pack_host",
+    "pack_mark",
+    "pack_slot",
+    "parse_head",
+    "parse_host",
+    "parse_mark",
+    "slot_offset",
+]
+
+_SLOT = struct.Struct("<Q16sQQIQQIQQI")
+_CRC = struct.Struct("<I")
+_SLOT_OFFSETS = (0, 128)
+MARK_OFFSET = 216
+_MARK = struct.Struct("<QI")
+SLOTS_AND_MARK_BYTES = MARK_OFFSET + _MARK.size
+HOST_OFFSET = 256
+_HOST_SIZE = 256
+HEAD_SIZE_BYTES = 512
+DISOWNED = b"\xff" * 16  # the boot of a head that was up to date when a repair began
+
+
+class HeadState(IntEnum):
+    """Whether anything may lie behind the published end."""
+
+    CLEAN = 0
+    APPENDING = 1  # cut what lies behind
+    SYNC_FAILED = 2  # never append to this file again
+
+
+class TierEnd(NamedTuple):
+    """How far the log of one tier may be trusted.
+
+    Args:
+        file_id: the file that is written now; 0 where there is no such tier.
+        end: the offset up to which it is committed.
+        state: whether anything may lie behind the end.
+    """
+
+    file_id: int
+    end: int
+    state: int = HeadState.CLEAN
+
+    def appending(self) -> TierEnd:
+        """Return the same where something may lie behind the end, if there is such a tier."""
+        return self._replace(state=HeadState.APPENDING) if self.file_id and self.state == HeadState.CLEAN else self
+
+
+NO_TIER = TierEnd(0, 0)
+
+
+class CommitPoint(NamedTuple):
+    """What the head says.
+
+    Args:
+        disk: the end of the disk tier's log; it is synced up to there.
+        memory: the end of the memory tier's log.
+        last_id: the last write-order ID.
+        checkpoint_time: when the last checkpoint was made, in seconds since 1970.
+        pid: who wrote this.
+    """
+
+    disk: TierEnd
+    memory: TierEnd = NO_TIER
+    last_id: int = 0
+    checkpoint_time: int = 0
+    pid: int = 0
+
+    def is_clean(self) -> bool:
+        """Tell whether nothing lies behind either end."""
+        return self.disk.state == HeadState.CLEAN == self.memory.state
+
+    def appending(self) -> CommitPoint:
+        """Return the same where something may lie behind the ends."""
+        return self._replace(disk=self.disk.appending(), memory=self.memory.appending())
+
+
+class HeadSlot(NamedTuple):
+    """A valid slot.
+
+    Args:
+        sequence: how many times the head was published.
+        boot: the 16 bytes that name the boot in which it was.
+        published: what was published.
+    """
+
+    sequence: int
+    boot: bytes
+    published: CommitPoint
+
+
+def parse_head(data: bytes) -> HeadSlot | None:
+    """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
+    newer, older = data, data[_SLOT_OFFSETS[1] :]
+    if newer[:8][::-1] < older[:8][::-1]:  # the sequences
+        newer, older = older, newer
+    return _parse_slot(newer) or _parse_slot(older)
+
+
+def _parse_slot(data: bytes) -> HeadSlot | None:
+    """Return what the slot says that some bytes begin with, or None if it is not valid."""
+    raw = data[: _SLOT.size + _CRC.size]
+    if len(raw) < _SLOT.size + _CRC.size:
+        return None
+    if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
+        return None
+    sequence, boot, *ends = _SLOT.unpack_from(raw)
+    published = CommitPoint(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:])
+    return HeadSlot(sequence, boot, published) if sequence else None
+
+
+def is_half_damaged(data: bytes) -> bool:
+    """Tell whether the newer slot of a head file may be the one that is not valid: they are written in turn."""
+    slots = [_parse_slot(data[offset:]) for offset in _SLOT_OFFSETS]
+    found = sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence)
+    if not found or found[-1][0] <= 1:
+        return False
+    if len(found) == 2:
+        return found[1][0] - found[0][0] != 1
+    return not _is_surely_older(data[_SLOT_OFFSETS[slots.index(None)] :], *found)
+
+
+def _is_surely_older(damaged: bytes, whole: HeadSlot) -> bool:
+    """Tell whether a damaged slot is the one before a whole one: all that is left of it says so."""
+    sequence, _, *ends = _SLOT.unpack_from(damaged.ljust(_SLOT.size, b"\0"))
+    disk, memory, last_id = ends[:2], ends[3:5], ends[6]
+    published = whole[2]
+    return (
+        sequence == whole[0] - 1
+        and disk <= list(published.disk[:2])
+        and (memory <= list(published.memory[:2]) or not published.memory.file_id)
+        and last_id <= published.last_id
+    )
+
+
+def disowned(data: bytes, boot: bytes) -> bytes:
+    """Return a head file's contents as those of no boot: what one boot published stays known, and is nobody's.
+
+    Args:
+        data: the head file's contents.
+        boot: the boot that is not to count any more.
+    """
+    head = bytearray(data[:HEAD_SIZE_BYTES].ljust(HEAD_SIZE_BYTES, b"\0"))
+    for offset in _SLOT_OFFSETS:
+        slot = _parse_slot(bytes(head[offset:]))
+        if slot is not None and slot.boot == boot:
+            head[offset + 8 : offset + 24] = DISOWNED
+            crc = google_crc32c.value(bytes(head[offset : offset + _SLOT.size]))
+            head[offset + _SLOT.size : offset + _SLOT.size + _CRC.size] = _CRC.pack(crc)
+    return bytes(head)
+
+
+def parse_host(data: bytes) -> str:
+    """Return the host's name that a head file holds."""
+    return data[HOST_OFFSET : HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
+
+
+def slot_offset(sequence: int) -> int:
+    """Return where the slot of a publication is."""
+    return _SLOT_OFFSETS[sequence % 2]
+
+
+def pack_slot(slot: HeadSlot) -> bytes:
+    """Return the bytes of a slot."""
+    disk, memory, last_id, checkpoint_time, pid = slot.published
+    raw = _SLOT.pack(slot.sequence, slot.boot, *disk, *memory, last_id, checkpoint_time, pid)
+    return raw + _CRC.pack(google_crc32c.value(raw))
+
+
+def pack_mark(sequence: int, pid: int) -> bytes:
+    """Return the bytes of a mark.
+
+    Args:
+        sequence: the sequence that an append under way is to publish.
+        pid: the process that appends.
+    """
+    return _MARK.pack(sequence, pid)
+
+
+def pack_host(name: str) -> bytes:
+    """Return the bytes of a host's name."""
+    return name.encode()[:_HOST_SIZE].ljust(_HOST_SIZE, b"\0")
+
+
+def parse_mark(data: bytes) -> tuple[int, int]:
+    """Return the sequence that the last append was to publish, and the pid of its writer; zeros in a head cut short."""
+    sequence, pid = _MARK.unpack(data[MARK_OFFSET:SLOTS_AND_MARK_BYTES].ljust(_MARK.size, b"\0"))
+    return sequence, pid
