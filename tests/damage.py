@@ -13,7 +13,7 @@ import google_crc32c
 from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 
 _HEAD_BYTES = 512
@@ -87,7 +87,7 @@ def log_file(path: Path, file_id: int = 1) -> Path:
 def frames(path: Path, file_id: int = 1) -> list[LocatedFrame]:
     """Return the frames of a data file."""
     fs = FileSystem()
-    seed = file_seed(Layout.read(fs, path).channel, log_file(path, file_id).name)
+    seed = file_seed(read_identity(fs, path).channel, log_file(path, file_id).name)
     file = fs.open(log_file(path, file_id), readonly=True)
     try:
         return list(FrameScanner(file, seed, 0))

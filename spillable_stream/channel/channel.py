@@ -33,7 +33,7 @@ from spillable_stream.format.batch import (
     merge_schemas,
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import has_identity, read_identity
 from spillable_stream.names import check_group, is_name
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
@@ -93,9 +93,9 @@ class Channel:
         self._fs = fs or FileSystem()
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
-        if not Layout.exists(self._fs, self.path):
+        if not has_identity(self._fs, self.path):
             if not create or readonly:
-                Layout.read(self._fs, self.path)
+                read_identity(self._fs, self.path)
                 raise NotAChannelError(f"{self.path} is not a channel")
             merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
             _check_capacities(merged)
@@ -132,7 +132,7 @@ class Channel:
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        layout = Layout.read(self._fs, self.path)
+        layout = read_identity(self._fs, self.path)
         layout.grant(self._fs)
         engine = ReadonlyEngine if self.readonly else Engine
         self._engine = engine(self._fs, layout, self._open_timeout_seconds)

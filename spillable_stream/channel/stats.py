@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from spillable_stream.engine.counters import Counters
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.telemetry import Counters
 from spillable_stream.format.file_names import Tier
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of

@@ -29,9 +29,10 @@ from spillable_stream.channel.event import (
     id_column,
     rows_from_batch,
 )
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.checkpointing import IDLE_SECONDS
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.requests import CommitResult, NoRoomYetError, Put
+from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch, fit_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.group_position import GroupPosition
-from spillable_stream.engine.requests import CommitResult, Plan, Take, Takes
+from spillable_stream.engine.requests import Take, Takes
 from spillable_stream.errors import StorageError
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.lock import FileLock
@@ -83,7 +84,7 @@ class _Finish(Takes):
     position: GroupPosition
     finished: int = 0
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         """Commit what is still prepared, if it may be: an owner that resumes it waits for this lock first."""
         self.finished = 0
         if self.may_finish():

@@ -14,6 +14,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.head_page import parse_head
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
+from spillable_stream.log.identity import has_identity, layout_of, planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
@@ -56,12 +57,12 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
     """
-    planned = Layout.plan(path, options)
+    planned = planned_layout(path, options)
     own = _OWN_NAMES | _names_in(path, planned)
     if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
-        own |= _names_in(path, Layout.of_value(path, earlier.layout))
+        own |= _names_in(path, layout_of(path, earlier.layout))
     foreign = [n for n in fs.list(path) if n not in own and not n.endswith(".tmp")]
-    if foreign and not Layout.exists(fs, path):
+    if foreign and not has_identity(fs, path):
         raise NotAChannelError(
             f"{path} is not a channel and not empty (it holds {foreign[0]!r}); use another directory"
         )
@@ -72,9 +73,9 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
     try:
         deadline = time.monotonic() + _LOCK_SECONDS
         while not creating.acquire(_POLL_SECONDS):
-            if Layout.exists(fs, path):
+            if has_identity(fs, path):
                 return
-            if is_held(fs, path) and not Layout.exists(fs, path):
+            if is_held(fs, path) and not has_identity(fs, path):
                 raise NotAChannelError(
                     f"{path} has no channel.json, and handles have the channel open: the file was removed from under "
                     f"them. Close them, and 'spillable repair {path}' writes it anew"
@@ -82,7 +83,7 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
             if time.monotonic() > deadline:
                 raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
         creating.check_exclusive(fs)
-        if not Layout.exists(fs, path):
+        if not has_identity(fs, path):
             _create_files(fs, _planned(fs, path, options), options, schemas)
     finally:
         creating.close()
@@ -106,13 +107,13 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
         NotAChannelError: a channel was here, or is.
         ForeignDirectoryError: a directory is another channel's.
     """
-    layout = Layout.plan(path, options)
+    layout = planned_layout(path, options)
     earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
     cut_short, channel = [layout], ""
     if earlier is not None:
         layout, channel = replace(layout, channel=earlier.channel), earlier.channel
         if earlier.layout is not None:
-            cut_short.append(Layout.of_value(path, earlier.layout))
+            cut_short.append(layout_of(path, earlier.layout))
     _require_distinct(fs, layout)
     require_unowned(fs, layout)
     for found in cut_short:
@@ -197,4 +198,4 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
     finally:
         wal.close()
         lock.close()
-    layout.write(fs)
+    write_identity(fs, layout)

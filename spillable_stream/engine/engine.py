@@ -10,11 +10,12 @@ from dataclasses import replace
 from operator import attrgetter
 from threading import get_ident
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.replica import Replica
-from spillable_stream.engine.requests import CommitResult, MemoryFullError, NoRoomYetError, Plan, Put, Request
+from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
 from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
@@ -234,7 +235,7 @@ class Engine(Replica):
         Returns:
             Whether memory can be written, as far as is known.
         """
-        plan = Plan(self.state)
+        plan = AppendPlan(self.state)
         try:
             tier = self._tier_of_next(waiting, plan, with_memory)
         except Exception as e:
@@ -282,7 +283,7 @@ class Engine(Replica):
         self.memory.free_taken()
         return with_memory
 
-    def _tier_of_next(self, waiting: deque[Ticket], plan: Plan, with_memory: bool) -> Tier:
+    def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
         if with_memory and (self.memory.open() if puts else self.memory.is_ready()):
@@ -292,7 +293,7 @@ class Engine(Replica):
             self.memory.reserve_ids(self.state.last_id + sum([put.use().events for put in puts]))
         return tier
 
-    def _prepare(self, request: Request, plan: Plan, file_id: int, end: int) -> None:
+    def _prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
         """Refuse a put for which there is no disk space, or whose staged files are not there.
 
         Args:

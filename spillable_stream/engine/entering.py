@@ -18,6 +18,7 @@ from spillable_stream.log.anchors import are_anchored, write_anchors
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.owning import restore_home
@@ -212,14 +213,14 @@ def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
     lock, deadline = FileLock.open(fs, layout.open_lock), time.monotonic() + timeout_seconds
     try:
         while not lock.acquire(_POLL_SECONDS):
-            found = Layout.read(fs, layout.path)
+            found = read_identity(fs, layout.path)
             if found.owned:  # another handle of this release was faster, and keeps it open
                 return found
             if time.monotonic() > deadline:
                 raise ChannelBusyError(
                     f"{layout.path} is open in an earlier release of this package; close it there first"
                 )
-        found = Layout.read(fs, layout.path)
+        found = read_identity(fs, layout.path)
         return found if found.owned else adopt(fs, found)
     finally:
         lock.close()

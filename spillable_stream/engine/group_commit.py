@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from operator import attrgetter
 
-from spillable_stream.engine.requests import CommitResult, Request
+from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CommitOutcomeUnknownError
 
 __all__ = ["GroupCommit", "Ticket"]

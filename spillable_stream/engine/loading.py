@@ -9,9 +9,10 @@ import warnings
 from functools import partial
 from typing import Any
 
+from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.group_position import read_group_position
 from spillable_stream.engine.memory_directory import MemoryDirectory
-from spillable_stream.engine.requests import Control, Plan
+from spillable_stream.engine.requests import Control
 from spillable_stream.errors import (
     ChannelBusyError,
     CorruptionError,
@@ -373,7 +374,7 @@ class StateLoader:
         if lost or doubtful:  # before it is recorded: rather twice than never
             message = _loss(str(self._layout.path), lost, doubtful)
             warnings.warn(MemoryLossWarning(message, tuple(lost), tuple(doubtful)), stacklevel=2)
-        plan = Plan(state, Tier.DISK, start=end.offset)
+        plan = AppendPlan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, {**value, "next": last_id + 1}).plan(plan)
         return self._tiers.disk.append_unpublished(end, plan.entries)
 

@@ -14,10 +14,12 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.entering import Held, adopted, enter, hold
-from spillable_stream.engine.requests import CommitResult, Request
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import ChannelBusyError, CorruptionError, ReadonlyChannelError, SpillableError
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.state.channel_state import ChannelState
@@ -170,7 +172,7 @@ class ReadonlyEngine(Engine):
     def resume(self) -> bool:
         """Tell whether the handle is open, and its channel still there: it follows whatever else happened meanwhile."""
         try:
-            found = Layout.read(self._below, self._found_layout.path)
+            found = read_identity(self._below, self._found_layout.path)
         except SpillableError:
             return False
         return not self._closed and found.channel == self._found_layout.channel

@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.engine.counters import Counters
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.entering import Held, adopted, enter
 from spillable_stream.engine.memory_directory import file_size_bytes
-from spillable_stream.engine.requests import CommitResult, Plan, Request
-from spillable_stream.engine.telemetry import Samples
+from spillable_stream.engine.requests import Request
+from spillable_stream.engine.telemetry import Counters, Samples
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
@@ -239,7 +239,7 @@ class Replica:
         self.catch_up()
         return start
 
-    def append(self, plan: Plan, start: Position) -> None:
+    def append(self, plan: AppendPlan, start: Position) -> None:
         """Append what was planned, and apply it.
 
         Raises:
@@ -261,7 +261,7 @@ class Replica:
     def append_alone(self, request: Request) -> CommitResult:
         """Append a request to the disk tier at once, inside `committing`; for what no user asked for."""
         start = self.reserve_room(Tier.DISK, request.size_bytes())
-        plan = Plan(self.state, Tier.DISK, start=start.offset)
+        plan = AppendPlan(self.state, Tier.DISK, start=start.offset)
         result = request.plan(plan)
         self.append(plan, start)
         return result

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.group_position import GroupPosition
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
-from spillable_stream.format.record import CommitRecord, NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
+from spillable_stream.format.record import NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.wal import Entry
-from spillable_stream.state.channel_state import ChannelState, Pending, TierUsage
+from spillable_stream.state.channel_state import ChannelState, TierUsage
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = [
-    "CommitResult",
     "Control",
     "MemoryFullError",
     "Move",
     "NoRoomYetError",
-    "Plan",
     "Prepare",
     "PrepareOnDisk",
     "Put",
@@ -36,111 +34,7 @@ __all__ = [
 _COMMIT_BYTES = 512
 _SEGMENT_BYTES = 256
 
-_NOTHING = TierUsage(0, 0)
 _UNBOUNDED = 1 << 63
-
-
-@dataclass(slots=True)
-class CommitResult:
-    """What a commit gave.
-
-    Args:
-        transaction_id: the transaction; 0 if nothing was written.
-        first_id: the first event's write-order ID; 0 if there are none.
-        last_id: the last event's; before ``first_id`` if there are none.
-    """
-
-    transaction_id: int = 0
-    first_id: int = 0
-    last_id: int = -1
-
-
-class Plan:
-    """The entries of one append, built request by request.
-
-    Args:
-        state: the channel's state, up to date.
-        tier: the tier whose log they go to; what a request is asked to choose it by has none yet.
-        memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
-        start: the offset at which the append begins.
-    """
-
-    def __init__(
-        self,
-        state: ChannelState,
-        tier: Tier = Tier.DISK,
-        memory_room: Callable[[int], bool] | None = None,
-        start: int = 0,
-    ) -> None:
-        self.memory_room = memory_room
-        self.entries: list[Entry] = []
-        self.put = _NOTHING
-        self.sinks: dict[str, int] = {}
-        self.batches: dict[tuple[str, int], Answer] = {}
-        self.settled: set[int] = set()
-        self.begin(state, tier, start)
-
-    def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
-        """Say where the append goes, once room was made for it; what is planned comes after."""
-        self.state, self.tier, self.start = state, tier, start
-        # No two appends have the same time: it is what orders those of the two tiers.
-        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
-        self.next_id = state.next_id
-        self.next_transaction = state.next_transaction
-        self.overflow = state.overflow
-        self._said = False
-
-    def kept(self) -> tuple[Any, ...]:
-        """Return what `take_back` needs to undo what is planned after it."""
-        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
-
-    def take_back(self, kept: tuple[Any, ...]) -> None:
-        """Undo what a request planned that failed half way."""
-        del self.entries[kept[0] :]
-        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
-
-    def open_take(self, transaction_id: int) -> Pending | None:
-        """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
-        return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
-
-    def new_transaction(self) -> int:
-        """Return a new transaction's ID."""
-        self.next_transaction += 1
-        return self.next_transaction - 1
-
-    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
-        """Append a frame, of which ``record`` is what its payload says."""
-        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
-
-    def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
-        """Append the COMMIT of a transaction."""
-        seen: dict[str, Any] | None = None
-        if self.tier is Tier.DISK and self.state.memory.open:
-            # The first COMMIT of an append says it for all: what is left of one begins with it.
-            seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()
-            self._said = True
-        record = CommitRecord(kind, self.start, seen=seen, **more)
-        self.add(record.frame(count), transaction_id, write_order_id, record)
-
-    def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
-        """Tell whether tiers hold no more than ``limits`` together, with what is wanted and was planned so far."""
-        wanted = wanted.plus(self.put) if self.tier in tiers else wanted
-        bound = held = wanted
-        for tier in tiers:
-            index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
-            bound = TierUsage(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
-        if bound.is_within(limits):  # though a part of its blocks was taken
-            return True
-        for tier in tiers:
-            held = held.plus(self.state.use(tier is Tier.MEMORY))
-        return held.is_within(limits)
-
-    def all_in_memory(self, ranges: list[Range]) -> bool:
-        """Tell whether nothing of some events is on disk."""
-        if self.memory_room is None:
-            return False
-        disk = self.state.blocks.disk
-        return not len(disk) or not any(True for first, last in ranges for _ in disk.between(first, last))
 
 
 class MemoryFullError(ChannelFullError):
@@ -163,7 +57,7 @@ class NoRoomYetError(ChannelFullError):
 class Request:
     """Something that one transaction does to the channel."""
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         """Return the tier whose log the request belongs to, or raise if there is no room in it."""
         return Tier.DISK
 
@@ -171,7 +65,7 @@ class Request:
         """Return at most how many bytes it takes in the log."""
         raise TypeError(f"{type(self).__name__} has no size")
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         """Add the request's entries to a plan, or raise and add nothing."""
         raise TypeError(f"{type(self).__name__} can't be planned")
 
@@ -226,7 +120,7 @@ class Put(Request):
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
         return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
-    def done(self, plan: Plan) -> CommitResult | None:
+    def done(self, plan: AppendPlan) -> CommitResult | None:
         """Return the answer again if a query's or a producer's batch was committed before.
 
         Raises:
@@ -242,7 +136,7 @@ class Put(Request):
             return CommitResult(0, answer.first_id, answer.last_id) if answer else None
         return None
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         """Choose by Flume's rules (``SpillableMemoryChannel``): memory while it has room, else disk.
 
         Raises:
@@ -274,7 +168,7 @@ class Put(Request):
             raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         if done := self.done(plan):
             return done
         wanted = self.use()
@@ -314,10 +208,10 @@ class Prepare(Request):
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * len(self.ranges)
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
         tx = plan.new_transaction()
@@ -347,13 +241,13 @@ class Take(Request):
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + 20 * len(self.ranges)
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         prepared = plan.state.pending.get(self.prepared)
         if prepared is not None and not prepared.in_memory:
             return Tier.DISK
         return Tier.MEMORY if plan.all_in_memory(self.ranges) else Tier.DISK
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
         count = count_of(self.ranges)
@@ -386,11 +280,11 @@ class Takes(Request):
     def size_bytes(self) -> int:
         return sum(take.size_bytes() for take in self.takes)
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         in_memory = all(take.tier(plan) is Tier.MEMORY for take in self.takes)
         return Tier.MEMORY if in_memory else Tier.DISK
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         return [take.plan(plan) for take in self.takes][-1]
 
     def appended(self, state: ChannelState) -> None:
@@ -406,12 +300,12 @@ class Rollback(Request):
     def size_bytes(self) -> int:
         return _COMMIT_BYTES * len(self.transactions)
 
-    def tier(self, plan: Plan) -> Tier:
+    def tier(self, plan: AppendPlan) -> Tier:
         pending = [plan.state.pending[tx] for tx in self.transactions if tx in plan.state.pending]
         in_memory = plan.memory_room is not None and all(p.in_memory for p in pending)
         return Tier.MEMORY if pending and in_memory else Tier.DISK
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         for tx in self.transactions:
             if plan.open_take(tx) is not None:
                 plan.settled.add(tx)
@@ -428,7 +322,7 @@ class PrepareOnDisk(Request):
     def size_bytes(self) -> int:
         return sum(_COMMIT_BYTES + 20 * len(take.ranges) for takes in self.transactions.values() for take in takes)
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         for tx, takes in self.transactions.items():
             for take in takes:
                 plan.add(take.frame(count_of(take.ranges)), tx, record=take)
@@ -450,7 +344,7 @@ class Control(Request):
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + len(pack(self.value))
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         tx = plan.new_transaction()
         value = self.value
         if self.type == FrameType.GROUP and not value.get("drop"):
@@ -476,7 +370,7 @@ class Move(Request):
     def size_bytes(self) -> int:
         return total_size(e.frame for e in self.entries) + 2 * _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
 
-    def plan(self, plan: Plan) -> CommitResult:
+    def plan(self, plan: AppendPlan) -> CommitResult:
         tx = plan.new_transaction()
         plan.entries += self.entries
         count = sum(e.frame.count for e in self.entries) + sum(s.count for s in self.segments)

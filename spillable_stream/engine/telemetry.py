@@ -1,4 +1,4 @@
-"""The recent past of a channel, as one handle saw it: a sample a second, for rates and for plots.
+"""What one handle counts, and the recent past of its channel: a sample a second, for rates and for plots.
 
 A sample holds until the next one. So where a change that came too soon after a sample was the last one for a while, it
 gets a sample too, once that is known.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Rates", "Sample", "Samples"]
+__all__ = ["Counters", "Rates", "Sample", "Samples"]
 
 _EVERY_SECONDS = 1.0
 _KEPT = 3600
@@ -136,3 +137,34 @@ class Samples:
             return 0.0
         taken = (group.taken_count() - base[name] for name, group in state.groups.items() if name in base)
         return max(0, *taken, 0) / max(now - since, 1e-3)
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counts of one handle, since it was opened.
+
+    Args:
+        event_put_attempt_count: events of put transactions that were to be committed.
+        event_put_success_count: events that were committed.
+        event_put_error_count: commits of puts that failed.
+        event_take_attempt_count: events that were asked for and found, or that one take did not find.
+        event_take_success_count: events whose takes were committed.
+        event_take_error_count: takes that could not be read or committed.
+        checkpoint_write_error_count: checkpoints that could not be made.
+        group_commits: how many appends there were; each is one sync on disk, none in memory.
+        grouped_commits: how many transactions they were of.
+        disk_syncs: how many appends to the disk tier.
+        disk_bytes: how many bytes these were.
+    """
+
+    event_put_attempt_count: int = 0
+    event_put_success_count: int = 0
+    event_put_error_count: int = 0
+    event_take_attempt_count: int = 0
+    event_take_success_count: int = 0
+    event_take_error_count: int = 0
+    checkpoint_write_error_count: int = 0
+    group_commits: int = 0
+    grouped_commits: int = 0
+    disk_syncs: int = 0
+    disk_bytes: int = 0

@@ -14,9 +14,8 @@ from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, opened
 from spillable_stream.integrity.tolerant_replay import fits
-from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.walk import Damage, walk
 from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range

@@ -11,6 +11,7 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_see
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.order import parsed_header
+from spillable_stream.log.identity import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import HOME, ownership_fault
@@ -37,7 +38,7 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
     file = path / "channel.json"
     usual = Layout(path, "", (path / "data",), path / "checkpoint", None)
     try:
-        layout = Layout.read(fs, path)
+        layout = read_identity(fs, path)
     except (CorruptionError, NotAChannelError) as e:
         found_layout = _layout_of_owner(fs, path)
         if found_layout is None:
@@ -64,7 +65,7 @@ def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
     """Return the layout that the owner file of a channel's directory tells, or None."""
     try:
         owner = read_owner(fs, path)
-        return Layout.of_value(path, owner.layout) if owner is not None and owner.layout is not None else None
+        return layout_of(path, owner.layout) if owner is not None and owner.layout is not None else None
     except (ForeignDirectoryError, StorageError, *NONSENSE):
         return None
 

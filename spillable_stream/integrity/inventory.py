@@ -21,12 +21,11 @@ from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.frames import LocatedFrame, find_frame
+from spillable_stream.log.frames import LocatedFrame, find_frame, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.wal import Position
-from spillable_stream.log.walk import walk
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 

@@ -6,9 +6,8 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import NONSENSE, CommitRecord, FileHeader
 from spillable_stream.log.append_check import ENDS, AppendChecker
-from spillable_stream.log.frames import LocatedFrame, find_frame
+from spillable_stream.log.frames import Damage, LocatedFrame, find_frame, walk
 from spillable_stream.log.recovery import written_bytes
-from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import File
 
 __all__ = ["MALFORMED", "Order", "parsed_commit", "parsed_header", "settled_end"]

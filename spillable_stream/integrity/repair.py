@@ -25,9 +25,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import restored
 from spillable_stream.engine.memory_directory import MemoryDirectory
-from spillable_stream.engine.requests import Control, Move, Plan
+from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
@@ -40,6 +41,7 @@ from spillable_stream.integrity.quarantine import Quarantine, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.event_reader import EventReader
+from spillable_stream.log.identity import write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.ownership import is_held
@@ -166,7 +168,7 @@ class _Repair:
         self._checkpoints.remove(found.evidence.bad_checkpoints)
         self._remove(found.bad_positions)
         if found.identity_damaged:
-            replace(self._layout, owned=True).write(fs)
+            write_identity(fs, replace(self._layout, owned=True))
 
     def _remove(self, paths: list[Path]) -> None:
         for path in paths:
@@ -255,8 +257,8 @@ class _LogBuilder:
         header = FileHeader(layout.channel, file_id, None, image).frame()
         self._end = file.write(0, encode(header, self._seed, time_us=plan.time_us))
 
-    def _plan(self) -> Plan:
-        return Plan(self._state, Tier.DISK, start=self._end)
+    def _plan(self) -> AppendPlan:
+        return AppendPlan(self._state, Tier.DISK, start=self._end)
 
     def move(self, fs: FileSystem, block: Block) -> None:
         """Append the events of a block of the memory tier, under their IDs."""
@@ -281,7 +283,7 @@ class _LogBuilder:
             Control(FrameType.LOST, value).plan(plan)
             self._append(plan)
 
-    def _append(self, plan: Plan) -> None:
+    def _append(self, plan: AppendPlan) -> None:
         for entry in plan.entries:
             header = entry.header()
             ids = header.transaction_id, header.write_order_id, header.time_us

@@ -27,9 +27,8 @@ from spillable_stream.format.record import TakeRecord, pack
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
 from spillable_stream.integrity.order import MALFORMED, Order, parsed_commit
-from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
-from spillable_stream.log.walk import Damage, walk
 from spillable_stream.state.channel_state import ChannelState, GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem

@@ -11,6 +11,7 @@ from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import parse_head
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner
+from spillable_stream.log.identity import write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.storage.filesystem import FileSystem
@@ -41,7 +42,7 @@ def adopt(fs: FileSystem, layout: Layout) -> Layout:
             raise _foreign(layout, directory, f"{log_name(missing[0])} is not in it")
     make_directories(fs, layout)
     layout = replace(layout, owned=True)
-    layout.write(fs)
+    write_identity(fs, layout)
     return layout
 
 

@@ -1,4 +1,4 @@
-"""Walking the frames of a file: headers always, payloads only where they are small."""
+"""Walking the frames of a file: up to the first that is not whole, or past all damage."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.storage.filesystem import File
 
-__all__ = ["FrameScanner", "LocatedFrame", "find_frame", "frame_before"]
+__all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "frame_before", "walk"]
 
 # What one read brings: a few small transactions, or one header in front of a large payload.
 _WINDOW_BYTES = 16 << 10
+_LARGE_WINDOW_BYTES = 256 << 10  # where every payload is read
 _FAR_BYTES = 1 << 20
 
 
@@ -42,6 +43,25 @@ class LocatedFrame(NamedTuple):
         return self.offset + frame_size(self.header.length)
 
 
+class Damage(NamedTuple):
+    """A stretch of a file that is no whole frame.
+
+    Args:
+        offset: where it starts.
+        end: where the next frame starts, or the end of what was asked for.
+        header: the frame's header, if that is whole and only the payload is not.
+    """
+
+    offset: int
+    end: int
+    header: FrameHeader | None
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self.end - self.offset
+
+
 class FrameScanner:
     """Yields the frames of a file in order and stops at the first that is not whole.
 
@@ -53,15 +73,25 @@ class FrameScanner:
         start: where to start.
         end: where to stop; None for the end of the file.
         verify_from: PUT payloads from this offset on are read and checked too.
+        keep_puts: whether these come with the frames.
     """
 
     def __init__(
-        self, file: File, seed: int, start: int, end: int | None = None, verify_from: int | None = None
+        self,
+        file: File,
+        seed: int,
+        start: int,
+        end: int | None = None,
+        verify_from: int | None = None,
+        *,
+        keep_puts: bool = False,
     ) -> None:
         self._file = file
         self._seed = seed
         self._end = file.size() if end is None else end
         self._verify_from = self._end if verify_from is None else verify_from
+        self._keep_puts = keep_puts
+        self._window_bytes = _LARGE_WINDOW_BYTES if keep_puts else _WINDOW_BYTES
         self.offset = start
 
     def __iter__(self) -> Iterator[LocatedFrame]:
@@ -70,7 +100,7 @@ class FrameScanner:
             at = self.offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
                 # Never past the end: of what is preallocated there, the kernel would read much more ahead.
-                window = self._file.read(self.offset, min(_WINDOW_BYTES, self._end - self.offset))
+                window = self._file.read(self.offset, min(self._window_bytes, self._end - self.offset))
                 base, at = self.offset, 0
             header = parse_header(window, at, self._seed)
             if header is None or self.offset + frame_size(header.length) > self._end:
@@ -83,11 +113,39 @@ class FrameScanner:
                     payload = self._file.read(self.offset + HEADER_SIZE_BYTES, header.length)
                 if not payload_matches(header, payload):
                     return
-                if header.type == FrameType.PUT:
+                if header.type == FrameType.PUT and not self._keep_puts:
                     payload = None
             found = LocatedFrame(self.offset, header, payload)
             self.offset = found.end
             yield found
+
+    def damage(self, end: int) -> Damage:
+        """Return the stretch where the iteration stopped: up to the next whole header, or to ``end``."""
+        header = parse_header(self._file.read(self.offset, HEADER_SIZE_BYTES), 0, self._seed)
+        if header is not None and self.offset + frame_size(header.length) <= self._end:
+            return Damage(self.offset, self.offset + frame_size(header.length), header)
+        following = _next_header(self._file, self._seed, self.offset + 8, self._end)
+        return Damage(self.offset, end if following is None else following, None)
+
+
+def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
+    """Yield every frame and every damaged stretch between two offsets, in order; payloads are there for all types.
+
+    Args:
+        file: the file.
+        seed: its CRC seed.
+        start: where a frame starts.
+        end: up to where the file counts.
+    """
+    size = min(end, file.size())  # bounds what a damaged length can make this read
+    scanner = FrameScanner(file, seed, start, size, start, keep_puts=True)
+    while True:
+        yield from scanner
+        if scanner.offset >= end:
+            return
+        damage = scanner.damage(end)
+        yield damage
+        scanner.offset = damage.end
 
 
 def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:
@@ -132,3 +190,18 @@ def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -
             if len(payload) == header.length and payload_matches(header, payload):
                 yield found._replace(payload=payload)
         at = chunk.find(MAGIC, at + 1)
+
+
+_SEARCH_BYTES = 1 << 20
+
+
+def _next_header(file: File, seed: int, start: int, end: int) -> int | None:
+    """Return where the next valid header is, or None."""
+    for base in range(start, end, _SEARCH_BYTES):
+        chunk = file.read(base, min(_SEARCH_BYTES + HEADER_SIZE_BYTES, end - base))
+        at = chunk.find(MAGIC)
+        while 0 <= at < _SEARCH_BYTES:
+            if at % 8 == 0 and parse_header(chunk, at, seed) is not None:
+                return base + at
+            at = chunk.find(MAGIC, at + 1)
+    return None

@@ -1,8 +1,8 @@
-"""Where the files of a channel are, and what the channel is: its identity file.
+"""Where the files of a channel are.
 
 ::
 
-    DIR/channel.json            identity: format version, UUID, directories; the last file of a creation
+    DIR/channel.json            identity (`spillable_stream.log.identity`); the last file of a creation
     DIR/owner.json              whose directory this is, and the lock of everybody who may write
                                 (`spillable_stream.log.owner`); every other directory has one too
     DIR/lock                    kernel lock: one committer at a time; in it is a table of those who wait for
@@ -25,16 +25,10 @@
 
 from __future__ import annotations
 
-import json
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import google_crc32c
-
-from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.errors import CorruptionError
 from spillable_stream.format import file_names
 from spillable_stream.format.file_names import (
     Tier,
@@ -42,14 +36,13 @@ from spillable_stream.format.file_names import (
     log_name,
     memory_file_id,
 )
-from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.access import PRIVATE_MODE, Access
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["CHECKPOINT", "Layout"]
+__all__ = ["CHECKPOINT", "IDENTITY", "Layout"]
 
-_IDENTITY = "channel.json"
+IDENTITY = "channel.json"
 CHECKPOINT = "checkpoint"
 
 
@@ -207,95 +200,3 @@ class Layout:
         if directory == self.path / "groups":
             return any(file_names.group_of(name, kind) for kind in ("lock", "position", "query"))
         return file_names.parse_checkpoint(name.removesuffix(".tmp")) is not None
-
-    @classmethod
-    def exists(cls, fs: FileSystem, path: Path) -> bool:
-        """Tell whether the directory holds a channel."""
-        return fs.exists(path / _IDENTITY)
-
-    @classmethod
-    def plan(cls, path: Path, options: Mapping[str, Any]) -> Layout:
-        """Return the layout that a new channel with these options has; nothing is written."""
-        data = tuple(Path(d).absolute() for d in options.get("data_dirs") or ()) or (path / "data",)
-        checkpoint = options.get("checkpoint_dir")
-        backup = options.get("backup_checkpoint_dir")
-        return cls(
-            path,
-            str(uuid.uuid4()),
-            data,
-            Path(checkpoint).absolute() if checkpoint else path / "checkpoint",
-            Path(backup).absolute() if backup else None,
-            mode=int(options.get("mode") or f"{PRIVATE_MODE:o}", 8),
-        )
-
-    def write(self, fs: FileSystem) -> None:
-        """Write the identity file; from then on the directory is a channel."""
-        value = self.value()
-        value["checksum"] = _checksum(value)
-        fs.write_atomically(self.path / _IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
-
-    def value(self) -> dict[str, Any]:
-        """Return what the identity file says, but for its checksum."""
-        value = {
-            "format": FORMAT_VERSION,
-            "channel": self.channel,
-            "dataDirs": [self._relative(d) for d in self.data_dirs],
-            "checkpointDir": self._relative(self.checkpoint_dir),
-            "backupCheckpointDir": self._relative(self.backup_checkpoint_dir) if self.backup_checkpoint_dir else None,
-        }
-        if self.mode != PRIVATE_MODE:
-            value["mode"] = f"{self.mode:04o}"
-        return {**value, "owned": True} if self.owned else value
-
-    @classmethod
-    def of_value(cls, path: Path, value: Mapping[str, Any]) -> Layout:
-        """Return the layout that `value` made such a map of, for the directory at ``path``."""
-        return cls(
-            path,
-            str(uuid.UUID(value["channel"])),
-            tuple(path / d for d in value["dataDirs"]),
-            path / value["checkpointDir"],
-            path / value["backupCheckpointDir"] if value["backupCheckpointDir"] else None,
-            bool(value.get("owned", False)),
-            int(value.get("mode", f"{PRIVATE_MODE:o}"), 8),
-        )
-
-    def _relative(self, path: Path) -> str:
-        """Return a path inside the channel relative to it, so that the directory can be moved."""
-        return str(path.relative_to(self.path)) if path.is_relative_to(self.path) else str(path)
-
-    @classmethod
-    def read(cls, fs: FileSystem, path: Path) -> Layout:
-        """Return the layout of an existing channel.
-
-        Raises:
-            NotAChannelError: the directory holds none.
-            UnsupportedFormatError: a newer version wrote it.
-            CorruptionError: the identity file can't be read.
-        """
-        file = path / _IDENTITY
-        try:
-            value = json.loads(fs.read_file(file))
-            if value.get("checksum", checksum := _checksum(value)) != checksum:
-                raise ValueError("it is not what its checksum was made of; who changed it by hand, remove the checksum")
-            version = int(value["format"])
-            if version <= FORMAT_VERSION:
-                return cls.of_value(path, value)
-        except FileNotFoundError:
-            what = "is missing" if not fs.exists(path) else f"has no {_IDENTITY}"
-            if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
-                what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
-            raise NotAChannelError(f"{path} is not a channel: it {what}") from None
-        except NONSENSE as e:
-            raise CorruptionError(
-                f"the channel's identity can't be read ({e}); restore it from a copy", str(file)
-            ) from e
-        raise UnsupportedFormatError(
-            f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
-        )
-
-
-def _checksum(identity: Mapping[str, Any]) -> int:
-    """Return the CRC32C of an identity; the first channels had none."""
-    value = {k: v for k, v in identity.items() if k != "checksum"}
-    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, SpillableError
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
@@ -78,7 +79,7 @@ def is_original_elsewhere(fs: FileSystem, found: Owner, layout: Layout) -> bool:
     try:
         if fs.identity(home) == fs.identity(layout.path):
             return False
-        return Layout.read(fs, home).channel == found.channel
+        return read_identity(fs, home).channel == found.channel
     except (NotAChannelError, FileNotFoundError):
         return fs.exists(home / OWNER_FILE)
     except SpillableError:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
+from spillable_stream.log.identity import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
@@ -48,7 +49,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
         if fault is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
     home, inode = whereabouts(fs, layout)
-    owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=layout.value())
+    owner = Owner(layout.channel, HOME, uuid.uuid4().hex, home, inode, layout=identity_of(layout))
     for role, directory in layout.directories().items():
         if fs.exists(directory):
             write_owner(fs, directory, replace(owner, role=role, layout=None))
@@ -104,7 +105,7 @@ def restore_home(fs: FileSystem, layout: Layout) -> None:
             if not held[-1].try_acquire():
                 raise ChannelBusyError(f"{file} was removed while the channel was open; close every handle first")
             if len(held) == 1 and found is not None:
-                owner = replace(found, role=HOME, layout=layout.value())
+                owner = replace(found, role=HOME, layout=identity_of(layout))
         if owner is None:
             raise ForeignDirectoryError(f"{file} is missing, and nothing else says whose the directory is")
         write_owner(fs, layout.path, owner)
@@ -147,7 +148,7 @@ def make_directories(fs: FileSystem, layout: Layout) -> None:
     mine = read_owner(fs, home) if fs.exists(home / OWNER_FILE) else None
     token = mine.token if mine and mine.channel == layout.channel else uuid.uuid4().hex
     where, inode = whereabouts(fs, layout)
-    write_owner(fs, home, Owner(layout.channel, HOME, token, where, inode, layout=layout.value()))
+    write_owner(fs, home, Owner(layout.channel, HOME, token, where, inode, layout=identity_of(layout)))
     fs.make_directory(home / "groups")
     for role, directory in layout.directories().items():
         fs.make_directory(directory)

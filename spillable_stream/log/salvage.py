@@ -13,9 +13,8 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.event_reader import ReadBatch, events_of
-from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.walk import Damage, walk
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Unreadable", "salvage"]

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from spillable_stream.errors import NotAChannelError, OtherHostError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -23,7 +24,7 @@ def require_channel(fs: FileSystem, layout: Layout) -> None:
         NotAChannelError: this host has no channel there, or another one.
     """
     try:
-        known = Layout.read(fs, layout.path).channel == layout.channel
+        known = read_identity(fs, layout.path).channel == layout.channel
         lacking = f"another channel at {layout.path}" if not known else ""
     except NotAChannelError:
         lacking = f"no channel at {layout.path}"

@@ -10,8 +10,9 @@ import pytest
 
 import spillable_stream.channel.channel as channel_module
 from spillable_stream import Channel, SchemaError, TransactionCapacityError
+from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.requests import Plan, PrepareOnDisk, Put
+from spillable_stream.engine.requests import PrepareOnDisk, Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
@@ -113,7 +114,7 @@ def test_a_take_of_more_that_was_not_prepared_is_committed(open_channel: Open) -
 
 
 def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -> None:
-    plan = Plan(ChannelState({"overflow_capacity": 1}, [b"schema"]))
+    plan = AppendPlan(ChannelState({"overflow_capacity": 1}, [b"schema"]))
     PrepareOnDisk({7: [TakeRecord("g", [(1, MANY)])]}).plan(plan)
     plan.commit("move", MANY, 8)
     assert [e.frame.count for e in plan.entries] == [MAX_COUNT] * 2

@@ -17,7 +17,7 @@ from spillable_stream.format.file_names import disk_segment, in_memory, memory_f
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -101,7 +101,7 @@ class Image:
                     self._directories.append(relative)
                 else:
                     self.files[relative] = path.read_bytes()
-        self.layout = Layout.read(FileSystem(), self.path)
+        self.layout = read_identity(FileSystem(), self.path)
 
     # ── putting it back ─────────────────────────────────────────────────────────────────────────
 
@@ -313,7 +313,7 @@ def make_image(
 def _trim(path: Path) -> None:
     """Cut the preallocated rest of the newest data file, so that its end is the log's."""
     fs = FileSystem()
-    layout = Layout.read(fs, path)
+    layout = read_identity(fs, path)
     newest = layout.log_file(layout.log_files(fs)[-1])
     file: File = fs.open(newest)
     scanner = FrameScanner(file, file_seed(layout.channel, newest.name), 0)

@@ -22,6 +22,7 @@ from spillable_stream.format.record import CommitRecord, FileHeader, TakeRecord,
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, find_frame
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
@@ -134,7 +135,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
         Decoder(
             "the identity",
             [image.files["channel/channel.json"]],
-            lambda data: file_seed(Layout.read(_OneFile(data), image.path).channel, "log-000001"),
+            lambda data: file_seed(read_identity(_OneFile(data), image.path).channel, "log-000001"),
         ),
     ]
 

@@ -24,6 +24,7 @@ from spillable_stream import (
     StorageError,
 )
 from spillable_stream.format.record import NumberedBatch, Numbers
+from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.damage import log_file
@@ -285,12 +286,11 @@ def test_a_channel_that_another_host_has_open_is_refused(
     """Another host shares the lock but not the boot ID."""
     from spillable_stream.engine.engine import Engine
     from spillable_stream.log import head
-    from spillable_stream.log.layout import Layout
 
     open_channel()
     monkeypatch.setattr(head, "boot_id", lambda: bytes(16))
     with pytest.raises(ChannelBusyError, match="or its head is damaged, or that or a lock file"):
-        Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
+        Engine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
 
 
 def test_a_head_damaged_under_open_handles_is_corruption_and_heals_when_they_close(

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pytest
 
 from spillable_stream.engine import group_commit
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
-from spillable_stream.engine.requests import CommitResult, Request
+from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CommitOutcomeUnknownError
 from tests.interrupts import Interrupts
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from spillable_stream import Channel, MemoryLossWarning
-from spillable_stream.engine.requests import Control, Move, Plan, Prepare, Put, Request, Rollback, Take
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.requests import Control, Move, Prepare, Put, Request, Rollback, Take
 from spillable_stream.format.file_names import Tier, memory_file_id
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType, frame_size
 from spillable_stream.format.record import CommitRecord
@@ -50,7 +51,7 @@ class TwoLogs(RuleBasedStateMachine):
 
     def append(self, tier: Tier, *requests: Request, fails: bool = False) -> None:
         """Append requests to the log of a tier; one that fails leaves nothing."""
-        plan = Plan(self.state, tier, start=self.offsets[tier])
+        plan = AppendPlan(self.state, tier, start=self.offsets[tier])
         if tier is Tier.DISK:
             self.truths.clear()
         for request in requests:

@@ -30,7 +30,7 @@ from spillable_stream.errors import (
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.state.channel_state import GroupState
 from spillable_stream.state.ranges import shown
 from spillable_stream.storage.filesystem import FileSystem
@@ -142,7 +142,7 @@ def test_an_owner_does_not_write_an_older_position_over_a_helpers(
     monkeypatch.setattr(GroupPosition, "write", slow_write)
     consumer.commit([(1, 4)], prepared)
     helper.join()
-    layout = Layout.read(FileSystem(), path)
+    layout = read_identity(FileSystem(), path)
     assert read_group_position(FileSystem(), layout, "g") == (10, [])
 
 
@@ -281,7 +281,7 @@ def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_ch
     channel.drop_group("default")
     put(channel, *numbered(0, 5))
     take(channel, 1)
-    layout = Layout.read(FileSystem(), path)
+    layout = read_identity(FileSystem(), path)
     assert read_group_position(FileSystem(), layout, "default") == (7, [])
     kill(channel)
     lose_memory(path)
@@ -314,7 +314,7 @@ def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
     with pytest.raises(ChannelBusyError, match="these keep it open"):
-        Engine(FileSystem(), Layout.read(FileSystem(), path), lock_timeout_seconds=0.05)
+        Engine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
     kill(channel)
     again, warning = reopened(path)
     assert warning.lost == ((1, 1),)

@@ -19,7 +19,7 @@ from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.events import numbered, peek, put, take
@@ -262,7 +262,7 @@ def test_a_file_that_was_cut_below_what_a_checkpoint_proves_may_have_been_longer
 @pytest.mark.parametrize("which", [0, 1, -1])
 def test_a_damaged_file_header_costs_no_event(path: Path, which: int, checkpoints: str) -> None:
     fill(path)
-    file_id = Layout.read(FileSystem(), path).log_files(FileSystem())[which]
+    file_id = read_identity(FileSystem(), path).log_files(FileSystem())[which]
     before = contents_of_copy(path)
     if checkpoints == "removed":
         shutil.rmtree(path / "checkpoint")
@@ -344,11 +344,11 @@ def test_half_a_head_does_not_cost_the_last_transaction(path: Path) -> None:
 
 def test_the_identity_is_written_anew(path: Path) -> None:
     fill(path)
-    before, uuid = contents_of_copy(path), Layout.read(FileSystem(), path).channel
+    before, uuid = contents_of_copy(path), read_identity(FileSystem(), path).channel
     (path / "channel.json").write_bytes(b"\0" * 100)
     repaired(path)
     assert contents(path) == before
-    assert Layout.read(FileSystem(), path).channel == uuid
+    assert read_identity(FileSystem(), path).channel == uuid
 
 
 # ── the memory tier ─────────────────────────────────────────────────────────────────────────────

@@ -24,7 +24,7 @@ from spillable_stream import (
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_seed
 from spillable_stream.integrity.findings import Severity
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
@@ -183,7 +183,7 @@ def test_a_damaged_take_is_forgotten_and_its_group_named(path: Path, open_channe
 
 def test_what_a_later_file_says_of_takes_is_not_forgotten(path: Path) -> None:
     fill(path)
-    files = Layout.read(FileSystem(), path).log_files(FileSystem())
+    files = read_identity(FileSystem(), path).log_files(FileSystem())
     file = next(i for i in files if offsets(path, FrameType.TAKE, i))
     flip(log_file(path, file), offsets(path, FrameType.TAKE, file)[0] + 50)
     report = verify(path)
@@ -192,7 +192,7 @@ def test_what_a_later_file_says_of_takes_is_not_forgotten(path: Path) -> None:
 
 def test_a_length_that_lies_makes_nobody_read_beyond_the_file(path: Path) -> None:
     at = three_puts(path)
-    seed = file_seed(Layout.read(FileSystem(), path).channel, "log-000001")
+    seed = file_seed(read_identity(FileSystem(), path).channel, "log-000001")
     with log_file(path).open("r+b") as file:
         file.seek(at[1])
         head = bytearray(file.read(48))
@@ -386,7 +386,7 @@ def test_a_damaged_position_is_a_warning_while_there_is_memory(path: Path, open_
 @pytest.mark.parametrize("damage", ["not JSON", "another channel", "another directory"])
 def test_a_damaged_identity_is_found_out_from_the_data_files(path: Path, damage: str) -> None:
     fill(path)
-    uuid = Layout.read(FileSystem(), path).channel
+    uuid = read_identity(FileSystem(), path).channel
     text = (path / "channel.json").read_text()
     changed = {
         "not JSON": text.replace('"data"', 'data"'),

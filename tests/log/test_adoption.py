@@ -13,7 +13,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.engine.engine import Engine
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity, write_identity
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -29,7 +29,7 @@ def earlier(tmp_path: Path, files: int = 4) -> Path:
     with Channel(path, data_dirs=data, minimum_required_space=0, max_file_size=1000) as channel:
         for number in range(files):
             put(channel, b"%d" % number * 600)
-    replace(Layout.read(FS, path), owned=False).write(FS)
+    write_identity(FS, replace(read_identity(FS, path), owned=False))
     for file in tmp_path.rglob(OWNER_FILE):
         file.unlink()
     return path
@@ -49,7 +49,7 @@ def test_its_directories_get_owner_files_at_the_first_open(tmp_path: Path, files
     assert contents(path) == expected
     owned = {file.parent for file in tmp_path.rglob(OWNER_FILE)}
     assert owned == {path, path / "checkpoint", tmp_path / "d0", tmp_path / "d1"}
-    assert Layout.read(FS, path).owned
+    assert read_identity(FS, path).owned
     assert contents(path) == expected
 
 
@@ -84,7 +84,7 @@ def test_it_is_not_adopted_while_an_earlier_release_has_it_open(tmp_path: Path) 
     lock = FileLock.open(FS, path / "open.lock")
     assert lock.try_acquire(shared=True)
     with pytest.raises(ChannelBusyError, match="is open in an earlier release of this package"):
-        Engine(FS, Layout.read(FS, path), lock_timeout_seconds=0.05)
+        Engine(FS, read_identity(FS, path), lock_timeout_seconds=0.05)
     lock.close()
     assert contents(path) == [b"0", b"1", b"2", b"3"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Channel, CorruptionError, TornTailWarning
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import frames, log_file, offsets, reboot, trim
 from tests.events import numbered, peek, put, take
@@ -139,7 +139,7 @@ def test_a_record_that_makes_no_sense_is_corruption(
     with open_channel() as channel:
         put(channel, b"first")
     end = trim(path)
-    seed = file_seed(Layout.read(FileSystem(), path).channel, log_file(path).name)
+    seed = file_seed(read_identity(FileSystem(), path).channel, log_file(path).name)
     nonsense = b"".join(map(bytes, encode(Frame.of(type_, payload, 1), seed, transaction_id=9, time_us=1 << 60)))
     data = log_file(path).read_bytes()
     last = [f for f in frames(path) if f.header.type == FrameType.COMMIT][-1]

@@ -15,7 +15,7 @@ from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, Fore
 from spillable_stream.errors import NotAChannelError, SpillableError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.events import peek, put
@@ -26,7 +26,7 @@ Open = Callable[..., Channel]
 
 
 def directories(path: Path) -> Directories:
-    return Directories(FS, Layout.read(FS, path))
+    return Directories(FS, read_identity(FS, path))
 
 
 def spread(tmp_path: Path, **options: object) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.log.identity import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.storage.filesystem import FileSystem
@@ -14,9 +15,9 @@ FS = FileSystem()
 
 
 def made(path: Path, **options: object) -> Layout:
-    layout = Layout.plan(path, options)
+    layout = planned_layout(path, options)
     make_directories(FS, layout)
-    layout.write(FS)
+    write_identity(FS, layout)
     return layout
 
 
@@ -27,14 +28,14 @@ def test_a_layout_reads_back(tmp_path: Path) -> None:
         "backup_checkpoint_dir": str(tmp_path / "b"),
     }
     layout = made(tmp_path / "channel", **options)
-    assert Layout.read(FS, tmp_path / "channel") == layout
+    assert read_identity(FS, tmp_path / "channel") == layout
     assert all((tmp_path / d).is_dir() for d in ("d1", "d2", "c", "b", "channel/groups"))
 
 
 def test_a_channel_that_is_moved_finds_its_files(tmp_path: Path) -> None:
     made(tmp_path / "old")
     (tmp_path / "old").rename(tmp_path / "new")
-    layout = Layout.read(FS, tmp_path / "new")
+    layout = read_identity(FS, tmp_path / "new")
     assert layout.data_dirs == (tmp_path / "new" / "data",)
     assert layout.checkpoint_dir == tmp_path / "new" / "checkpoint"
 
@@ -69,9 +70,9 @@ def test_a_copy_in_another_data_directory_is_not_the_channels(tmp_path: Path) ->
 
 def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> None:
     with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
-        Layout.read(FS, tmp_path / "none")
+        read_identity(FS, tmp_path / "none")
     with pytest.raises(NotAChannelError, match=r"is not a channel: it has no channel\.json"):
-        Layout.read(FS, tmp_path)
+        read_identity(FS, tmp_path)
 
 
 def test_a_newer_format_is_refused(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     del value["checksum"]
     identity.write_text(json.dumps({**value, "format": 2}))
     with pytest.raises(UnsupportedFormatError, match=r"format version 2; this package reads up to 1: upgrade"):
-        Layout.read(FS, tmp_path)
+        read_identity(FS, tmp_path)
 
 
 def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) -> None:
@@ -90,15 +91,15 @@ def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) 
     text = identity.read_text()
     identity.write_text(text.replace("data", "date"))
     with pytest.raises(CorruptionError, match="not what its checksum was made of"):
-        Layout.read(FS, tmp_path)
+        read_identity(FS, tmp_path)
     value = json.loads(text)
     del value["checksum"]  # as of the first channels, or by hand
     identity.write_text(json.dumps(value))
-    assert Layout.read(FS, tmp_path).channel == value["channel"]
+    assert read_identity(FS, tmp_path).channel == value["channel"]
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', '{"format": 1}'])
 def test_a_damaged_identity_is_corruption(tmp_path: Path, text: str) -> None:
     (tmp_path / "channel.json").write_text(text)
     with pytest.raises(CorruptionError, match="identity can't be read"):
-        Layout.read(FS, tmp_path)
+        read_identity(FS, tmp_path)

@@ -10,9 +10,9 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed
 from spillable_stream.log.event_reader import EventReader, ReadBatch
+from spillable_stream.log.frames import walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable, salvage
-from spillable_stream.log.walk import walk
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()

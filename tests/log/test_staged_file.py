@@ -12,6 +12,7 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log import staged_file
 from spillable_stream.log.event_reader import EventReader
+from spillable_stream.log.identity import planned_layout
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.staged_file import StagedFileWriter, remove_abandoned_segments
@@ -27,7 +28,7 @@ def fs() -> FaultyFileSystem:
 
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
-    layout = Layout.plan(tmp_path, {})
+    layout = planned_layout(tmp_path, {})
     make_directories(fs, layout)
     return layout
 

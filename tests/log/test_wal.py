@@ -19,6 +19,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.identity import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
@@ -35,9 +36,9 @@ def fs() -> FaultyFileSystem:
 
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
-    layout = Layout.plan(tmp_path / "channel", {})
+    layout = planned_layout(tmp_path / "channel", {})
     make_directories(fs, layout)
-    layout.write(fs)
+    write_identity(fs, layout)
     return layout
 
 

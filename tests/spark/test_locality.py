@@ -8,6 +8,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.locality import require_channel
@@ -19,7 +20,7 @@ from tests.events import numbered, put
 
 def made(path: Path, **options: object) -> Layout:
     ss.Channel(path, **options).close()
-    return Layout.read(FileSystem(), path)
+    return read_identity(FileSystem(), path)
 
 
 def test_a_host_that_has_the_channel_is_accepted(tmp_path: Path) -> None:

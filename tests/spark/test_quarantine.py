@@ -15,9 +15,10 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log.frames import walk
+from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
-from spillable_stream.log.walk import walk
 from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.quarantine import quarantine
@@ -143,7 +144,7 @@ def test_channel_is_as_sound_as_before(path: Path) -> None:
 
 
 def test_another_channel_at_the_path_is_told_of_no_loss(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    layout = Layout.read(FileSystem(), path)
+    layout = read_identity(FileSystem(), path)
     shutil.rmtree(path)
     with ss.Channel(path, minimum_required_space=0) as channel, channel.put_transaction() as tx:
         tx.put_many(ss.Event(b"%d" % i) for i in range(20))

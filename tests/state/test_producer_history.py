@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event
-from spillable_stream.engine.requests import CommitResult, Plan, Put
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.requests import Put
 from spillable_stream.errors import MemoryLossWarning, ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.options import CHANNEL, defaults
@@ -298,7 +299,7 @@ def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
     state.memory.open = True
     state.producers.note("p", Numbers(1, 1), (1, 1), in_memory=True)
     state.unsaid_sinks["q"] = 7
-    plan = Plan(state)
+    plan = AppendPlan(state)
     for transaction_id in (1, 2):
         plan.commit("put", 0, transaction_id)
     first, second = (entry.record.seen for entry in plan.entries)
@@ -375,7 +376,7 @@ def test_other_events_under_a_number_are_refused_after_a_crash(path: Path, open_
 
 
 def test_one_append_refuses_other_events_under_a_number_that_is_in_it(open_channel: Open) -> None:
-    plan = Plan(ChannelState(defaults(CHANNEL), []))
+    plan = AppendPlan(ChannelState(defaults(CHANNEL), []))
     plan.batches["p", 1] = Answer(1, 1, 5)
     put = Put([], producer=NumberedBatch("p", numbered_as(1, 6)))
     with pytest.raises(ProducerSequenceError, match="with other events"):

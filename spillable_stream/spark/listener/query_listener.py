@@ -28,7 +28,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
 from spillable_stream.errors import SpillableError
-from spillable_stream.log.layout import Layout
+from spillable_stream.log.identity import read_identity
 from spillable_stream.names import check_group
 from spillable_stream.spark.channel_pool import ChannelPool
 from spillable_stream.spark.listener.lag import Lag
@@ -315,6 +315,6 @@ def _report(progress: Any, done: SourceProgress, *, last_batch: int, speed: floa
 def _uuid(path: str) -> str | None:
     """Return the identity of the channel at a path, or None."""
     try:
-        return Layout.read(FileSystem(), Path(path)).channel
+        return read_identity(FileSystem(), Path(path)).channel
     except (SpillableError, OSError):
         return None

@@ -1,0 +1,123 @@
+"""The entries of one append, built request by request under the channel's lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import Frame
+from spillable_stream.format.record import CommitRecord
+from spillable_stream.log.wal import Entry
+from spillable_stream.state.channel_state import ChannelState, Pending, TierUsage
+from spillable_stream.state.producer_history import Answer
+from spillable_stream.state.ranges import Range
+
+__all__ = ["AppendPlan", "CommitResult"]
+
+_NOTHING = TierUsage(0, 0)
+
+
+@dataclass(slots=True)
+class CommitResult:
+    """What a commit gave.
+
+    Args:
+        transaction_id: the transaction; 0 if nothing was written.
+        first_id: the first event's write-order ID; 0 if there are none.
+        last_id: the last event's; before ``first_id`` if there are none.
+    """
+
+    transaction_id: int = 0
+    first_id: int = 0
+    last_id: int = -1
+
+
+class AppendPlan:
+    """The entries of one append, built request by request.
+
+    Args:
+        state: the channel's state, up to date.
+        tier: the tier whose log they go to; what a request is asked to choose it by has none yet.
+        memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
+        start: the offset at which the append begins.
+    """
+
+    def __init__(
+        self,
+        state: ChannelState,
+        tier: Tier = Tier.DISK,
+        memory_room: Callable[[int], bool] | None = None,
+        start: int = 0,
+    ) -> None:
+        self.memory_room = memory_room
+        self.entries: list[Entry] = []
+        self.put = _NOTHING
+        self.sinks: dict[str, int] = {}
+        self.batches: dict[tuple[str, int], Answer] = {}
+        self.settled: set[int] = set()
+        self.begin(state, tier, start)
+
+    def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
+        """Say where the append goes, once room was made for it; what is planned comes after."""
+        self.state, self.tier, self.start = state, tier, start
+        # No two appends have the same time: it is what orders those of the two tiers.
+        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
+        self.next_id = state.next_id
+        self.next_transaction = state.next_transaction
+        self.overflow = state.overflow
+        self._said = False
+
+    def kept(self) -> tuple[Any, ...]:
+        """Return what `take_back` needs to undo what is planned after it."""
+        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
+
+    def take_back(self, kept: tuple[Any, ...]) -> None:
+        """Undo what a request planned that failed half way."""
+        del self.entries[kept[0] :]
+        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
+
+    def open_take(self, transaction_id: int) -> Pending | None:
+        """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
+        return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
+
+    def new_transaction(self) -> int:
+        """Return a new transaction's ID."""
+        self.next_transaction += 1
+        return self.next_transaction - 1
+
+    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
+        """Append a frame, of which ``record`` is what its payload says."""
+        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
+
+    def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
+        """Append the COMMIT of a transaction."""
+        seen: dict[str, Any] | None = None
+        if self.tier is Tier.DISK and self.state.memory.open:
+            # The first COMMIT of an append says it for all: what is left of one begins with it.
+            seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()
+            self._said = True
+        record = CommitRecord(kind, self.start, seen=seen, **more)
+        self.add(record.frame(count), transaction_id, write_order_id, record)
+
+    def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
+        """Tell whether tiers hold no more than ``limits`` together, with what is wanted and was planned so far."""
+        wanted = wanted.plus(self.put) if self.tier in tiers else wanted
+        bound = held = wanted
+        for tier in tiers:
+            index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
+            bound = TierUsage(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
+        if bound.is_within(limits):  # though a part of its blocks was taken
+            return True
+        for tier in tiers:
+            held = held.plus(self.state.use(tier is Tier.MEMORY))
+        return held.is_within(limits)
+
+    def all_in_memory(self, ranges: list[Range]) -> bool:
+        """Tell whether nothing of some events is on disk."""
+        if self.memory_room is None:
+            return False
+        disk = self.state.blocks.disk
+        return not len(disk) or not any(True for first, last in ranges for _ in disk.between(first, last))

@@ -1,0 +1,119 @@
+"""What a channel is: its identity file, a JSON map with a checksum.
+
+It holds the format version, the channel's UUID, and where its directories are, those inside of the channel relative
+to it, so that the channel can be moved.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
+from spillable_stream.format import file_names
+from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
+from spillable_stream.log.layout import IDENTITY, Layout
+from spillable_stream.storage.access import PRIVATE_MODE
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["has_identity", "identity_of", "layout_of", "planned_layout", "read_identity", "write_identity"]
+
+
+def has_identity(fs: FileSystem, path: Path) -> bool:
+    """Tell whether the directory holds a channel."""
+    return fs.exists(path / IDENTITY)
+
+
+def planned_layout(path: Path, options: Mapping[str, Any]) -> Layout:
+    """Return the layout that a new channel with these options has; nothing is written."""
+    data = tuple(Path(d).absolute() for d in options.get("data_dirs") or ()) or (path / "data",)
+    checkpoint = options.get("checkpoint_dir")
+    backup = options.get("backup_checkpoint_dir")
+    return Layout(
+        path,
+        str(uuid.uuid4()),
+        data,
+        Path(checkpoint).absolute() if checkpoint else path / "checkpoint",
+        Path(backup).absolute() if backup else None,
+        mode=int(options.get("mode") or f"{PRIVATE_MODE:o}", 8),
+    )
+
+
+def write_identity(fs: FileSystem, layout: Layout) -> None:
+    """Write the identity file; from then on the directory is a channel."""
+    value = identity_of(layout)
+    value["checksum"] = _checksum(value)
+    fs.write_atomically(layout.path / IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
+
+
+def identity_of(layout: Layout) -> dict[str, Any]:
+    """Return what the identity file says, but for its checksum."""
+    value = {
+        "format": FORMAT_VERSION,
+        "channel": layout.channel,
+        "dataDirs": [_relative(layout, d) for d in layout.data_dirs],
+        "checkpointDir": _relative(layout, layout.checkpoint_dir),
+        "backupCheckpointDir": _relative(layout, layout.backup_checkpoint_dir)
+        if layout.backup_checkpoint_dir
+        else None,
+    }
+    if layout.mode != PRIVATE_MODE:
+        value["mode"] = f"{layout.mode:04o}"
+    return {**value, "owned": True} if layout.owned else value
+
+
+def layout_of(path: Path, identity: Mapping[str, Any]) -> Layout:
+    """Return the layout that `identity_of` made such a map of, for the directory at ``path``."""
+    return Layout(
+        path,
+        str(uuid.UUID(identity["channel"])),
+        tuple(path / d for d in identity["dataDirs"]),
+        path / identity["checkpointDir"],
+        path / identity["backupCheckpointDir"] if identity["backupCheckpointDir"] else None,
+        bool(identity.get("owned", False)),
+        int(identity.get("mode", f"{PRIVATE_MODE:o}"), 8),
+    )
+
+
+def _relative(layout: Layout, path: Path) -> str:
+    """Return a path inside the channel relative to it, so that the directory can be moved."""
+    return str(path.relative_to(layout.path)) if path.is_relative_to(layout.path) else str(path)
+
+
+def read_identity(fs: FileSystem, path: Path) -> Layout:
+    """Return the layout of an existing channel.
+
+    Raises:
+        NotAChannelError: the directory holds none.
+        UnsupportedFormatError: a newer version wrote it.
+        CorruptionError: the identity file can't be read.
+    """
+    file = path / IDENTITY
+    try:
+        value = json.loads(fs.read_file(file))
+        if value.get("checksum", checksum := _checksum(value)) != checksum:
+            raise ValueError("it is not what its checksum was made of; who changed it by hand, remove the checksum")
+        version = int(value["format"])
+        if version <= FORMAT_VERSION:
+            return layout_of(path, value)
+    except FileNotFoundError:
+        what = "is missing" if not fs.exists(path) else f"has no {IDENTITY}"
+        if fs.exists(path / file_names.OWNER_FILE) or any(map(file_names.parse_data_file, fs.list(path / "data"))):
+            what += f", but the data of a channel; if that was removed, 'spillable repair {path}' writes it anew"
+        raise NotAChannelError(f"{path} is not a channel: it {what}") from None
+    except NONSENSE as e:
+        raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
+    raise UnsupportedFormatError(
+        f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
+    )
+
+
+def _checksum(identity: Mapping[str, Any]) -> int:
+    """Return the CRC32C of an identity; the first channels had none."""
+    value = {k: v for k, v in identity.items() if k != "checksum"}
+    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))
