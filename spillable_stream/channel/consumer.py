@@ -17,7 +17,8 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.names import check_group
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.lock import FileLock, process_note
 

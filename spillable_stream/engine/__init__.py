@@ -1,0 +1,1 @@
+"""How one process keeps a channel: commits, the two tiers, groups, loading, recovery and checkpoints."""

@@ -11,9 +11,10 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
 from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.wal import Entry
-from spillable_stream.state.channel_state import ChannelState, Pending, TierUsage
+from spillable_stream.state.channel_state import ChannelState, Pending
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.ranges import Range
+from spillable_stream.state.spill_rules import TierUsage
 
 __all__ = ["AppendPlan", "CommitResult"]
 

@@ -26,7 +26,8 @@ from spillable_stream.format.frame import file_seed
 from spillable_stream.format.record import NONSENSE, pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.recent import Recent

@@ -10,7 +10,8 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.names import check_group, is_name
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["create_group", "drop_group", "existing_group", "starting_position"]

@@ -13,9 +13,10 @@ from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
 from spillable_stream.format.record import NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.wal import Entry
-from spillable_stream.state.channel_state import ChannelState, TierUsage
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.ranges import Range, count_of
+from spillable_stream.state.spill_rules import TierUsage
 
 __all__ = [
     "Control",

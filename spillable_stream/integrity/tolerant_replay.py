@@ -29,7 +29,8 @@ from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckp
 from spillable_stream.integrity.order import MALFORMED, Order, parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 

@@ -9,69 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
+from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, overflow_lasts, payload_limit
 
-__all__ = ["ChannelState", "GroupState", "MemoryTierInfo", "Pending", "TierUsage"]
+__all__ = ["ChannelState", "Pending"]
 
 _MAX_SINKS = 10_000
-
-
-@dataclass(slots=True)
-class GroupState:
-    """A group's position.
-
-    Args:
-        position: every event up to this ID was taken.
-        ahead: events after it that were taken too.
-        lost: events that count as taken, but went with a memory tier before; until a later one is taken.
-    """
-
-    position: int
-    ahead: RangeSet = field(default_factory=RangeSet)
-    lost: RangeSet = field(default_factory=RangeSet)
-
-    def take(self, first: int, last: int) -> None:
-        """Note that the events of a range were taken."""
-        if not self.ahead and first <= self.position + 1:
-            self.position = max(self.position, last)
-            return
-        self.ahead.add(max(first, self.position + 1), last)
-        for start, end in self.ahead:
-            if start == self.position + 1:
-                self.position = end
-                self.ahead.remove(start, end)
-            break
-
-    def lose(self, first: int, last: int) -> None:
-        """Note that the events of a range, as far as they were not taken, can't be any more."""
-        for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
-            self.lost.add(a, b)
-        self.take(first, last)
-
-    def taken_count(self) -> int:
-        """Return how many events the group has taken, those before its beginning included."""
-        return self.position + self.ahead.size()
-
-    def taken(self) -> list[Any]:
-        """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
-        return [self.position, list(self.ahead)]
-
-    def learn(self, position: int, ahead: Iterable[Range]) -> None:
-        """Note what another source says that the group has `taken`."""
-        self.take(1, position)
-        for first, last in ahead:
-            self.take(first, last)
-
-    def image(self) -> list[Any]:
-        """Return the group as plain values."""
-        return [*self.taken(), list(self.lost)] if self.lost else self.taken()
 
 
 @dataclass(slots=True)
@@ -82,45 +33,6 @@ class Pending:
     takes: list[TakeRecord] = field(default_factory=list)
     controls: list[tuple[FrameType, Any]] = field(default_factory=list)
     in_memory: bool = False
-
-
-class TierUsage(NamedTuple):
-    """What a tier holds.
-
-    Args:
-        events: how many events.
-        payload_bytes: the size of their payloads.
-    """
-
-    events: int
-    payload_bytes: int
-
-    def is_within(self, limits: TierUsage) -> bool:
-        """Tell whether neither is more than in ``limits``."""
-        return self.events <= limits.events and self.payload_bytes <= limits.payload_bytes
-
-    def plus(self, other: TierUsage) -> TierUsage:
-        """Return both together."""
-        return TierUsage(self.events + other.events, self.payload_bytes + other.payload_bytes)
-
-
-@dataclass(slots=True)
-class MemoryTierInfo:
-    """The memory tier as the disk log knows it.
-
-    Args:
-        generation: how many memory tiers the channel has had.
-        byte_capacity: how many bytes of memory it was given.
-        open: whether it may hold anything.
-        reserved_id: the last write-order ID that it may use.
-        token: what tells it from every other tier that a channel with this identity ever had.
-    """
-
-    generation: int = 0
-    byte_capacity: int = 0
-    open: bool = False
-    reserved_id: int = 0
-    token: str = ""
 
 
 class ChannelState:
@@ -282,8 +194,7 @@ class ChannelState:
 
     def payloads_within(self, byte_capacity: int) -> int:
         """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
-        kept_percent: int = 100 - self.options["byte_capacity_buffer_percentage"]
-        return byte_capacity * kept_percent // 100
+        return payload_limit(byte_capacity, self.options["byte_capacity_buffer_percentage"])
 
     def lag(self, group: str) -> int:
         """Return how many events a group has yet to take."""
@@ -292,8 +203,7 @@ class ChannelState:
 
     def memory_free_percent(self) -> float:
         """Return how much of the memory tier is free, in events or bytes, whichever is less."""
-        held, limits = self.use(in_memory=True), self.memory_limits()
-        return min(100 * (most - h) / most if most else 0.0 for h, most in zip(held, limits, strict=True))
+        return free_percent(self.use(in_memory=True), self.memory_limits())
 
     def drain_order(self) -> list[int]:
         """Return in which tiers the events are, in the order of takes: runs of events, those on disk negative."""
@@ -498,7 +408,7 @@ class ChannelState:
             self.spilled += 1
             self.overflow = self.overflow or record.spilled == "full"
         elif self.overflow and record.kind != "put":
-            self.overflow = self.memory_free_percent() < self.options["overflow_deactivation_threshold"]
+            self.overflow = overflow_lasts(self.memory_free_percent(), self.options["overflow_deactivation_threshold"])
 
     def _control(self, type_: FrameType, value: Any) -> None:
         if type_ == FrameType.OPTIONS:

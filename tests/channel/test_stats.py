@@ -7,7 +7,8 @@ import pytest
 
 from spillable_stream import Channel, ChannelFullError
 from spillable_stream.engine.telemetry import Samples
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from tests.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]

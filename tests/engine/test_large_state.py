@@ -12,7 +12,8 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import StateTooLargeError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import pack
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import PASSING, ProducerHistory
 from tests.damage import reboot
 from tests.events import put, take

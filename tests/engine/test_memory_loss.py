@@ -31,7 +31,7 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
 from spillable_stream.log.identity import read_identity
-from spillable_stream.state.channel_state import GroupState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import shown
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock

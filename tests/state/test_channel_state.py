@@ -6,7 +6,8 @@ from typing import Any
 
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 
 
 class Log:

@@ -1,0 +1,76 @@
+"""The rules of the memory tier: what it may hold, and when puts go to disk without waiting for it.
+
+After Flume's SpillableMemoryChannel: ``memoryCapacity``, ``byteCapacity`` with its buffer percentage, and an overflow
+that ends when takes have freed ``overflowDeactivationThreshold`` percent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+__all__ = ["MemoryTierInfo", "TierUsage", "free_percent", "overflow_lasts", "payload_limit"]
+
+
+class TierUsage(NamedTuple):
+    """What a tier holds.
+
+    Args:
+        events: how many events.
+        payload_bytes: the size of their payloads.
+    """
+
+    events: int
+    payload_bytes: int
+
+    def is_within(self, limits: TierUsage) -> bool:
+        """Tell whether neither is more than in ``limits``."""
+        return self.events <= limits.events and self.payload_bytes <= limits.payload_bytes
+
+    def plus(self, other: TierUsage) -> TierUsage:
+        """Return both together."""
+        return TierUsage(self.events + other.events, self.payload_bytes + other.payload_bytes)
+
+
+@dataclass(slots=True)
+class MemoryTierInfo:
+    """The memory tier as the disk log knows it.
+
+    Args:
+        generation: how many memory tiers the channel has had.
+        byte_capacity: how many bytes of memory it was given.
+        open: whether it may hold anything.
+        reserved_id: the last write-order ID that it may use.
+        token: what tells it from every other tier that a channel with this identity ever had.
+    """
+
+    generation: int = 0
+    byte_capacity: int = 0
+    open: bool = False
+    reserved_id: int = 0
+    token: str = ""
+
+
+def payload_limit(byte_capacity: int, buffer_percentage: int) -> int:
+    """Return how many bytes of payloads so much memory holds.
+
+    Args:
+        byte_capacity: the memory, in bytes.
+        buffer_percentage: how much of it is kept for all but payloads.
+    """
+    return byte_capacity * (100 - buffer_percentage) // 100
+
+
+def free_percent(held: TierUsage, limits: TierUsage) -> float:
+    """Return how much of a tier is free, in events or in bytes, whichever is less; 0 if its limit is 0."""
+    return min(100 * (most - h) / most if most else 0.0 for h, most in zip(held, limits, strict=True))
+
+
+def overflow_lasts(free: float, deactivation_threshold: int) -> bool:
+    """Tell whether an overflow lasts after a take.
+
+    Args:
+        free: how much of the memory tier is free then, in percent.
+        deactivation_threshold: how much ends it, in percent.
+    """
+    return free < deactivation_threshold
