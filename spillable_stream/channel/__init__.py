@@ -1,1 +1,1 @@
-"""The queue: its state, groups, transactions, and the handle that users hold."""
+"""What users hold: the channel, its transactions and consumers, events and figures."""

@@ -1,0 +1,1 @@
+"""The query listener: progress, lag and metrics of the queries on channels."""
