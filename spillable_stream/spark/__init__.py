@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.spark.error_message import explain
+from spillable_stream.spark.spark_errors import explain
 
 if TYPE_CHECKING:
     from spillable_stream.spark.listener.query_listener import QueryListener, QueryReport, listener

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.groups import existing_group, starting_position
 from spillable_stream.errors import OptionError
+from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema
-from spillable_stream.spark.short_trace import short_traces
-from spillable_stream.spark.visit import visit_to_read
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 

@@ -14,12 +14,12 @@ from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
-from spillable_stream.spark.load import load_name
+from spillable_stream.spark.channel_pool import visit, visit_to_read
+from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.schema import creation_schema, struct_type
-from spillable_stream.spark.short_trace import short_traces
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
-from spillable_stream.spark.visit import visit, visit_to_read
 from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]

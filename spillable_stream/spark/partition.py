@@ -14,10 +14,9 @@ from pyspark.sql.datasource import InputPartition
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.layout import Layout
-from spillable_stream.spark.locality import require_channel, require_memory
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.quarantine import not_quarantined
-from spillable_stream.spark.self_read_guard import note_query
+from spillable_stream.spark.task_guards import record_query, require_channel, require_memory
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -195,7 +194,7 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
     reader = TaskReader(fs, partition.layout, partition.schemas, partition.ends, partition.group, options)
     try:
         if partition.group is not None:
-            note_query(fs, partition.layout, partition.group)
+            record_query(fs, partition.layout, partition.group)
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
         reads = (read for extent in partition.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)

@@ -17,7 +17,7 @@ from spillable_stream.errors import NotAChannelError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.channel_pool import visit
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 

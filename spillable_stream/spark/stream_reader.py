@@ -28,12 +28,12 @@ from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.listener.lag import Lag
-from spillable_stream.spark.load import Load, load_name
+from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
-from spillable_stream.spark.short_trace import short_traces
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.ranges import shown
 
 try:  # Spark 4.2 and later
@@ -100,7 +100,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._schema = schema
         self._hold = GroupHold(self._open_channel, self._own_group)
         self._takes: BatchTakes
-        self._load = Load(path, options["group"], load or load_name())
+        self._load = LoadIdentity(path, options["group"], load or load_name())
         self._target: int | None = None
         self._seen = 0
         self._covered = 0  # where the batch ends that Spark was told of last

@@ -18,8 +18,8 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
-from spillable_stream.spark.visit import visit_to_read
 from spillable_stream.state.ranges import Range, shown
 from spillable_stream.storage.filesystem import FileSystem
 

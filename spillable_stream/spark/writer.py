@@ -26,10 +26,9 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark.locality import require_channel
-from spillable_stream.spark.self_read_guard import query_of_task, refuse_loop
-from spillable_stream.spark.short_trace import short_traces
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.spark.task_guards import query_of_task, refuse_self_read, require_channel
 from spillable_stream.storage.filesystem import FileSystem
 
 try:
@@ -184,7 +183,7 @@ class _Stager:
             frames, segments = self._in_order(staged, batch_id, made)
             with visit(self._path, create=False) as channel:
                 _require_same(channel, staged[0])
-                refuse_loop(channel, staged[0].query)
+                refuse_self_read(channel, staged[0].query)
                 if not self._commit(channel, Put(frames, segments, sink)):
                     _log.warning(_SKIPPED, self._path, *(sink or ("", 0)))
                     channel.engine().checkpointing.discard([segment.name for segment in segments])

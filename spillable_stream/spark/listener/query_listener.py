@@ -30,10 +30,10 @@ from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, 
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.identity import read_identity
 from spillable_stream.names import check_group
-from spillable_stream.spark.channel_pool import ChannelPool
 from spillable_stream.spark.listener.lag import Lag
 from spillable_stream.spark.listener.query_metrics import QueryMetrics
 from spillable_stream.spark.listener.query_report import QueryReport
+from spillable_stream.spark.listener.run_channels import RunChannels
 from spillable_stream.spark.listener.source_progress import SourceProgress
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -104,7 +104,7 @@ class QueryListener(StreamingQueryListener):
         self._session = spark
         self._metrics = metrics
         self._told = {str(os.path.abspath(path)): group for path, group in channels.items()}
-        self._channels = ChannelPool()
+        self._channels = RunChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
         self._found: dict[tuple[str, int], tuple[SourceProgress, QueryReport]] = {}  # query ID, number of the source

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError
 
-__all__ = ["Load", "load_name"]
+__all__ = ["LoadIdentity", "load_name"]
 
 _NOTE = re.compile(
     r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), for the load (?P<load>\S+) of Spark (?P<spark>\d+)"
@@ -29,7 +29,7 @@ def load_name() -> str:
     return os.urandom(8).hex()
 
 
-class Load:
+class LoadIdentity:
     """One source's view of its ``load()``.
 
     Args:
