@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
 
 from pyspark import TaskContext
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import ReadPlan
 from spillable_stream.errors import NotAChannelError, OptionError, OtherHostError, StorageError
-from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
@@ -51,25 +50,23 @@ def require_channel(fs: FileSystem, layout: Layout) -> None:
         )
 
 
-def require_memory(fs: FileSystem, layout: Layout, extents: Iterable[Extent], host: str) -> None:
+def require_memory(fs: FileSystem, plan: ReadPlan) -> None:
     """Refuse to read events of the memory tier where it is not.
 
     Args:
         fs: the file system.
-        layout: where the channel's files are.
-        extents: where the events are.
-        host: the name of the host that planned the read, and so has the tier.
+        plan: where the events are.
 
     Raises:
         OtherHostError: some of the events are in memory, and not in this host's.
     """
-    wanted = [extent for extent in extents if in_memory(extent.file)]
+    layout, wanted = plan.layout, [extent for extent in plan.extents if in_memory(extent.file)]
     # No link is another matter: the tier was closed since, and its events are on disk.
     if wanted and fs.link_target(layout.memory) is not None and not fs.exists(layout.memory):
         raise OtherHostError(
             f"the host {os.uname().nodename} can't read the events {wanted[0].first_id} to {wanted[-1].last_id} of "
-            f"{layout.path}, which are in the memory of the host {host}: run Spark there, or move them to disk there "
-            "with Channel.flush() and do without a memory tier (memoryCapacity 0)"
+            f"{layout.path}, which are in the memory of the host {plan.host}: run Spark there, or move them to disk "
+            "there with Channel.flush() and do without a memory tier (memoryCapacity 0)"
         )
 
 
@@ -79,24 +76,12 @@ def query_of_task() -> str | None:
     return context.getLocalProperty("sql.streaming.queryId") if context else None
 
 
-def record_query(fs: FileSystem, layout: Layout, group: str) -> None:
-    """Note that this task's query reads as a group; without a right to write there, nothing is noted."""
+def record_query(fs: FileSystem, plan: ReadPlan, group: str) -> None:
+    """Record that this task's query reads as a group; without a right to write there, nothing is recorded."""
     query = query_of_task()
-    if query is None or _noted(fs, layout, group) == query:
-        return
-    with contextlib.suppress(StorageError):
-        file = fs.open(layout.group_query(group), create=True)
-        try:
-            file.write(0, [query.encode()])  # all have the same length: they are UUIDs
-        finally:
-            file.close()
-
-
-def _noted(fs: FileSystem, layout: Layout, group: str) -> str | None:
-    try:
-        return fs.read_file(layout.group_query(group)).decode(errors="replace")
-    except (FileNotFoundError, StorageError):
-        return None
+    if query is not None:
+        with contextlib.suppress(StorageError):
+            plan.record_query(fs, group, query)
 
 
 def refuse_self_read(channel: Channel, query: str | None) -> None:
@@ -111,11 +96,11 @@ def refuse_self_read(channel: Channel, query: str | None) -> None:
     """
     if query is None:
         return
-    engine = channel.engine()
-    with engine.looking() as state:
+    port = channel.port()
+    with port.snapshot() as state:
         reading = [name for name in state.groups if is_name(name) and state.open_takes(name)]
     for group in reading:
-        if _noted(engine.fs, engine.layout, group) == query:
+        if port.query_of(group) == query:
             raise OptionError(
                 f"the query {query} reads {channel.path} (as the group {group!r}) and writes to it, so it would never "
                 "end; write to another channel"

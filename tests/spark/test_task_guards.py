@@ -13,8 +13,8 @@ import spillable_stream as ss
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.partition import plan_partitions, read_partition
+from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.task_guards import require_channel
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import memory_of
@@ -57,17 +57,18 @@ def test_a_host_without_one_of_the_data_directories_is_refused(tmp_path: Path) -
 def test_a_task_without_the_memory_tier_is_refused_and_touches_nothing(tmp_path: Path) -> None:
     with ss.Channel(tmp_path / "channel", memory_capacity=100, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 50))
-        engine = channel.engine()
-        (part,) = plan_partitions(engine.layout, engine.state, [(1, 50)], defaults(BATCH))
+        options = BatchOptions.of()
+        with channel.port().snapshot() as state:
+            (part,) = plan_partitions(channel.port(), state, [(1, 50)], options)
         memory = memory_of(tmp_path / "channel")
         hidden = memory.rename(memory.with_name(f"{memory.name}-hidden"))
         try:
             with pytest.raises(ss.OtherHostError, match=r"the events 1 to 50 of .*run Spark there"):
-                list(read_partition(part, EVENT_SCHEMA, defaults(BATCH)))
+                list(read_partition(part, EVENT_SCHEMA, options))
         finally:
             hidden.rename(memory)
         assert [
-            b for batch in read_partition(part, EVENT_SCHEMA, defaults(BATCH)) for b in batch["body"].to_pylist()
+            b for batch in read_partition(part, EVENT_SCHEMA, options) for b in batch["body"].to_pylist()
         ] == numbered(0, 50)
         assert channel.stats().drain_order == [50]
 

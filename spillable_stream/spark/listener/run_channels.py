@@ -61,7 +61,7 @@ class RunChannels:
         channel = self._open.get(path)
         if channel is not None:
             try:
-                channel.engine().require_open()
+                channel.port().require_open()
                 return channel
             except ChannelClosedError:  # it failed, or was removed; there may be another by now
                 with contextlib.suppress(SpillableError):
