@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import pyarrow as pa
+
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import SpillableError, StorageError
 
@@ -51,7 +53,7 @@ def visit_to_read(path: str) -> Iterator[Channel]:
 
 @contextmanager
 def visit(
-    path: str, *, create: bool = True, readonly: bool = False, schema: Any = None, **options: Any
+    path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
 ) -> Iterator[Channel]:
     """Open a channel and leave it without a checkpoint.
 
@@ -70,7 +72,9 @@ def visit(
         _close(channel)
 
 
-def acquire(path: str, *, create: bool = True, readonly: bool = False, schema: Any = None, **options: Any) -> Channel:
+def acquire(
+    path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
+) -> Channel:
     """Return a handle that was kept, resumed, or else a new one; who asks for it closes it.
 
     Takes and raises what `Channel` does.
@@ -93,7 +97,7 @@ def _park(channel: Channel) -> bool:
         return False
 
 
-def _resumed(key: _Key, schema: Any, options: dict[str, Any]) -> Channel | None:
+def _resumed(key: _Key, schema: pa.Schema | None, options: dict[str, Any]) -> Channel | None:
     channel = _parked.pop(key, None)
     if channel is None:
         return None

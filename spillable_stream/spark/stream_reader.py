@@ -92,7 +92,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         path: the channel's directory.
         options: the source's options.
         schema: the schema that Spark expects.
-        load: the name of the ``load()`` that it reads for (`spark.load`); by default it is the only one.
+        load: the name of the ``load()`` that it reads for (`load_identity`); by default it is the only one.
     """
 
     def __init__(self, path: str, options: StreamOptions, schema: StructType, load: str = "") -> None:

@@ -13,7 +13,6 @@ import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -116,7 +115,7 @@ class _Stager:
         segment.close()
         return Staged(stage.layout.channel, owner, query, [], reference)
 
-    def _publish(self, messages: list[Any], batch_id: int, sink: SinkBatch | None) -> None:
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit what the tasks staged as one put transaction.
 
         Args:
@@ -188,7 +187,7 @@ class _Stager:
         writer.close()
         return reference
 
-    def _abort(self, messages: list[Any]) -> None:
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the segments that tasks of a failed write staged."""
         self._discard([m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None])
 
