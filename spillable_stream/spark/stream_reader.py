@@ -4,7 +4,7 @@
 late and ``stop`` never, so nothing here depends on either: the group's position only says what may
 be forgotten, and a query's own offsets say what it reads. The group's lock is the kernel's, so that
 the next query has it as soon as this one's worker is gone; before a batch is planned it is held only while Spark
-asks for one (`spark.group_hold`).
+asks for one (`group_hold`).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
-from spillable_stream.spark.sink_plan import SinkPlan, plan_sink
 from spillable_stream.spark.writer import SpillableBatchWriter
+from tests.spark.test_sink_plan import sink_plan
 from tests.spark.versions import needs
 
 pytestmark = pytest.mark.spark
@@ -90,12 +90,6 @@ def test_tasks_that_were_retried_leave_nothing_behind_a_batch_write(spark: Spark
 
 def rows(*ids: int) -> Iterator[pa.RecordBatch]:
     return iter([pa.RecordBatch.from_pydict({"id": pa.array(ids, pa.int64())})])
-
-
-def sink_plan(path: Path, **options: Any) -> SinkPlan:
-    given = {"minimumRequiredSpace": 0, **options}
-    schema = StructType([StructField("id", LongType())])
-    return plan_sink(str(path), {k: str(v) for k, v in given.items()}, schema, stream=False)
 
 
 def staged_writer(path: Path, **options: Any) -> tuple[SpillableBatchWriter, list[Any]]:
@@ -167,12 +161,9 @@ def too_late(*_: Any) -> None:
     raise StorageError("too late")
 
 
-def test_plan_and_what_a_task_staged_are_the_same_in_another_process(tmp_path: Path) -> None:
-    writer, messages = staged_writer(tmp_path / "c", txnAppId="job", txnVersion=5)
-    assert pickle.loads(pickle.dumps(writer._plan)) == writer._plan
+def test_what_a_task_staged_is_the_same_in_another_process(tmp_path: Path) -> None:
+    _, messages = staged_writer(tmp_path / "c")
     assert pickle.loads(pickle.dumps(messages)) == messages
-    with pytest.raises(AttributeError):
-        writer._plan.path = "another"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("options", [{"txnAppId": "job"}, {"txnVersion": 1}])
@@ -226,15 +217,6 @@ def test_max_inline_bytes_chooses_between_the_log_and_a_file(
     with ss.Channel(tmp_path / "c", create=False) as channel:
         assert len(channel.engine().follow().blocks.segments()) == segments
         assert channel.options["max_inline_bytes"] == 4 << 20  # the sink's own; the channel's is another
-
-
-@pytest.mark.parametrize("most", [0, 1, 1000, 256 << 10, 1 << 20, 100 << 20])
-def test_what_all_tasks_send_through_the_driver_is_bounded_however_many_there_are(tmp_path: Path, most: int) -> None:
-    plan = sink_plan(tmp_path / "c", maxInlineBytes=most)
-    limits = [plan.inline_bytes(i) for i in range(100_000)]
-    assert limits[0] == most and limits == sorted(limits, reverse=True)
-    assert sum(limits) <= 256 << 20
-    assert most != 256 << 10 or limits[511] == most  # as many as a job mostly has
 
 
 def test_task_with_a_high_number_stages_what_the_first_ones_send(
