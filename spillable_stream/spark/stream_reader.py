@@ -29,11 +29,11 @@ from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import LatestOffset
-from spillable_stream.spark.listener.lag import Lag
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import Offset, OffsetJson, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.query_position import QueryPosition
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema

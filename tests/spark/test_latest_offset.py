@@ -7,7 +7,7 @@ import json
 import pytest
 
 from spillable_stream.spark.latest_offset import LatestOffset
-from spillable_stream.spark.listener.lag import Lag
+from spillable_stream.spark.progress.lag import Lag
 
 
 @pytest.mark.parametrize(("owner", "lag"), [(None, Lag(0, None)), ("pid 1", Lag(3, 1_700_000_000_000_000))])

@@ -8,8 +8,8 @@ from typing import Any
 
 from spillable_stream.names import is_name
 from spillable_stream.spark.latest_offset import LatestOffset
-from spillable_stream.spark.listener.lag import Lag
 from spillable_stream.spark.offset import Offset, OffsetJson
+from spillable_stream.spark.progress.lag import Lag
 
 __all__ = ["SourceProgress"]
 
