@@ -31,7 +31,7 @@ class DataSourceStreamArrowWriter(DataSourceStreamWriter):
         def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Row]) -> WriterCommitMessage:
             return of_batches(self, _batches(iterator, self._schema))
 
-        cls.write = write
+        type.__setattr__(cls, "write", write)
 
 
 def _batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:

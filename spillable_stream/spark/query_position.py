@@ -66,9 +66,9 @@ class QueryPosition:
     """
 
     def __init__(self) -> None:
-        self.phase = Phase.UNHEARD
-        self.is_new = False
-        self.covered_id = 0
+        self.phase: Phase = Phase.UNHEARD
+        self.is_new: bool = False
+        self.covered_id: int = 0
         self.planned: Offset | None = None
         self._first_begin_id: int | None = None  # after this event begins the query's first batch, if that is known
 

@@ -13,6 +13,7 @@ import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,7 +35,8 @@ from spillable_stream.storage.filesystem import FileSystem
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    from spillable_stream.spark.compat import DataSourceStreamArrowWriter
+    if not TYPE_CHECKING:
+        from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 
 __all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 
