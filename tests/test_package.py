@@ -53,6 +53,17 @@ def test_the_room_of_spark_is_entered_without_pyspark() -> None:
     assert found.stdout.split() == ["False", "True", "True", "True", "True"]
 
 
+def test_no_module_has_the_name_of_what_the_room_of_spark_exports() -> None:
+    """An import of the module would put it in the export's place."""
+    program = (
+        "import spillable_stream.spark.datasource, spillable_stream.spark as s\n"
+        "from spillable_stream.spark import QueryListener, QueryReport, explain, listener\n"
+        "print(*(callable(getattr(s, n)) for n in s.__all__), listener is s.listener)"
+    )
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["True"] * 5
+
+
 def test_the_version_is_the_packages() -> None:
     from importlib.metadata import version
 

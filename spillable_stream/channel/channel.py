@@ -21,6 +21,8 @@ from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.groups import drop_group
+from spillable_stream.engine.local_port import LocalPort
+from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.readonly_engine import ReadonlyEngine, refuse_to_write
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.under_way import UnderWay
@@ -187,8 +189,16 @@ class Channel:
         """The stored options, by keyword name."""
         return dict(self.engine().follow().options)
 
+    def port(self) -> ChannelPort:
+        """Return what the Spark connector and the producers ask the channel's engine through.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        return LocalPort(self.engine())
+
     def engine(self) -> Engine:
-        """Return the open engine, in this process; for the Spark connector and tools.
+        """Return the open engine, in this process; for this package's own tools and tests.
 
         Raises:
             ChannelClosedError: the channel was closed.

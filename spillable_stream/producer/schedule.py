@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from spillable_stream.engine.requests import NoRoomYetError
+from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.destination import Destination

@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from spillable_stream.engine.requests import NoRoomYetError
+from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,

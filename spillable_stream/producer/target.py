@@ -12,10 +12,10 @@ from typing import Any, Protocol, runtime_checkable
 import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import ChannelClosedError, ProducerBusyError
+from spillable_stream.engine.port import ProducerClaim
+from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
-from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["ChannelTarget", "Target", "as_target", "commit_to", "lasting_name"]
 
@@ -88,7 +88,7 @@ class ChannelTarget:
         self._owned = not isinstance(channel, Channel)
         self._channel = channel if isinstance(channel, Channel) else Channel(channel)
         self.name = str(self._channel.path)
-        self._claims: dict[str, FileLock] = {}
+        self._claims: dict[str, ProducerClaim] = {}
         self._mutex = threading.Lock()
 
     @property
@@ -115,29 +115,17 @@ class ChannelTarget:
         return int(min(options["transaction_capacity"], max(tiers)))
 
     def claim(self, producer_id: str) -> None:
-        """Take the lock of a producer's ID, which the kernel frees when this process dies.
+        """Claim a producer's ID, which is free again when this process dies.
 
         Raises:
             ProducerBusyError: another live producer has it.
         """
-        engine = self._channel.engine()
-        path = engine.layout.producer_lock(producer_id)
         with self._mutex:
-            engine.fs.make_directory(path.parent)
-            lock = FileLock.open(engine.fs, path)
-            if not lock.try_acquire():
-                holder = lock.read_holder()
-                lock.close()
-                raise ProducerBusyError(
-                    f"the producer {producer_id!r} of {self.name} is {holder or 'another process'}; two live ones "
-                    "would take each other's batches for their own. Stop it, or use another producer_id"
-                )
-            lock.write_holder(process_note())
-            self._claims[producer_id] = lock
+            self._claims[producer_id] = self._channel.port().claim_producer(producer_id)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed in the channel."""
-        with self._channel.engine().looking() as state:
+        with self._channel.port().snapshot() as state:
             return state.producers.last(producer_id)
 
     def commit(
@@ -173,17 +161,16 @@ class ChannelTarget:
                 self._owned = True
 
     def leave_claims(self) -> None:
-        """In a forked child: leave the parent's locks to the parent."""
+        """In a forked child: leave the parent's claims to the parent."""
         self._mutex = threading.Lock()
-        for lock in self._claims.values():
-            lock.close()
+        for claim in self._claims.values():
+            claim.leave()
         self._claims = {}
 
     def close(self) -> None:
         """Give up what was claimed, and the channel if it was opened here."""
-        for lock in self._claims.values():
-            lock.release()  # also where a forked child has not closed its copy yet
-            lock.close()
+        for claim in self._claims.values():
+            claim.release()
         self._claims = {}
         if self._owned:
             self._channel.close()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
+from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 
 __all__ = ["batch_end"]
 
 
-def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: int, options: dict[str, Any]) -> int:
+def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: int, options: StreamOptions) -> int:
     """Return the last write-order ID of the micro-batch that begins after ``begin``; ``begin`` for none yet.
 
     Args:
@@ -20,24 +20,24 @@ def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: i
         untaken: the events after ``begin`` up to ``last`` that the group has yet to take.
         begin: the ID up to which the query has everything.
         last: the last ID that it may have.
-        options: the source's options, by keyword name.
+        options: the source's options.
     """
     ranges = list(untaken)
     if not ranges:
         return last  # nothing but events that others took, or that are lost: they are passed over
-    least = options["min_events_per_trigger"]
+    least = options.min_events_per_trigger
     if least and count_of(ranges) < least and not _is_overdue(state, ranges[0][0], options):
         return begin
     end = min(
-        _end_by_events(ranges, last, options["max_events_per_trigger"]),
-        _end_by_bytes(state, ranges, last, options["max_bytes_per_trigger"]),
+        _end_by_events(ranges, last, options.max_events_per_trigger),
+        _end_by_bytes(state, ranges, last, options.max_bytes_per_trigger),
     )
     return _behind_what_others_took(ranges, end, last)
 
 
-def _is_overdue(state: ChannelState, first_id: int, options: dict[str, Any]) -> bool:
+def _is_overdue(state: ChannelState, first_id: int, options: StreamOptions) -> bool:
     put_us = state.blocks.time_of(first_id)
-    return put_us is None or time.time() - put_us / 1e6 >= options["max_trigger_delay"]
+    return put_us is None or time.time() - put_us / 1e6 >= options.max_trigger_delay
 
 
 def _behind_what_others_took(ranges: list[Range], end: int, last: int) -> int:

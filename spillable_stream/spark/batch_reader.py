@@ -8,20 +8,20 @@ them (seen on 4.1.1, 4.2.1 and 4.3.0). Options choose the events to read instead
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.groups import existing_group, starting_position
+from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import OptionError
+from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.offset import ending_id, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.schema import arrow_schema, check_read_schema
-from spillable_stream.spark.short_trace import short_traces
-from spillable_stream.spark.visit import visit_to_read
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 
@@ -34,12 +34,11 @@ class SpillableBatchReader(DataSourceReader):
 
     Args:
         path: the channel's directory.
-        options: the batch read's options, by keyword name; a ``group`` that is not None narrows
-            the read to what that group has yet to take.
+        options: the batch read's options.
         schema: the schema that Spark expects.
     """
 
-    def __init__(self, path: str, options: dict[str, Any], schema: StructType) -> None:
+    def __init__(self, path: str, options: BatchOptions, schema: StructType) -> None:
         self._path = path
         self._options = options
         self._schema = schema
@@ -53,30 +52,30 @@ class SpillableBatchReader(DataSourceReader):
             SchemaError: the channel has no such column.
         """
         with visit_to_read(self._path) as channel:
-            check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
+            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
             first, last = self._span(channel)
-            engine = channel.engine()
-            with engine.looking() as state:
-                ranges, missed = self._wanted(state, first, last)
-                check_loss(engine.layout, state, missed, self._options)
-                return list(plan_partitions(engine.layout, state, ranges, self._options, ends=engine.ends()))
+            port = channel.port()
+            with port.snapshot() as state:
+                ranges, missed = self._wanted(port, state, first, last)
+                check_loss(channel.path, state, missed, self._options)
+                return list(plan_partitions(port, state, ranges, self._options))
 
     def _span(self, channel: Channel) -> tuple[int, int]:
         """Return the first and the last ID that the options leave."""
-        if self._options["starting_offsets"] == "latest":
+        if self._options.starting_offsets == "latest":
             raise OptionError("startingOffsets must be earliest, an ID or an offset for a batch read, not latest")
         return self._first(channel), ending_id(channel, self._options)
 
     def _first(self, channel: Channel) -> int:
         starting = starting_id(channel, self._options)
-        return 1 if starting == "earliest" else starting_position(starting, channel.engine().follow()) + 1
+        return 1 if starting == "earliest" else channel.port().starting_position(starting) + 1
 
-    def _wanted(self, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
+    def _wanted(self, port: ChannelPort, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
         """Return the events to read, and those that are missed for being gone."""
-        if (name := self._options["group"]) is None:
+        if (name := self._options.group) is None:
             gone, first = state.gone(), max(first, state.beginning())
             return list(gone.gaps(first, last)), gone.within(first, last)
-        group = existing_group(state, name, self._path)
+        group = port.group(name)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
         return list(untaken), group.lost.within(first, last)
 

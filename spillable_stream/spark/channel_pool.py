@@ -1,103 +1,125 @@
-"""The channels of the queries that run: each is open as long as one of them does."""
+"""The open channels of this process: a handle for the length of one of Spark's calls, kept for the next.
+
+Spark plans every micro-batch in Python processes that it uses again and again, and each call there
+needs the channel. A handle is parked between two calls: for everybody else it is closed, so that it
+holds back neither a flush nor a repair, but the next call has only to follow what was committed
+since. As any close, the park of the last handle moves to disk what is in memory: Spark ends these
+processes when it likes, without a word.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import logging
-import threading
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import ChannelClosedError, SpillableError
+from spillable_stream.errors import SpillableError, StorageError
 
-__all__ = ["ChannelPool"]
+__all__ = ["acquire", "visit", "visit_to_read"]
 
 _log = logging.getLogger(__name__)
 
+_MOST_PARKED = 8
+_MAY_NOT_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-class ChannelPool:
-    """Handles that are shared by queries. Thread-safe.
+_Key = tuple[str, bool]  # a path, and whether the handle only reads
+_parked: dict[_Key, Channel] = {}  # the last one used last
 
-    Opening a channel takes milliseconds, and a quarter of a second where 10,000 transactions have come since the
-    last checkpoint; what is open follows at no cost. The last query of a channel closes it as any handle is
-    closed: if no other process has it open, what is in memory moves to disk.
+
+@contextmanager
+def visit_to_read(path: str) -> Iterator[Channel]:
+    """Visit a channel to look at it: with a read-only handle where its directory can't be written, as on such a mount.
+
+    A handle that may write is better where there can be one: what a killed process wrote last is durable before it is
+    given out.
+
+    Raises what `Channel` does.
     """
+    with ExitStack() as stack:
+        try:
+            channel = stack.enter_context(visit(path, create=False))
+        except StorageError as e:
+            if not isinstance(e.__cause__, OSError) or e.__cause__.errno not in _MAY_NOT_WRITE:
+                raise
+            channel = stack.enter_context(visit(path, create=False, readonly=True))
+        yield channel
 
-    def __init__(self) -> None:
-        self._mutex = threading.RLock()
-        self._open: dict[str, Channel] = {}
-        self._runs: dict[str, set[str]] = {}  # path → the runs that use it
-        self._refused: dict[str, set[str]] = {}  # the same, of those that can't
 
-    def get(self, path: str, uuid: str, run: str) -> Channel | None:
-        """Return a channel, or None, with one line in the log for each run, if it can't be opened here.
+@contextmanager
+def visit(
+    path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
+) -> Iterator[Channel]:
+    """Open a channel and leave it without a checkpoint.
 
-        Args:
-            path: its directory.
-            uuid: its identity.
-            run: the run ID of the query that asks.
-        """
-        with self._mutex:
-            if run in self._refused.get(path, ()):
-                return None
-            try:
-                channel = self._opened(path)
-                if channel.uuid == uuid:
-                    self._runs.setdefault(path, set()).add(run)
-                    return channel
-                why = f"there is another channel, {channel.uuid}"
-                if not self._runs.get(path):
-                    self._close(path)
-            except (SpillableError, OSError) as e:
-                why = str(e)
-            _log.warning(
-                "the channel %s of the query run %s can't be opened by the listener, which reports without it and "
-                "commits nothing: %s", path, run, why
-            )  # fmt: skip
-            self._refused.setdefault(path, set()).add(run)
-            return None
+    Takes and raises what `Channel` does.
+    """
+    channel = acquire(path, create=create, readonly=readonly, schema=schema, **options)
+    try:
+        yield channel
+    except BaseException:
+        _park(channel)
+        _close(channel)
+        raise
+    if _park(channel):
+        _keep(_key(path, readonly), channel)
+    else:
+        _close(channel)
 
-    def _opened(self, path: str) -> Channel:
-        channel = self._open.get(path)
-        if channel is not None:
-            try:
-                channel.engine().require_open()
-                return channel
-            except ChannelClosedError:  # it failed, or was removed; there may be another by now
-                with contextlib.suppress(SpillableError):
-                    self._close(path)
-        return self._open.setdefault(path, Channel(path, create=False))
 
-    def leave(self, run: str) -> None:
-        """Note that a run is over.
+def acquire(
+    path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
+) -> Channel:
+    """Return a handle that was kept, resumed, or else a new one; who asks for it closes it.
 
-        Raises:
-            StorageError: a channel of which it was the last run could not be closed cleanly.
-        """
-        with self._mutex:
-            for runs in self._refused.values():
-                runs.discard(run)
-            left = [path for path, runs in self._runs.items() if run in runs]
-            for path in left:
-                self._runs[path].discard(run)
-            self._close_all([path for path in left if not self._runs[path]])
+    Takes and raises what `Channel` does.
+    """
+    channel = _resumed(_key(path, readonly), schema, options)
+    return channel or Channel(path, create=create, readonly=readonly, schema=schema, **options)
 
-    def close(self) -> None:
-        """Close every channel.
 
-        Raises:
-            StorageError: one could not be closed cleanly; all are closed.
-        """
-        with self._mutex:
-            self._close_all(list(self._open))
+def _key(path: str, readonly: bool) -> _Key:
+    return os.path.abspath(path), readonly
 
-    def _close_all(self, paths: list[str]) -> None:
-        with contextlib.ExitStack() as stack:  # all of them, whatever one raises
-            for path in paths:
-                stack.callback(self._close, path)
 
-    def _close(self, path: str) -> None:
-        channel = self._open.pop(path, None)
-        self._runs.pop(path, None)
-        if channel is not None:
-            with contextlib.suppress(ChannelClosedError):  # it was removed
-                channel.close()
+def _park(channel: Channel) -> bool:
+    """Park a handle, and tell whether it can be used again; a failure is logged: what the call did is done."""
+    try:
+        channel.park()
+        return True
+    except SpillableError as e:
+        _log.warning("the channel %s was not left cleanly: %s", channel.path, e)
+        return False
+
+
+def _resumed(key: _Key, schema: pa.Schema | None, options: dict[str, Any]) -> Channel | None:
+    channel = _parked.pop(key, None)
+    if channel is None:
+        return None
+    try:
+        resumed = channel.resume(schema=schema, **options)
+    except BaseException:
+        _close(channel)
+        raise
+    if resumed:
+        return channel
+    _close(channel)
+    return None
+
+
+def _keep(key: _Key, channel: Channel) -> None:
+    displaced = _parked.pop(key, None)  # of another thread
+    _parked[key] = channel
+    if displaced is None and len(_parked) > _MOST_PARKED:
+        displaced = _parked.pop(next(iter(_parked)))
+    if displaced is not None:
+        _close(displaced)
+
+
+def _close(channel: Channel) -> None:
+    channel.close(checkpoint=False, flush=False)

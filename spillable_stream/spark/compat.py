@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spillable_stream.spark.schema import arrow_schema
 
@@ -19,7 +20,7 @@ _ROWS = 10_000
 class DataSourceStreamArrowWriter(DataSourceStreamWriter):
     """Has the shape of the class of the same name in Spark 4.1 and later."""
 
-    _schema: Any
+    _schema: StructType
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -27,13 +28,13 @@ class DataSourceStreamArrowWriter(DataSourceStreamWriter):
             return  # what it inherits, and so what it calls, takes rows already
         of_batches = cls.write
 
-        def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Any]) -> WriterCommitMessage:
+        def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Row]) -> WriterCommitMessage:
             return of_batches(self, _batches(iterator, self._schema))
 
-        cls.write = write
+        type.__setattr__(cls, "write", write)
 
 
-def _batches(rows: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:
+def _batches(rows: Iterator[Row], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Yield rows as record batches of Spark's Arrow schema."""
     from pyspark.sql.conversion import LocalDataToArrowConversion
 

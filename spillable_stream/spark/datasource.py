@@ -10,17 +10,20 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
-from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
-from spillable_stream.options import BATCH, CHANNEL, CREATION, SINK, SOURCE, defaults, parse_options
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
-from spillable_stream.spark.load import load_name
+from spillable_stream.spark.channel_pool import visit_to_read
+from spillable_stream.spark.load_identity import load_name
 from spillable_stream.spark.metadata import with_metadata
-from spillable_stream.spark.schema import creation_schema, struct_type
-from spillable_stream.spark.short_trace import short_traces
+from spillable_stream.spark.offset import OffsetJson
+from spillable_stream.spark.read_options import BatchOptions, StreamOptions
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.sink_plan import SinkPlan, plan_sink
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
-from spillable_stream.spark.visit import visit, visit_to_read
-from spillable_stream.spark.writer import TASK_INLINE_BYTES, SpillableBatchWriter, SpillableStreamWriter
+from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
 
 __all__ = ["SpillableDataSource"]
 
@@ -56,34 +59,35 @@ class SpillableDataSource(DataSource):
             OptionError: an unknown option, or a value out of range; or Spark asks in order to make a table.
         """
         self._refuse_table()
-        options = self._source_options(SOURCE, BATCH)
+        given = self._read_options(SOURCE, BATCH)
         try:
             with visit_to_read(self._path()) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
-            if not options["create_if_missing"]:
+            if not given.get("create_if_missing"):
                 raise NotAChannelError(f"{e}. {START_FIRST}") from None
             schema = struct_type(EVENT_SCHEMA)
-        return with_metadata(schema) if options["metadata"] else schema
+        return with_metadata(schema) if given.get("metadata") else schema
 
     def reader(self, schema: StructType) -> SpillableBatchReader:
         """Return a reader for ``spark.read``."""
-        return SpillableBatchReader(self._path(), self._source_options(BATCH), schema)
+        return SpillableBatchReader(self._path(), BatchOptions.of(self._read_options(BATCH)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
-            return SpillableStreamReader(self._path(), self._source_options(SOURCE), schema, self._load)
+            options = StreamOptions.of(self._read_options(SOURCE))
+            return SpillableStreamReader(self._path(), options, schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 
     def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter:
         """Return a writer for ``df.write``."""
-        return SpillableBatchWriter(*self._sink(schema, overwrite, "the save mode overwrite"))
+        return SpillableBatchWriter(self._sink_plan(schema, overwrite, "the save mode overwrite"))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter:
         """Return a writer for ``df.writeStream``."""
-        return SpillableStreamWriter(*self._sink(schema, overwrite, "the output mode complete", stream=True))
+        return SpillableStreamWriter(self._sink_plan(schema, overwrite, "the output mode complete", stream=True))
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -114,36 +118,16 @@ class SpillableDataSource(DataSource):
                 f"CREATE TEMPORARY VIEW name USING spillable OPTIONS (path '{path}')"
             )
 
-    def _source_options(self, *scopes: str) -> dict[str, Any]:
+    def _read_options(self, *scopes: str) -> dict[str, Any]:
+        """Return the options of a read that were given, by keyword name."""
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
-        where = kinds[scopes[0]] if len(scopes) == 1 else "a Spark source"
-        given = parse_options(self._given(), scopes, where=where)
-        return {name: value for scope in scopes for name, value in defaults(scope).items()} | given
+        return parse_options(self._given(), scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
 
-    def _sink(self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False) -> tuple[Any, ...]:
-        """Create or widen the channel for rows of ``schema`` and return what the writers are made of."""
+    def _sink_plan(self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False) -> SinkPlan:
+        """Create or widen the channel for rows of ``schema``, and return how to write them."""
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
-        if not schema.fields:
-            raise SchemaError("a frame without columns has nothing that a channel could store; select some")
-        options = parse_options(self._given(), (SINK, CHANNEL, CREATION), where="a Spark sink")
-        sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
-        if (sink["txn_app_id"] is None) != (sink["txn_version"] is None):
-            raise OptionError("txnAppId and txnVersion belong together; give both")
-        if stream and sink["txn_app_id"] is not None:
-            raise OptionError(
-                "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
-                "query and their numbers; leave them out"
-            )
-        path = self._path()
-        with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options) as channel:
-            schemas = channel.engine().schemas()
-            channel.engine().make_room_if_short()  # for tasks, which make none themselves
-            channel.engine().memory.make()
-            if sink["max_inline_bytes"] is None:
-                sink["max_inline_bytes"] = min(channel.options["max_inline_bytes"], TASK_INLINE_BYTES)
-            merged = {**channel.options, **sink, "memory_bytes": channel.engine().memory.put_bytes()}
-            return path, channel.engine().layout, encode_schema(schemas[-1]), len(schemas) - 1, merged, schema
+        return plan_sink(self._path(), self._given(), schema, stream=stream)
 
 
 def _local_path(given: str) -> str:
@@ -174,13 +158,13 @@ class _RefusedReader(DataSourceStreamReader):
     def __init__(self, error: OptionError) -> None:
         self._error = error
 
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> OffsetJson:
         raise self._error
 
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> dict[str, Any]:
+    def latestOffset(self, start: OffsetJson | None = None, limit: object = None) -> OffsetJson:
         raise self._error
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

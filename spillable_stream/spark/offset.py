@@ -11,68 +11,89 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import CheckpointMismatchError, OptionError
+from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
-__all__ = ["ending_id", "event_id", "offset", "starting_id"]
+__all__ = ["Offset", "OffsetJson", "ending_id", "starting_id"]
 
 _log = logging.getLogger(__name__)
 
+OffsetJson = dict[str, Any]
+"""What Spark passes and keeps as JSON: an offset of this source or, after a mistake, of any other."""
 
-def offset(channel: str, event_id: int, start: int | None = None) -> dict[str, Any]:
-    """Return an offset; its keys are sorted, since Spark compares offsets as text.
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A place in a channel's log.
 
     Args:
         channel: the channel's UUID.
         event_id: every event up to this one.
-        start: of the end of a query's first batch, its beginning.
+        start_id: of the end of a query's first batch, the event after which that began; None of any other.
     """
-    return {"channel": channel, **({} if start is None else {"start": start}), "writeOrderId": event_id}
+
+    channel: str
+    event_id: int
+    start_id: int | None = None
+
+    @classmethod
+    def of(cls, value: object) -> Offset | None:
+        """Return the offset that a JSON value is, or None if it is none of this source's."""
+        match value:
+            case {"channel": str(channel), "start": int(start), "writeOrderId": int(event_id)}:
+                return cls(channel, event_id, start)
+            case {"channel": str(channel), "writeOrderId": int(event_id)}:
+                return cls(channel, event_id)
+        return None
+
+    @classmethod
+    def parse(cls, value: object, channel: str, path: str) -> Offset:
+        """Return an offset that Spark passes.
+
+        Args:
+            value: the offset as JSON, which may be another source's: Spark does not keep whose a checkpoint is.
+            channel: the UUID of the channel that is read.
+            path: its directory.
+
+        Raises:
+            CheckpointMismatchError: it is an offset of another channel, or of another source.
+        """
+        found = cls.of(value)
+        if found is not None and found.channel == channel:
+            return found
+        whose = f"the channel {found.channel}" if found else f"another source (its offset is {value!r})"
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
+            "use the checkpoint's own source, or a new checkpointLocation"
+        )
+
+    def to_json(self) -> OffsetJson:
+        """Return the offset for Spark; the keys are sorted, since Spark compares offsets as text."""
+        start = {} if self.start_id is None else {"start": self.start_id}
+        return {"channel": self.channel, **start, "writeOrderId": self.event_id}
 
 
-def event_id(value: Any, channel: str, path: str) -> int:
-    """Return the write-order ID of an offset.
-
-    Args:
-        value: the offset, which may be another source's: Spark does not keep whose a checkpoint is.
-        channel: the channel's UUID.
-        path: its directory.
-
-    Raises:
-        CheckpointMismatchError: it is an offset of another channel, or of another source.
-    """
-    match value:
-        case {"channel": str(owner), "writeOrderId": int(last)} if owner == channel:
-            return last
-        case {"channel": str(owner), "writeOrderId": int()}:
-            whose = f"the channel {owner}"
-        case _:
-            whose = f"another source (its offset is {value!r})"
-    raise CheckpointMismatchError(
-        f"the Spark checkpoint belongs to {whose}, {path} is {channel}; "
-        "use the checkpoint's own source, or a new checkpointLocation"
-    )
-
-
-def starting_id(channel: Channel, options: dict[str, Any]) -> str:
+def starting_id(channel: Channel, options: ReadOptions) -> str:
     """Return what ``startingOffsets`` or ``startingTimestamp`` says: earliest, latest, or an event's ID.
 
     Raises:
         OptionError: both were given, or an offset of another channel.
     """
-    starting: str = options["starting_offsets"]
-    if options["starting_timestamp"] is not None:
+    starting = options.starting_offsets
+    if options.starting_timestamp is not None:
         if starting != "earliest":
             raise OptionError("startingOffsets and startingTimestamp exclude each other; give one of them")
-        return str(first_id_since(channel.engine(), options["starting_timestamp"]))
+        return str(channel.port().first_id_since(options.starting_timestamp))
     if starting in ("earliest", "latest"):
         return starting
     wanted = _of_option("startingOffsets", starting, channel) + 1 if starting.startswith("{") else int(starting)
-    beginning = channel.engine().follow().beginning()
-    if 0 < wanted < beginning and not options["fail_on_data_loss"]:
+    with channel.port().snapshot() as state:
+        beginning = state.beginning()
+    if 0 < wanted < beginning and not options.fail_on_data_loss:
         _log.warning(
             "%s begins with the event %d; the read goes on without those from %d on", channel.path, beginning, wanted
         )
@@ -80,18 +101,19 @@ def starting_id(channel: Channel, options: dict[str, Any]) -> str:
     return str(wanted)
 
 
-def ending_id(channel: Channel, options: dict[str, Any]) -> int:
+def ending_id(channel: Channel, options: BatchOptions) -> int:
     """Return the last event that ``endingOffsets`` or ``endingTimestamp`` lets a batch read have.
 
     Raises:
         OptionError: both were given, or it is beyond the last event in use, or an offset of another channel.
     """
-    ending: str = options["ending_offsets"]
-    last: int = channel.engine().follow().last_id
-    if options["ending_timestamp"] is not None:
+    ending = options.ending_offsets
+    with channel.port().snapshot() as state:
+        last = state.last_id
+    if options.ending_timestamp is not None:
         if ending != "latest":
             raise OptionError("endingOffsets and endingTimestamp exclude each other; give one of them")
-        return first_id_since(channel.engine(), options["ending_timestamp"]) - 1
+        return channel.port().first_id_since(options.ending_timestamp) - 1
     if ending == "latest":
         return last
     wanted = _of_option("endingOffsets", ending, channel) if ending.startswith("{") else int(ending)
@@ -101,6 +123,7 @@ def ending_id(channel: Channel, options: dict[str, Any]) -> int:
 
 
 def _of_option(name: str, text: str, channel: Channel) -> int:
+    """Return the event of an option's offset, in which the channel may be left out."""
     value = json.loads(text)
     if value.get("channel", channel.uuid) != channel.uuid:
         raise OptionError(f"{name} is an offset of the channel {value['channel']}; {channel.path} is {channel.uuid}")

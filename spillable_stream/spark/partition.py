@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Any
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
-from spillable_stream.format.extent import Extent
-from spillable_stream.log.layout import Layout
-from spillable_stream.spark.locality import require_channel, require_memory
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.quarantine import not_quarantined
-from spillable_stream.spark.self_read_guard import note_query
+from spillable_stream.spark.read_options import ReadOptions
+from spillable_stream.spark.task_guards import record_query, require_channel, require_memory
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
@@ -37,37 +36,18 @@ class EventPartition(InputPartition):
     """Some events: all that a task needs, so that it opens files and not the channel.
 
     Args:
-        layout: where the channel's files are.
-        schemas: the channel's schemas, as Arrow IPC messages.
-        extents: where the events are, in order.
+        plan: where the events are.
         group: the group that takes them; None for a batch read.
-        ends: up to where the log files that are still written were then (`Replica.ends`).
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        schemas: list[bytes],
-        extents: list[Extent],
-        group: str | None,
-        ends: Mapping[int | str, int],
-    ) -> None:
+    def __init__(self, plan: ReadPlan, group: str | None) -> None:
         super().__init__(None)
-        self.layout = layout
-        self.schemas = schemas
-        self.extents = extents
+        self.plan = plan
         self.group = group
-        self.ends = dict(ends)
-        self.host = os.uname().nodename  # which has the memory tier, if there is one
 
 
 def plan_partitions(
-    layout: Layout,
-    state: ChannelState,
-    ranges: list[Range],
-    options: dict[str, Any],
-    group: str | None = None,
-    ends: Mapping[int | str, int] | None = None,
+    port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, group: str | None = None
 ) -> list[EventPartition]:
     """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
 
@@ -75,12 +55,11 @@ def plan_partitions(
     staged file, to be of one size.
 
     Args:
-        layout: where the channel's files are.
-        state: the channel's state.
+        port: the channel.
+        state: its state, in a snapshot.
         ranges: the events, in order.
-        options: the read's options, by keyword name: how many partitions at least, how many events in one at most.
+        options: the read's options: how many partitions at least, how many events in one at most.
         group: the group that takes them; None for a batch read.
-        ends: up to where the log files that are still written are (`Replica.ends`).
     """
     count = count_of(ranges)
     if count == 0:
@@ -88,16 +67,10 @@ def plan_partitions(
     pieces = [_piece(block, *r) for r in ranges for block in state.blocks.between(*r)]
     size_bytes = sum(size for _, size in pieces)
     each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
-    parts = min(max(options["min_partitions"] or 1, -(-size_bytes // each)), count)
-    most = options["max_events_per_partition"] or count
+    parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
+    most = options.max_events_per_partition or count
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
-    schemas = list(state.schemas)
-    return [
-        EventPartition(
-            layout, schemas, [e for r in _part(ranges, a, b) for e in state.blocks.extents(*r)], group, ends or {}
-        )
-        for a, b in pairwise(bounds)
-    ]
+    return [EventPartition(port.plan_read(_part(ranges, a, b)), group) for a, b in pairwise(bounds)]
 
 
 def _piece(block: Block, first_id: int, last_id: int) -> tuple[int, int]:
@@ -142,11 +115,11 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
-def check_loss(layout: Layout, state: ChannelState, gone: Iterable[Range], options: dict[str, Any]) -> None:
+def check_loss(path: Path, state: ChannelState, gone: Iterable[Range], options: ReadOptions) -> None:
     """Report events that a read would have had if they had not gone: with a memory tier, or for damage.
 
     Args:
-        layout: the channel's files.
+        path: the channel's directory.
         state: the channel's state.
         gone: the write-order IDs that the read misses.
         options: the read's options: ``failOnDataLoss`` says whether to raise rather than to warn, and
@@ -156,16 +129,16 @@ def check_loss(layout: Layout, state: ChannelState, gone: Iterable[Range], optio
         DataLossError: some are lost, or may be.
     """
     missed = list(gone)
-    if missed and options["on_corruption"] == "quarantine":
-        missed = not_quarantined(FileSystem(), layout, missed)
+    if missed and options.passes_damage:
+        missed = not_quarantined(FileSystem(), path, missed)
     lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
     if not lost and not doubtful:
         return
     found = [f"the events {lost} are lost"] if lost else []
     if doubtful:
         found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
-    message = f"{layout.path} lost its memory tier, or was damaged: {', and '.join(found)}"
-    if options["fail_on_data_loss"]:
+    message = f"{path} lost its memory tier, or was damaged: {', and '.join(found)}"
+    if options.fail_on_data_loss:
         raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them")
     _log.warning("%s; the read goes on without them", message)
 
@@ -174,13 +147,13 @@ def _both(gone: RangeSet, missed: list[Range]) -> str:
     return shown(r for first, last in missed for r in gone.within(first, last))
 
 
-def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """Yield a partition's events as batches of exactly ``schema``, in order.
 
     Args:
         partition: which events.
         schema: the columns that Spark expects.
-        options: the read's options, by keyword name.
+        options: the read's options.
 
     Raises:
         NotAChannelError: this host does not have the channel's directories.
@@ -188,16 +161,16 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: dict[s
         DataLossError: some have left the channel since the read was planned, and ``failOnDataLoss`` is set.
         CorruptionError: one is damaged, and ``onCorruption`` is not quarantine.
     """
-    fs = FileSystem()
-    require_channel(fs, partition.layout)
-    partition.layout.grant(fs)
-    require_memory(fs, partition.layout, partition.extents, partition.host)
-    reader = TaskReader(fs, partition.layout, partition.schemas, partition.ends, partition.group, options)
+    fs, plan = FileSystem(), partition.plan
+    require_channel(fs, plan.layout)
+    plan.layout.grant(fs)
+    require_memory(fs, plan)
+    reader = TaskReader(fs, plan, partition.group, options)
     try:
         if partition.group is not None:
-            note_query(fs, partition.layout, partition.group)
-        metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options["metadata"] else ())
-        reads = (read for extent in partition.extents for read in reader.read(extent))
+            record_query(fs, plan, partition.group)
+        metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options.metadata else ())
+        reads = (read for extent in plan.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _resized(batches)
     finally:

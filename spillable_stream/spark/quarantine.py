@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import re
+from pathlib import Path
 
-from spillable_stream.engine.requests import Control
 from spillable_stream.errors import NotAChannelError, SpillableError
-from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.channel_pool import visit
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -53,17 +52,21 @@ def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
         with visit(str(layout.path), create=False) as channel:
             if channel.uuid != layout.channel:
                 raise NotAChannelError(f"there is another channel at {layout.path} by now")
-            engine = channel.engine()
-            value = {"lost": [damage[:2]], "doubtful": [], "next": engine.follow().next_id, "groups": {}, "kept": True}
-            engine.commit(Control(FrameType.LOST, value))
+            channel.port().report_lost(damage.first_id, damage.last_id)
     except (SpillableError, FileNotFoundError) as e:
         _log.warning("%s: the events %d to %d are not put into quarantine: %s", layout.path, *damage[:2], e)
 
 
-def not_quarantined(fs: FileSystem, layout: Layout, lost: list[Range]) -> list[Range]:
-    """Return the ranges without the events that a read put into quarantine."""
+def not_quarantined(fs: FileSystem, path: Path, lost: list[Range]) -> list[Range]:
+    """Return the ranges without the events that a read put into quarantine.
+
+    Args:
+        fs: the file system.
+        path: the channel's directory.
+        lost: the ranges.
+    """
     if not lost:
         return []
-    names = (_NAME.match(name) for name in fs.list(layout.path / "quarantine"))
+    names = (_NAME.match(name) for name in fs.list(path / "quarantine"))
     known = RangeSet((int(m[1]), int(m[2])) for m in names if m)
     return [r for first, last in lost for r in known.gaps(first, last)]

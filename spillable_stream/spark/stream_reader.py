@@ -4,16 +4,16 @@
 late and ``stop`` never, so nothing here depends on either: the group's position only says what may
 be forgotten, and a query's own offsets say what it reads. The group's lock is the kernel's, so that
 the next query has it as soon as this one's worker is gone; before a batch is planned it is held only while Spark
-asks for one (`spark.group_hold`).
+asks for one (`group_hold`).
 """
 
 from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -21,19 +21,23 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
-from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.batch_limits import batch_end
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
-from spillable_stream.spark.listener.lag import Lag
-from spillable_stream.spark.load import Load, load_name
+from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.latest_offset import LatestOffset
+from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.metadata import without_metadata
-from spillable_stream.spark.offset import event_id, offset, starting_id
+from spillable_stream.spark.offset import Offset, OffsetJson, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.query_position import QueryPosition
+from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
-from spillable_stream.spark.short_trace import short_traces
+from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.ranges import shown
 
 try:  # Spark 4.2 and later
@@ -46,14 +50,15 @@ try:  # Spark 4.2 and later
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # 4.0 and 4.1 pass no limits
+    if not TYPE_CHECKING:
 
-    class ReadAllAvailable:  # type: ignore[no-redef]
-        """Stands for the class that this Spark does not have."""
+        class ReadAllAvailable:
+            """Stands for the class that this Spark does not have."""
 
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands for the class that this Spark does not have."""
+        class SupportsTriggerAvailableNow:
+            """Stands for the class that this Spark does not have."""
 
-    ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
+        ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
 __all__ = ["START_FIRST", "SpillableStreamReader"]
 
@@ -63,11 +68,6 @@ _log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-# Spark asks an idle source a hundred times a second; a look at the head costs less than an answer. Both get rarer
-# the longer nothing comes, but no source of a query with several shall keep the others waiting for long.
-_SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
-_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
 
 
 def _held(
@@ -87,29 +87,25 @@ def _held(
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. Opens nothing before its first call.
 
+    Two state machines make up its state: `QueryPosition` (where the query is) and `GroupHold` (what is open and owned).
+
     Args:
         path: the channel's directory.
-        options: the source's options, by keyword name.
+        options: the source's options.
         schema: the schema that Spark expects.
-        load: the name of the ``load()`` that it reads for (`spark.load`); by default it is the only one.
+        load: the name of the ``load()`` that it reads for (`load_identity`); by default it is the only one.
     """
 
-    def __init__(self, path: str, options: dict[str, Any], schema: StructType, load: str = "") -> None:
+    def __init__(self, path: str, options: StreamOptions, schema: StructType, load: str = "") -> None:
         self._path = path
         self._options = options
         self._schema = schema
         self._hold = GroupHold(self._open_channel, self._own_group)
         self._takes: BatchTakes
-        self._load = Load(path, options["group"], load or load_name())
-        self._target: int | None = None
-        self._seen = 0
-        self._covered = 0  # where the batch ends that Spark was told of last
-        self._initial: int | None = None
-        self._is_new = False  # whether what Spark knows of a position is what `initialOffset` has just said
-        self._last_end: dict[str, Any] | None = None
-        self._done: int | None = None
-        self._planned: int | None = None  # where the batch ended that was planned last
-        self._idle_polls = 0  # how many times in a row there was nothing, and no batch of any source
+        self._load = LoadIdentity(path, options.group, load or load_name())
+        self._query = QueryPosition()
+        self._idle = IdlePolls()
+        self._target: int | None = None  # the event at which a query with AvailableNow ends
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Be sent to executors as what it was made of."""
@@ -118,34 +114,34 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
     @_held
-    def initialOffset(self) -> dict[str, Any]:
+    def initialOffset(self) -> OffsetJson:
         """Return the group's position; it is stored, so it is the same after every restart.
 
         A new group is created; it is owned by nobody until Spark asks where the first batch ends.
         """
-        channel, group = self._open(), self._options["group"]
-        self._done = 0  # a new query: it misses all that the group lost
-        self._is_new = True
-        self._initial = create_group(channel.engine(), group, self._starting(channel))
-        return offset(channel.uuid, self._initial)
+        channel = self._open()
+        position = channel.port().create_group(self._options.group, self._starting(channel))
+        self._query.begin(position)
+        return Offset(channel.uuid, position).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
-        if self._options["max_events_per_trigger"]:
-            return ReadMaxRows(self._options["max_events_per_trigger"])
-        if self._options["max_bytes_per_trigger"]:
-            return ReadMaxBytes(self._options["max_bytes_per_trigger"])
-        if self._options["min_events_per_trigger"]:
-            return ReadMinRows(self._options["min_events_per_trigger"])
+        if self._options.max_events_per_trigger:
+            return ReadMaxRows(self._options.max_events_per_trigger)
+        if self._options.max_bytes_per_trigger:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_events_per_trigger:
+            return ReadMinRows(self._options.min_events_per_trigger)
         return ReadAllAvailable()
 
     @_held
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where the channel ends now: the query stops there."""
-        self._target = self._open().engine().follow().last_id
+        """Record where the channel ends now: the query stops there."""
+        with self._port().snapshot() as state:
+            self._target = state.last_id
 
     @_held
-    def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:
+    def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
         """Return where the next micro-batch ends; of a query that is idle, wait a moment for events.
 
         Args:
@@ -153,89 +149,69 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             limit: Spark's limit; the options' own limits count unless Spark wants all there is.
 
         Raises:
-            CheckpointMismatchError: the query can't go on from there (`spark.checkpoint`).
+            CheckpointMismatchError: the query can't go on from there (`checkpoint_check`).
         """
-        position = self._consumer().position()
-        begin = max(self._seen, position) if start is None else self._event_id(start)
-        if self._is_new and self._initial != position and begin == (position if start is None else self._initial):
-            # Spark knows of no batch, and a former owner's take was committed before this worker had the group.
-            begin = self._initial = position
-            start = offset(self._open().uuid, begin, begin)  # what Spark takes for the batch's start is before it
-        self._is_new = False
+        position, uuid = self._consumer().position(), self._open().uuid
+        given = None if start is None else self._parse(start)
+        question = self._query.ask(given, position, uuid)
+        begin = question.begin_id
         self._check_batch(begin, begin)
-        self._commit_proven(None if start is None else begin)
+        if question.proven_id is not None:
+            self._commit_proven(question.proven_id)
         end = self._takes.under_way(begin)
         if end is None:
             end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
-        self._covered = end
+        answer = self._query.answer(question, end, uuid)
         if end == begin:
-            self._open().engine().checkpointing.give_back_when_idle()
-        return self._end_offset(begin, end, start)
+            self._port().give_back_when_idle()
+        return start if start is not None and answer == given else answer.to_json()
 
     @_held
-    def reportLatestOffset(self) -> dict[str, Any]:
-        """Return where the channel ends, and what a listener needs to know; Spark's progress shows it.
+    def reportLatestOffset(self) -> OffsetJson:
+        """Return where the channel ends, and what a listener needs to know (`LatestOffset`): progress shows it.
 
-        Spark 4.2 and later; it is neither stored nor compared. Its keys are sorted: ``avgOffsetsBehindLatest``,
-        ``channel``, ``group``, ``lagEvents`` (the events that no batch has covered: what the group has yet to take
-        beyond the batch that Spark plans now), ``maxOffsetsBehindLatest``, ``minOffsetsBehindLatest`` (Kafka's words;
-        a channel is one partition, so all three are ``lagEvents``), ``oldestPutTimeMicros`` (when the first of these
-        was put, since 1970; null if there are none), ``owner`` (`Consumer.owner`; null while it owns nothing),
-        ``path`` and ``writeOrderId``.
+        Spark 4.2 and later; it is neither stored nor compared.
         """
-        channel, group = self._open(), self._options["group"]
-        with channel.engine().looking() as state:
-            lag = Lag.beyond(state, group, self._covered)
-            return {
-                "avgOffsetsBehindLatest": float(lag.events),
-                "channel": channel.uuid,
-                "group": group,
-                "lagEvents": lag.events,
-                "maxOffsetsBehindLatest": lag.events,
-                "minOffsetsBehindLatest": lag.events,
-                "oldestPutTimeMicros": lag.put_time_us,
-                "owner": self._hold.owner(),
-                "path": str(channel.path),
-                "writeOrderId": state.last_id,
-            }
+        channel, group = self._open(), self._options.group
+        with channel.port().snapshot() as state:
+            lag = Lag.beyond(state, group, self._query.covered_id)
+            return LatestOffset(
+                channel.uuid, state.last_id, str(channel.path), group, self._hold.owner(), lag
+            ).to_json()
 
     @_held
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
         """Write that the group takes a range, and return it split for the tasks.
 
         Raises:
             CheckpointMismatchError: the offsets are of another channel, or of an old checkpoint.
             DataLossError: the events were lost.
         """
-        begin, last = self._event_id(start), self._event_id(end)
-        self._last_end, self._is_new = end, False
-        self._planned = self._covered = last
-        self._seen, self._idle_polls = max(self._seen, last), 0
-        if start == end:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
+        began, ended = self._parse(start), self._parse(end)
+        begin, last = self._query.plan(began, ended), ended.event_id
+        self._idle.are_over()
+        if began == ended:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
             return []
-        begin = end.get("start", begin)
         self._check_batch(begin, last)
-        first = begin + 1
-        if first > last:
+        if begin >= last:
             return []
-        consumer, engine = self._consumer(), self._open().engine()
-        with engine.looking() as state:
-            done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
-            missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
-            check_loss(engine.layout, state, missed, self._options)
+        consumer, port = self._consumer(), self._port()
+        with port.snapshot() as state:
+            after = self._query.missed_after(begin)
+            missed = [(max(a, after + 1), b) for a, b in consumer.lost() if b > after]
+            check_loss(self._open().path, state, missed, self._options)
         self._hold.keep()
-        ranges = self._takes.take(first, last)
-        with engine.looking() as state:
-            group, ends = self._options["group"], engine.ends()
-            return list(plan_partitions(engine.layout, state, ranges, self._options, group, ends))
+        ranges = self._takes.take(begin + 1, last)
+        with port.snapshot() as state:
+            return list(plan_partitions(port, state, ranges, self._options, self._options.group))
 
     @_held
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: OffsetJson) -> None:
         """Commit the take of everything up to ``end``: Spark has it for good."""
-        self._idle_polls = 0
+        self._idle.are_over()
         self._consumer()
-        self._takes.commit_up_to(self._event_id(end))
-        self._open().engine().checkpointing.make_if_due()
+        self._takes.commit_up_to(self._parse(end).event_id)
+        self._port().checkpoint_if_due()
 
     def stop(self) -> None:
         """Close the channel, if Spark gets round to it."""
@@ -254,9 +230,15 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _end_or_wait(self, begin: int, everything: bool) -> int:
         """Do what `_end` does; of a query that is idle, wait a moment for a micro-batch."""
         end = self._end(begin, everything)
-        if end == begin and self._idle_polls and self._target is None:
-            end = self._wait(begin, everything)
-        self._idle_polls = self._idle_polls + 1 if end == begin else 0
+        if end == begin and self._target is None and self._idle.may_wait():
+
+            def found() -> bool:
+                nonlocal end
+                end = self._end(begin, everything)
+                return end > begin
+
+            self._idle.wait(self._port(), found)
+        self._idle.record(nothing=end == begin)
         return end
 
     def _end(self, begin: int, everything: bool) -> int:
@@ -267,42 +249,19 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             everything: whether the options' limits do not count.
         """
         consumer = self._consumer()
-        with self._open().engine().looking() as state:
+        with self._port().snapshot() as state:
             last = state.last_id if self._target is None else min(state.last_id, self._target)
             if last <= begin or everything:
                 return max(last, begin)
             limits = self._options
             if self._target is not None:
-                limits = {**limits, "min_events_per_trigger": None}
+                limits = replace(limits, min_events_per_trigger=None)
             return batch_end(state, consumer.untaken(begin + 1, last), begin, last, limits)
-
-    def _end_offset(self, begin: int, end: int, start: dict[str, Any] | None) -> dict[str, Any]:
-        """Return the offset of a batch's end: its beginning, to the letter, where there is nothing new."""
-        if start is None:  # before Spark 4.2, where `partitions` is called first after a restart
-            start = self._last_end
-            if start is None:
-                self._initial = begin
-        if end == begin and start is not None and self._event_id(start) == begin:
-            return start
-        return offset(self._open().uuid, end, begin if begin == self._initial and end > begin else None)
-
-    def _wait(self, begin: int, everything: bool) -> int:
-        """Wait a moment for a micro-batch and return where it ends; ``begin`` if none came."""
-        lock = self._open().engine().lock
-        wait = min(_SHORTEST_WAIT_SECONDS * self._idle_polls, _LONGEST_WAIT_SECONDS)
-        pause = min(_SHORTEST_PAUSE_SECONDS * self._idle_polls, _LONGEST_PAUSE_SECONDS)
-        deadline, end = time.monotonic() + wait, begin
-        while end == begin and time.monotonic() < deadline:
-            seen = lock.published()
-            time.sleep(pause)
-            if lock.published() != seen:
-                end = self._end(begin, everything)
-        return end
 
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
-        consumer, engine = self._consumer(), self._open().engine()
-        with engine.looking() as state:
+        consumer = self._consumer()
+        with self._port().snapshot() as state:
             check_batch(state, consumer.group, begin, end, self._path)
             passed_over = never_taken(state, consumer.group, begin)
         if not passed_over:
@@ -312,7 +271,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             f"never took {shown(passed_over)}: the channel is an older copy, or the group was dropped, or a consumer "
             "rolled the query's takes back"
         )
-        if self._options["fail_on_data_loss"]:
+        if self._options.fail_on_data_loss:
             raise CheckpointMismatchError(
                 f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
                 "has had them"
@@ -323,23 +282,25 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ── what Spark has for good ─────────────────────────────────────────────────────────────────
 
-    def _commit_proven(self, start: int | None) -> None:
+    def _commit_proven(self, proven_id: int) -> None:
         """Commit the take of the batches that are in Spark's commit log: its asking for the next one proves it.
 
         Spark calls `commit` when it plans the next batch, which needs a put; and a channel that is full of what a query
         has read takes none.
 
         Args:
-            start: where Spark wants the next batch to begin; None before 4.2, where what was planned last is done.
+            proven_id: everything up to this event is (`Question.proven_id`).
         """
-        proven = self._planned if start is None else start
-        if proven is not None and not self._options["async_progress_tracking_enabled"]:
-            self._takes.commit_up_to(proven)
+        if not self._options.async_progress_tracking_enabled:
+            self._takes.commit_up_to(proven_id)
 
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _open(self) -> Channel:
         return self._hold.channel()
+
+    def _port(self) -> ChannelPort:
+        return self._open().port()
 
     def _consumer(self) -> Consumer:
         return self._hold.consumer()
@@ -347,7 +308,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _open_channel(self) -> Channel:
         channel = self._open_or_create()
         try:
-            check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
+            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
         except BaseException:
             channel.close(checkpoint=False, flush=False)
             raise
@@ -357,26 +318,25 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         try:
             return Channel(self._path, create=False)
         except NotAChannelError as e:
-            if not self._options["create_if_missing"]:
+            if not self._options.create_if_missing:
                 raise NotAChannelError(f"{e}. {START_FIRST}") from None
-            return Channel(
-                self._path, schema=creation_schema(without_metadata(self._schema, self._options["metadata"]))
-            )
+            return Channel(self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata)))
 
     def _own_group(self, channel: Channel) -> Consumer:
-        group, starting = self._options["group"], self._starting(channel)
+        group, starting = self._options.group, self._starting(channel)
 
         def own(timeout_seconds: float) -> Consumer:
             return channel.consumer(group, timeout_seconds, starting, resume=True, note=self._load.note)
 
-        consumer = self._load.own(own, self._options["owner_timeout"])
+        consumer = self._load.own(own, self._options.owner_timeout)
         self._takes = BatchTakes(consumer)
         return consumer
 
     def _starting(self, channel: Channel) -> str:
         """Return where the group starts if it is new; of one that exists, nothing that could be refused."""
-        known = self._options["group"] in channel.engine().follow().groups
+        with channel.port().snapshot() as state:
+            known = self._options.group in state.groups
         return "earliest" if known else starting_id(channel, self._options)
 
-    def _event_id(self, value: dict[str, Any]) -> int:
-        return event_id(value, self._open().uuid, self._path)
+    def _parse(self, value: OffsetJson) -> Offset:
+        return Offset.parse(value, self._open().uuid, self._path)

@@ -8,18 +8,18 @@ reads hold nothing back, so events may have left. The task asks the channel once
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from spillable_stream.engine.port import ReadPlan
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import EventReader, ReadBatch
-from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable, salvage
+from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.quarantine import not_quarantined, quarantine
-from spillable_stream.spark.visit import visit_to_read
+from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.state.ranges import Range, shown
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -33,30 +33,19 @@ class TaskReader:
 
     Args:
         fs: the file system.
-        layout: where the channel's files are.
-        schemas: the channel's schemas, as Arrow IPC messages.
-        ends: up to where the log files that were still written were at planning (`Replica.ends`).
+        plan: where the events were when the read was planned.
         group: the group that takes the events; None for a batch read, which puts nothing into quarantine.
-        options: the read's options, by keyword name: ``fail_on_data_loss`` and ``on_corruption`` count.
+        options: the read's options: ``fail_on_data_loss`` and ``on_corruption`` count.
     """
 
-    def __init__(
-        self,
-        fs: FileSystem,
-        layout: Layout,
-        schemas: Iterable[bytes],
-        ends: Mapping[int | str, int],
-        group: str | None,
-        options: Mapping[str, Any],
-    ) -> None:
+    def __init__(self, fs: FileSystem, plan: ReadPlan, group: str | None, options: ReadOptions) -> None:
         self._fs = fs
-        self._layout = layout
-        self._schema_of = [decode_schema(s) for s in schemas].__getitem__
-        self._ends = ends
+        self._layout = plan.layout
+        self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
+        self._ends = plan.ends
         self._group = group
-        self._fails_on_loss: bool = options["fail_on_data_loss"]
-        self._passes_damage: bool = options["on_corruption"] == "quarantine"
-        self._reader = EventReader(fs, layout, self._schema_of, lambda file: self._ends.get(file))
+        self._options = options
+        self._reader = EventReader(fs, plan.layout, self._schema_of, lambda file: self._ends.get(file))
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
@@ -73,7 +62,7 @@ class TaskReader:
         except DataLossError as e:
             yield from self._elsewhere(extent._replace(first_id=expected), e)
         except CorruptionError as e:
-            if not self._passes_damage:
+            if not self._options.passes_damage:
                 raise
             _log.warning("%s; the read goes on without what is damaged", e)
             yield from self._past_damage(extent._replace(first_id=expected), e)
@@ -85,7 +74,7 @@ class TaskReader:
             extent: where they were.
             error: how that showed.
         """
-        now = self._look_up(extent) if in_memory(extent.file) else []
+        now = self._look_up(extent) if in_memory(extent.file) else ()
         if any(e.file == extent.file for e in now):  # the state has them there, and they are not
             raise error
         expected = extent.first_id
@@ -95,24 +84,25 @@ class TaskReader:
             expected = moved.last_id + 1
         self._miss(expected, extent.last_id, error)
 
-    def _look_up(self, extent: Extent) -> list[Extent]:
-        """Return where the events of an extent are now, and note where the log ends now."""
-        with visit_to_read(str(self._layout.path)) as channel, channel.engine().looking() as state:
-            self._ends = channel.engine().ends()
-            return state.blocks.extents(extent.first_id, extent.last_id)
+    def _look_up(self, extent: Extent) -> tuple[Extent, ...]:
+        """Return where the events of an extent are now, and remember where the log ends now."""
+        with visit_to_read(str(self._layout.path)) as channel:
+            now = channel.port().plan_read([(extent.first_id, extent.last_id)])
+        self._ends = now.ends
+        return now.extents
 
     def _miss(self, first_id: int, last_id: int, error: CorruptionError) -> None:
         """Report events that have left since the read was planned; none if ``last_id`` is before ``first_id``."""
         missed: list[Range] = [(first_id, last_id)] if first_id <= last_id else []
-        if missed and self._passes_damage:  # the same task may have put them there, at its first attempt
-            missed = not_quarantined(self._fs, self._layout, missed)
+        if missed and self._options.passes_damage:  # the same task may have put them there, at its first attempt
+            missed = not_quarantined(self._fs, self._layout.path, missed)
         if not missed:
             return
         message = (
             f"the events {shown(missed)} are gone since the read of {self._layout.path} was planned: every group took "
             "them, or their file was removed"
         )
-        if self._fails_on_loss:
+        if self._options.fail_on_data_loss:
             raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them") from error
         _log.warning("%s; the read goes on without them", message)
 

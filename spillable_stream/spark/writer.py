@@ -12,64 +12,45 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.port import ChannelPort, Put, SinkBatch
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
-from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.format.record import SegmentRef
-from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.spark.locality import require_channel
-from spillable_stream.spark.self_read_guard import query_of_task, refuse_loop
-from spillable_stream.spark.short_trace import short_traces
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.sink_plan import SinkPlan
+from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.spark.task_guards import query_of_task, refuse_self_read, require_channel
 from spillable_stream.storage.filesystem import FileSystem
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    from spillable_stream.spark.compat import DataSourceStreamArrowWriter
+    if not TYPE_CHECKING:
+        from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 
-__all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged", "inline_bytes"]
+__all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 
 _log = logging.getLogger(__name__)
 
-TASK_INLINE_BYTES = 256 << 10
-"""What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
-
-_TASKS_INLINE_BYTES = 128 << 20  # an eighth of what spark.driver.maxResultSize is by default
-
 _WARN_AFTER_SECONDS = 10.0
 _BATCH = 0  # the number of a batch write: it has only one
-_APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
 _SKIPPED = (
     "%s has from %s the batch %d, or a later one: this write is skipped, as it should be when a batch is tried again. "
     "If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another txnAppId"
 )
 
 
-def inline_bytes(most_bytes: int, partition_id: int) -> int:
-    """Return how much a task may send through the driver.
-
-    Spark tells a task its own number, and not how many there are. So the first tasks may send as much as one may, up
-    to 128 MiB together, and the others less with the square of their number: all of them together, however many there
-    are, send no more than twice as much.
-
-    Args:
-        most_bytes: what one task may send.
-        partition_id: the task's number among those of its write, from 0.
-    """
-    first = max(1, _TASKS_INLINE_BYTES // max(1, most_bytes))
-    return most_bytes if partition_id < first else most_bytes * first**2 // (partition_id + 1) ** 2
-
-
+@dataclass
 class Staged(WriterCommitMessage):
     """What a task has staged.
 
@@ -77,52 +58,28 @@ class Staged(WriterCommitMessage):
         channel: the UUID of the channel that it was staged for.
         owner: the streaming query's ID, or a batch write's own.
         query: the streaming query that the task belongs to, if any.
-        frames: payload, checksum, count and schema number of small outputs.
-        segment: the segment of a large one.
+        frames: the PUT frames of a small output, with payloads that can be pickled.
+        segment: the staged file of a large one.
     """
 
-    def __init__(
-        self,
-        channel: str,
-        owner: str,
-        query: str | None,
-        frames: list[tuple[bytes, int, int, int]],
-        segment: SegmentRef | None,
-    ) -> None:
-        self.channel = channel
-        self.owner = owner
-        self.query = query
-        self.frames = frames
-        self.segment = segment
+    channel: str
+    owner: str
+    query: str | None
+    frames: list[Frame]
+    segment: SegmentRef | None
 
 
 class _Stager:
     """What the batch and the streaming writer share.
 
     Args:
-        path: the channel's directory.
-        layout: the channel's files.
-        schema: the channel's schema, as an Arrow IPC message.
-        schema_id: its number.
-        options: the channel's options and the sink's ``keep_alive``.
-        spark_schema: the schema of the rows that Spark sends.
+        plan: the write.
     """
 
-    def __init__(
-        self,
-        path: str,
-        layout: Layout,
-        schema: bytes,
-        schema_id: int,
-        options: dict[str, Any],
-        spark_schema: Any,
-    ) -> None:
-        self._path = path
-        self._layout = layout
-        self._channel_schema = schema
-        self._schema_id = schema_id
-        self._options = options
-        self._schema = spark_schema
+    def __init__(self, plan: SinkPlan) -> None:
+        self._plan = plan
+        self._path = plan.path
+        self._schema = plan.schema  # of Spark's rows, which Spark 4.0 sends one by one
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Staged:
         """Encode a task's rows, in a segment file once they are large.
@@ -131,25 +88,26 @@ class _Stager:
             NotAChannelError: this host does not have the channel's directories; also for rows that are few enough to
                 need none, so that a job which runs goes on to run when it has more of them.
         """
-        require_channel(FileSystem(), self._layout)
-        schema, query = decode_schema(self._channel_schema), query_of_task()
+        stage = self._plan.stage
+        require_channel(FileSystem(), stage.layout)
+        schema, query = decode_schema(stage.schema), query_of_task()
         frames: list[Frame] = []
-        size = 0
+        size_bytes = 0
         context = TaskContext.get()
-        limit = inline_bytes(self._options["max_inline_bytes"], context.partitionId() if context else 0)
+        limit_bytes = self._plan.inline_bytes(context.partitionId() if context else 0)
         segment: StagedFileWriter | None = None
         try:
             for batch in batches:
-                added = encode_batch(accept_batch(batch, schema), self._schema_id, self._options["compression"])
+                added = encode_batch(accept_batch(batch, schema), stage.schema_id, stage.compression)
                 frames += added
-                size += total_size(added)
-                if size > limit:
-                    segment = segment or self._segment(owner, batch_id)
+                size_bytes += total_size(added)
+                if size_bytes > limit_bytes:
+                    segment = segment or stage.begin(owner, batch_id)
                     segment.write(frames)
-                    frames, size = [], 0
+                    frames, size_bytes = [], 0
             if segment is None:
-                small = [(bytes(f.payload), f.payload_crc, f.count, f.schema_id) for f in frames]
-                return Staged(self._layout.channel, owner, query, small, None)
+                small = [f._replace(payload=bytes(f.payload)) for f in frames]
+                return Staged(stage.layout.channel, owner, query, small, None)
             segment.write(frames)
             reference = segment.finish()
         except BaseException:
@@ -157,17 +115,9 @@ class _Stager:
                 segment.discard()
             raise
         segment.close()
-        return Staged(self._layout.channel, owner, query, [], reference)
+        return Staged(stage.layout.channel, owner, query, [], reference)
 
-    def _segment(self, owner: str, batch_id: int) -> StagedFileWriter:
-        """Begin a segment, in the channel's memory tier where this host has it."""
-        fs, options = FileSystem(), self._options
-        self._layout.grant(fs)
-        return StagedFileWriter(
-            fs, self._layout, owner, batch_id, options["memory_bytes"], options["minimum_required_space"]
-        )
-
-    def _publish(self, messages: list[Any], batch_id: int, sink: tuple[str, int] | None) -> None:
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit what the tasks staged as one put transaction.
 
         Args:
@@ -184,29 +134,29 @@ class _Stager:
             frames, segments = self._in_order(staged, batch_id, made)
             with visit(self._path, create=False) as channel:
                 _require_same(channel, staged[0])
-                refuse_loop(channel, staged[0].query)
-                if not self._commit(channel, Put(frames, segments, sink)):
+                refuse_self_read(channel, staged[0].query)
+                port = channel.port()
+                if not self._commit(port, Put(frames, segments, sink)):
                     _log.warning(_SKIPPED, self._path, *(sink or ("", 0)))
-                    channel.engine().checkpointing.discard([segment.name for segment in segments])
-                channel.engine().checkpointing.remove_staging(owner, batch_id)
-                channel.engine().checkpointing.make_if_due()
+                    port.discard(segment.name for segment in segments)
+                port.end_staging(owner, batch_id)
+                port.checkpoint_if_due()
         except BaseException:  # Spark's abort knows of the tasks' segments only
             with contextlib.suppress(SpillableError):
                 self._discard(made)
             raise
 
-    def _commit(self, channel: Channel, request: Put) -> bool:
+    def _commit(self, port: ChannelPort, put: Put) -> bool:
         """Commit, after a wait for room if need be, and tell whether anything was to do."""
-        keep_alive_seconds = self._options["keep_alive"]
+        keep_alive_seconds = self._plan.keep_alive_seconds
         try:
-            done = channel.engine().commit(request, min(keep_alive_seconds, _WARN_AFTER_SECONDS))
+            return port.publish(put, min(keep_alive_seconds, _WARN_AFTER_SECONDS))
         except ChannelFullError as e:
             left = keep_alive_seconds - _WARN_AFTER_SECONDS
             if left <= 0:
                 raise
             _log.warning("the sink waits up to %g s more for room: %s", left, e)
-            done = channel.engine().commit(request, left)
-        return done.transaction_id != 0
+            return port.publish(put, left)
 
     def _in_order(self, staged: list[Staged], batch_id: int, made: list[str]) -> tuple[list[Frame], list[SegmentRef]]:
         """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order.
@@ -217,7 +167,7 @@ class _Stager:
             made: gets the names of the segments that are made here.
         """
         if not any(m.segment for m in staged):
-            return [Frame(FrameType.PUT, *f) for m in staged for f in m.frames], []
+            return [frame for m in staged for frame in m.frames], []
         segments = []
         for m in staged:
             if m.segment is not None and m.segment.count:
@@ -229,9 +179,9 @@ class _Stager:
 
     def _segment_of(self, staged: Staged, batch_id: int) -> SegmentRef:
         """Write a task's frames into a segment."""
-        writer = self._segment(staged.owner, batch_id)
+        writer = self._plan.stage.begin(staged.owner, batch_id)
         try:
-            writer.write(Frame(FrameType.PUT, *f) for f in staged.frames)
+            writer.write(staged.frames)
             reference = writer.finish()
         except BaseException:
             writer.discard()
@@ -239,7 +189,7 @@ class _Stager:
         writer.close()
         return reference
 
-    def _abort(self, messages: list[Any]) -> None:
+    def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove the segments that tasks of a failed write staged."""
         self._discard([m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None])
 
@@ -247,7 +197,7 @@ class _Stager:
         """Remove segments unless the channel has adopted them, whatever became of the commit that was to."""
         if names:
             with visit(self._path, create=False) as channel:
-                channel.engine().checkpointing.discard(names)
+                channel.port().discard(names)
 
 
 def _require_same(channel: Channel, staged: Staged) -> None:
@@ -263,8 +213,8 @@ def _require_same(channel: Channel, staged: Staged) -> None:
 class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
     """Appends a DataFrame to a channel as one put transaction."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
+    def __init__(self, plan: SinkPlan) -> None:
+        super().__init__(plan)
         self._job = f"batch-{uuid.uuid4().hex}"  # tasks have the same: they are sent a copy of this writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -277,8 +227,7 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
         Raises:
             ChannelFullError: there was no room within ``keepAlive``.
         """
-        application, version = self._options["txn_app_id"], self._options["txn_version"]
-        self._publish(messages, _BATCH, None if application is None else (_APPLICATION + application, version))
+        self._publish(messages, _BATCH, self._plan.transaction)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Remove what was staged."""
@@ -305,7 +254,7 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
             ChannelFullError: there was no room within ``keepAlive``; nothing is lost.
         """
         queries = {m.owner for m in messages if isinstance(m, Staged)}
-        self._publish(messages, batchId, (queries.pop(), batchId) if queries else None)
+        self._publish(messages, batchId, SinkBatch(queries.pop(), batchId) if queries else None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove what was staged."""

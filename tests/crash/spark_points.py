@@ -183,19 +183,18 @@ class KillReader(SpillableStreamReader):
     def latestOffset(self, start: Any = None, limit: Any = None) -> Any:
         return super().latestOffset(start, limit)
 
-    def _commit_proven(self, start: int | None) -> None:
-        proven = (self._planned if start is None else start) or 0
-        if self._consumer().position() >= proven:  # an idle poll is no step
-            return super()._commit_proven(start)
+    def _commit_proven(self, proven_id: int) -> None:
+        if self._consumer().position() >= proven_id:  # an idle poll is no step
+            return super()._commit_proven(proven_id)
         pipeline = Path(self._path).parent
         step(pipeline, "proven", "before")
-        super()._commit_proven(start)
+        super()._commit_proven(proven_id)
         step(pipeline, "proven", "after")
 
     @_stepped
     def partitions(self, start: Any, end: Any) -> Any:
         if self._is("reads past the batch"):
-            start = max(start, getattr(self, "_past", start), key=self._event_id)
+            start = max(start, getattr(self, "_past", start), key=lambda given: self._parse(given).event_id)
             end = self._past = self.reportLatestOffset()
         return super().partitions(start, end)
 

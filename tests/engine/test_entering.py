@@ -11,8 +11,8 @@ import pytest
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
 from spillable_stream.engine.loading import StateLoader
 from spillable_stream.format.head_page import HeadState
-from spillable_stream.spark import visit as visit_module
-from spillable_stream.spark.visit import visit
+from spillable_stream.spark import channel_pool
+from spillable_stream.spark.channel_pool import visit
 from tests.damage import kill, log_file
 from tests.events import ids, numbered, peek, put
 
@@ -86,17 +86,17 @@ def test_handles_that_find_others_do_not_recover(open_channel: Open, recoveries:
 def test_a_thousand_visits_of_a_sink_recover_once_per_idle_gap(
     path: Path, open_channel: Open, recoveries: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visit_module, "_parked", {})
+    monkeypatch.setattr(channel_pool, "_parked", {})
     for _ in range(1000):
         with visit(str(path), minimum_required_space=0) as channel:
             assert channel.uuid
     assert len(recoveries) == 1
-    visit_module._parked.popitem()[1].close(checkpoint=False, flush=False)  # the worker was idle, and ended
+    channel_pool._parked.popitem()[1].close(checkpoint=False, flush=False)  # the worker was idle, and ended
     for _ in range(10):
         with visit(str(path), minimum_required_space=0):
             pass
     assert len(recoveries) == 2
-    visit_module._parked.popitem()[1].close(checkpoint=False, flush=False)
+    channel_pool._parked.popitem()[1].close(checkpoint=False, flush=False)
 
 
 def test_a_parked_handle_keeps_the_head_and_holds_back_neither_flush_nor_repair(

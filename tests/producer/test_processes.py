@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Producer
+from spillable_stream.engine.local_port import LockedProducer
 from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
@@ -199,8 +200,9 @@ def test_a_name_is_free_at_the_close_though_a_forked_child_has_yet_to_close_its_
     producer = Producer(path, producer_id="me")
     (target,) = producer._targets.values()
     assert isinstance(target, ChannelTarget)
-    (lock,) = target._claims.values()
-    copy = os.dup(lock.file.fileno())  # as a fork does
+    (claim,) = target._claims.values()
+    assert isinstance(claim, LockedProducer)
+    copy = os.dup(claim.lock.file.fileno())  # as a fork does
     producer.close()
     Producer(path, producer_id="me").close()
     os.close(copy)

@@ -12,12 +12,12 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from spillable_stream.options import SOURCE, defaults
+from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 
 
 def reader(path: str, **options: Any) -> SpillableStreamReader:
-    return SpillableStreamReader(path, {**defaults(SOURCE), "max_events_per_trigger": 10, **options}, StructType())
+    return SpillableStreamReader(path, StreamOptions.of({"max_events_per_trigger": 10, **options}), StructType())
 
 
 def plan(source: SpillableStreamReader, start: dict[str, Any], batch: int) -> dict[str, Any]:

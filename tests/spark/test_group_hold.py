@@ -292,5 +292,5 @@ def test_a_new_query_begins_behind_what_the_last_one_had_though_nothing_new_came
     put(channel, *numbered(5, 3))
     following = reader.latestOffset(None if before_4_2 else empty)
     (partition,) = reader.partitions(empty, following)
-    assert isinstance(partition, EventPartition) and partition.extents[0].first_id == 6
+    assert isinstance(partition, EventPartition) and partition.plan.extents[0].first_id == 6
     reader.stop()

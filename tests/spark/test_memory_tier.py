@@ -14,8 +14,8 @@ import spillable_stream as ss
 from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.partition import plan_partitions, read_partition
+from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory
@@ -162,10 +162,10 @@ def test_a_planned_partition_finds_events_that_were_moved(spark: SparkSession, t
     path = tmp_path / "c"
     with opened(path, memory_capacity=100) as channel:
         put(channel, *numbered(0, 50))
-        engine = channel.engine()
         ranges: list[Range] = [(1, 50)]
-        options = {**defaults(BATCH), "min_partitions": 3}
-        parts = plan_partitions(engine.layout, engine.state, ranges, options)
+        options = BatchOptions.of({"min_partitions": 3})
+        with channel.port().snapshot() as state:
+            parts = plan_partitions(channel.port(), state, ranges, options)
         if flushed == "before the read":
             channel.close()
         batches = [batch for part in parts for batch in read_partition(part, EVENT_SCHEMA, options)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.spark.offset import event_id, offset
+from spillable_stream.spark.offset import Offset
 
 Put = Callable[..., Path]
 
 
-def test_offset_says_up_to_which_event() -> None:
-    assert event_id(offset("this", 7, 3), "this", "/c") == 7
+@pytest.mark.parametrize("offset", [Offset("this", 7), Offset("this", 7, 3), Offset("this", 0, 0)])
+def test_offset_comes_back_from_spark_as_it_was(offset: Offset) -> None:
+    assert Offset.parse(json.loads(json.dumps(offset.to_json())), "this", "/c") == offset
+
+
+def test_offset_has_sorted_keys_and_the_beginning_of_a_first_batch_only() -> None:
+    """Spark compares offsets as text."""
+    assert json.dumps(Offset("this", 7).to_json()) == '{"channel": "this", "writeOrderId": 7}'
+    assert json.dumps(Offset("this", 7, 3).to_json()) == '{"channel": "this", "start": 3, "writeOrderId": 7}'
+
+
+def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
+    assert Offset.parse({"channel": "this", "more": 1, "writeOrderId": 7}, "this", "/c") == Offset("this", 7)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +46,7 @@ def test_offset_says_up_to_which_event() -> None:
 )
 def test_offset_of_another_source_is_refused(value: Any, whose: str) -> None:
     with pytest.raises(CheckpointMismatchError) as e:
-        event_id(value, "this", "/c")
+        Offset.parse(value, "this", "/c")
     assert str(e.value).startswith(f"the Spark checkpoint belongs to {whose}")
     assert "/c is this; use the checkpoint's own" in str(e.value)
 

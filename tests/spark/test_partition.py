@@ -12,19 +12,19 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import plan_partitions, read_partition
+from spillable_stream.spark.read_options import BatchOptions
 from tests.fakes import FaultyFileSystem
 
+DEFAULTS = BatchOptions.of()
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 
 def batches(channel: ss.Channel) -> list[pa.RecordBatch]:
-    engine = channel.engine()
-    with engine.looking() as state:
-        (one,) = plan_partitions(engine.layout, state, [(1, state.last_id)], defaults(BATCH))
-    return list(read_partition(one, SCHEMA, defaults(BATCH)))
+    with channel.port().snapshot() as state:
+        (one,) = plan_partitions(channel.port(), state, [(1, state.last_id)], DEFAULTS)
+    return list(read_partition(one, SCHEMA, DEFAULTS))
 
 
 @pytest.mark.parametrize("rows", [[1] * 300, [3000] * 4, [10_000] * 2, [1, 10_000, 1, 1, 3000, 10_000, 1]])
@@ -59,15 +59,15 @@ def test_events_that_leave_before_they_are_read_are_an_error_or_passed_over(
         for count in (5, 3):  # each in a segment of its own
             with channel.put_transaction() as tx:
                 tx.put_many([ss.Event(b"x" * 2000)] * count)
-        with channel.engine().looking() as state:
-            (planned,) = plan_partitions(channel.engine().layout, state, [(1, 8)], defaults(BATCH))
+        with channel.port().snapshot() as state:
+            (planned,) = plan_partitions(channel.port(), state, [(1, 8)], DEFAULTS)
         with channel.take_transaction() as tx:
             tx.take_many(5)
         channel.checkpoint()
         channel.checkpoint()  # the one before may still name the segment
         with pytest.raises(DataLossError, match="the events 1 to 5 are gone"):
-            list(read_partition(planned, EVENT_SCHEMA, defaults(BATCH)))
-        found = list(read_partition(planned, EVENT_SCHEMA, {**defaults(BATCH), "fail_on_data_loss": False}))
+            list(read_partition(planned, EVENT_SCHEMA, DEFAULTS))
+        found = list(read_partition(planned, EVENT_SCHEMA, BatchOptions.of({"fail_on_data_loss": False})))
     assert sum(batch.num_rows for batch in found) == 3
     assert "the read goes on without them" in caplog.text
 
@@ -81,9 +81,9 @@ def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path
         with channel.put_transaction() as tx:
             texts = ["x" * (size // 1000)] * 999 + ["x" * (size % 1000)]
             tx.put_batch(pa.table({"n": range(1000), "text": texts}, SCHEMA))
-        with channel.engine().looking() as state:
-            assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], defaults(BATCH))) == cores
-            assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], defaults(BATCH))) == cores
+        with channel.port().snapshot() as state:
+            assert len(plan_partitions(channel.port(), state, [(1, 1000)], DEFAULTS)) == cores
+            assert len(plan_partitions(channel.port(), state, [(1, 999 - more)], DEFAULTS)) == cores
 
 
 def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
@@ -94,21 +94,18 @@ def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
     with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
         with channel.put_transaction() as tx:
             tx.put({"n": 1, "text": "x"})
-        with channel.engine().looking() as state:
-            (one,) = plan_partitions(
-                channel.engine().layout, state, [(1, 1)], defaults(BATCH), ends=channel.engine().ends()
-            )
+        with channel.port().snapshot() as state:
+            (one,) = plan_partitions(channel.port(), state, [(1, 1)], DEFAULTS)
         monkeypatch.setattr(partition, "FileSystem", lambda: fs)
-        assert [batch.num_rows for batch in read_partition(one, SCHEMA, defaults(BATCH))] == [1]
+        assert [batch.num_rows for batch in read_partition(one, SCHEMA, DEFAULTS)] == [1]
     assert 0 < fs.read_bytes < 2_000
 
 
 def sizes(channel: ss.Channel, **options: int) -> list[tuple[int, int]]:
     """Return how many events and how many bytes each task of a read of everything has."""
-    engine = channel.engine()
-    with engine.looking() as state:
-        parts = plan_partitions(engine.layout, state, [(1, state.last_id)], {**defaults(BATCH), **options})
-        spans = [(part.extents[0].first_id, part.extents[-1].last_id) for part in parts]
+    with channel.port().snapshot() as state:
+        parts = plan_partitions(channel.port(), state, [(1, state.last_id)], BatchOptions.of(options))
+        spans = [(part.plan.extents[0].first_id, part.plan.extents[-1].last_id) for part in parts]
         assert [a for a, _ in spans] == [1, *(b + 1 for _, b in spans[:-1])] and spans[-1][1] == state.last_id
         return [(b - a + 1, state.blocks.payload_bytes(a, b)) for a, b in spans]
 

@@ -19,9 +19,9 @@ from spillable_stream.log.frames import walk
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
-from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.quarantine import quarantine
+from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.storage.filesystem import FileSystem
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Iterator[Path]:
 def stream(path: Path, **options: Any) -> SpillableStreamReader:
     with ss.Channel(path) as channel:
         schema = struct_type(channel.schema)
-    return SpillableStreamReader(str(path), {**defaults(SOURCE), **options}, schema)
+    return SpillableStreamReader(str(path), StreamOptions.of(options), schema)
 
 
 def run(reader: Any, *offsets: Any) -> list[int]:
@@ -121,12 +121,12 @@ def test_other_streams_fail_at_the_loss_unless_they_quarantine_too(path: Path) -
 def test_batch_read_goes_on_too_and_changes_nothing(path: Path) -> None:
     with ss.Channel(path) as channel:
         schema = struct_type(channel.schema)
-    assert run(SpillableBatchReader(str(path), {**defaults(BATCH), **QUARANTINE}, schema)) == EVERYTHING_READABLE
+    assert run(SpillableBatchReader(str(path), BatchOptions.of(QUARANTINE), schema)) == EVERYTHING_READABLE
     assert not (path / "quarantine").exists()
     with ss.Channel(path) as channel:
         assert channel.stats().lost == ()
     with pytest.raises(CorruptionError):
-        run(SpillableBatchReader(str(path), defaults(BATCH), schema))
+        run(SpillableBatchReader(str(path), BatchOptions.of(), schema))
 
 
 def test_channel_is_as_sound_as_before(path: Path) -> None:

@@ -18,7 +18,9 @@ import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.options import SOURCE, defaults, parse_options
+from spillable_stream.options import SOURCE, parse_options
+from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import ReadAllAvailable, SpillableStreamReader
 
@@ -37,7 +39,7 @@ def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:
 
 def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
     parsed = parse_options(options, (SOURCE,), where="a test")
-    return SpillableStreamReader(str(channel.path), {**defaults(SOURCE), **parsed}, struct_type(channel.schema))
+    return SpillableStreamReader(str(channel.path), StreamOptions.of(parsed), struct_type(channel.schema))
 
 
 def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tuple[int, int]]:
@@ -394,7 +396,7 @@ def test_idle_query_writes_nothing(channel: ss.Channel) -> None:
 
 def test_idle_query_sees_an_event_while_it_waits(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_SHORTEST_WAIT_SECONDS", "_LONGEST_WAIT_SECONDS"):
-        monkeypatch.setattr(f"spillable_stream.spark.stream_reader.{name}", 60)
+        monkeypatch.setattr(f"spillable_stream.spark.idle_polls.{name}", 60)
     reader = source(channel)
     start = reader.initialOffset()
     assert reader.latestOffset(start) == start  # the first time at once
@@ -405,7 +407,7 @@ def test_idle_query_sees_an_event_while_it_waits(channel: ss.Channel, monkeypatc
 def test_query_that_is_busy_with_another_source_is_not_kept_waiting(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SpillableStreamReader, "_wait", lambda *_: pytest.fail("it waited"))
+    monkeypatch.setattr(IdlePolls, "wait", lambda *_: pytest.fail("it waited"))
     reader = source(channel)
     start = reader.initialOffset()
     for _ in range(3):
@@ -414,7 +416,7 @@ def test_query_that_is_busy_with_another_source_is_not_kept_waiting(
 
 
 def test_available_now_does_not_wait_when_it_is_done(channel: ss.Channel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SpillableStreamReader, "_wait", lambda *_: pytest.fail("it waited"))
+    monkeypatch.setattr(IdlePolls, "wait", lambda *_: pytest.fail("it waited"))
     reader = source(channel)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
@@ -524,7 +526,7 @@ def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Chan
     reader = source(channel, group="another", failOnDataLoss=False)
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start))
-    read = [i for part in parts for e in part.extents for i in range(e.first_id, e.last_id + 1)]  # type: ignore[attr-defined]
+    read = [i for part in parts for e in part.plan.extents for i in range(e.first_id, e.last_id + 1)]  # type: ignore[attr-defined]
     assert read == [i for i in range(1, 11) if not first <= i <= last]
     put(channel, 1)
     assert batches(source(channel, group="after", startingOffsets=11)) == [(11, 11)]

@@ -13,9 +13,9 @@ import spillable_stream as ss
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.salvage import salvage
-from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark import task_reader
 from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.task_reader import TaskReader
@@ -59,7 +59,7 @@ def channel(tmp_path: Path) -> Iterator[ss.Channel]:
 def batch(channel: ss.Channel, **options: Any) -> Planned:
     """Plan a batch read of everything; what is returned runs its tasks."""
     reader = SpillableBatchReader(
-        str(channel.path), {**defaults(BATCH), "min_partitions": 3, **options}, struct_type(channel.schema)
+        str(channel.path), BatchOptions.of({"min_partitions": 3, **options}), struct_type(channel.schema)
     )
     parts = reader.partitions()
     assert len(parts) == 3
@@ -69,7 +69,7 @@ def batch(channel: ss.Channel, **options: Any) -> Planned:
 def stream(channel: ss.Channel, **options: Any) -> Planned:
     """Plan a micro-batch of everything, and leave its worker as Spark does: it is killed."""
     schema = struct_type(channel.schema)
-    reader = SpillableStreamReader(str(channel.path), {**defaults(SOURCE), "min_partitions": 3, **options}, schema)
+    reader = SpillableStreamReader(str(channel.path), StreamOptions.of({"min_partitions": 3, **options}), schema)
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start))
     assert len(parts) == 3
@@ -125,10 +125,9 @@ def test_a_memory_tier_of_a_later_generation_is_not_taken_for_the_one_of_the_pla
 def test_events_that_move_while_a_task_reads_are_read_on_disk_from_where_it_was(channel: ss.Channel) -> None:
     for i in range(46, 55):  # more of them lie together than the reader brings at once
         put(channel, b"%d" % i + bytes(100_000))
-    engine = channel.engine()
-    with engine.looking() as state:
-        extent = next(e for e in state.blocks.extents(46, 54) if e.last_id - e.first_id > 1)
-        reader = TaskReader(FS, engine.layout, state.schemas, engine.ends(), None, defaults(BATCH))
+    plan = channel.port().plan_read([(46, 54)])
+    extent = next(e for e in plan.extents if e.last_id - e.first_id > 1)
+    reader = TaskReader(FS, plan, None, BatchOptions.of())
     reads = reader.read(extent)
     found = [next(reads)]
     flush(channel)

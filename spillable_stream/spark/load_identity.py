@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError
 
-__all__ = ["Load", "load_name"]
+__all__ = ["LoadIdentity", "load_name"]
 
 _NOTE = re.compile(
     r"(?P<process>pid \d+ on (?P<host>.+)) since (?P<since>\S+), for the load (?P<load>\S+) of Spark (?P<spark>\d+)"
@@ -29,7 +29,7 @@ def load_name() -> str:
     return os.urandom(8).hex()
 
 
-class Load:
+class LoadIdentity:
     """One source's view of its ``load()``.
 
     Args:
@@ -47,7 +47,7 @@ class Load:
         self._name = name
         self._made_at = datetime.now(UTC)
         self._spark = os.getppid()
-        self.note = f"for the load {name} of Spark {self._spark}"
+        self.note: str = f"for the load {name} of Spark {self._spark}"
 
     def own(self, own: Callable[[float], Consumer], owner_timeout_seconds: float) -> Consumer:
         """Make the source the group's owner.

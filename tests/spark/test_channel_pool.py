@@ -14,8 +14,8 @@ import spillable_stream as ss
 from spillable_stream.channel import channel as channel_module
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
-from spillable_stream.spark import visit as module
-from spillable_stream.spark.visit import visit, visit_to_read
+from spillable_stream.spark import channel_pool as module
+from spillable_stream.spark.channel_pool import visit, visit_to_read
 from tests.damage import age_head, flip, kill, lose_memory, offsets, reboot
 from tests.events import numbered, put
 from tests.mounts import NEEDS_MOUNTS, mounted_readonly

@@ -15,9 +15,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import spillable_stream as ss
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.spark import explain
-from spillable_stream.spark import load as module
+from spillable_stream.spark import load_identity as module
 from spillable_stream.spark.datasource import SpillableDataSource
-from spillable_stream.spark.load import Load, load_name
+from spillable_stream.spark.load_identity import LoadIdentity, load_name
 
 Put = Callable[..., Path]
 
@@ -30,7 +30,7 @@ def path(put: Put) -> Path:
     return put("a", b"x")
 
 
-def own(load: Load, channel: ss.Channel, waits: list[float] | None = None) -> Consumer:
+def own(load: LoadIdentity, channel: ss.Channel, waits: list[float] | None = None) -> Consumer:
     """Make a source the owner of the group, and note how long it would have waited."""
 
     def take(timeout_seconds: float) -> Consumer:
@@ -41,7 +41,7 @@ def own(load: Load, channel: ss.Channel, waits: list[float] | None = None) -> Co
     return load.own(take, 7.5)
 
 
-def refused(load: Load, path: Path, waits: list[float] | None = None) -> ss.GroupOwnedError:
+def refused(load: LoadIdentity, path: Path, waits: list[float] | None = None) -> ss.GroupOwnedError:
     with ss.Channel(path) as channel, pytest.raises(ss.GroupOwnedError) as e:
         own(load, channel, waits)
     return e.value
@@ -51,17 +51,17 @@ def refused(load: Load, path: Path, waits: list[float] | None = None) -> ss.Grou
 
 
 def test_source_says_beside_its_group_what_it_is(path: Path) -> None:
-    load = Load(str(path), "g", "f00d")
+    load = LoadIdentity(str(path), "g", "f00d")
     with ss.Channel(path) as channel:
         owner = own(load, channel).owner
         assert owner.startswith(f"pid {os.getpid()} on {os.uname().nodename} since ")
         assert owner.endswith(f", for the load f00d of Spark {os.getppid()}")
-        assert refused(Load(str(path), "g", "other"), path).owner == owner
+        assert refused(LoadIdentity(str(path), "g", "other"), path).owner == owner
 
 
 def test_second_use_of_one_load_is_refused_at_once_where_both_are_of_now(path: Path) -> None:
     name = load_name()
-    first, second = Load(str(path), "g", name), Load(str(path), "g", name)
+    first, second = LoadIdentity(str(path), "g", name), LoadIdentity(str(path), "g", name)
     waits: list[float] = []
     with ss.Channel(path) as channel:
         own(first, channel)
@@ -77,8 +77,8 @@ def test_query_that_was_there_before_is_waited_for(path: Path) -> None:
     name = load_name()
     waits: list[float] = []
     with ss.Channel(path) as channel:
-        own(Load(str(path), "g", name), channel)
-        error = refused(Load(str(path), "g", name), path, waits)
+        own(LoadIdentity(str(path), "g", name), channel)
+        error = refused(LoadIdentity(str(path), "g", name), path, waits)
     assert waits == [3, 7.5]
     assert str(error).startswith(f"a query of this load() has the group 'g' of {path} since ")
     assert "; waited 7.5 s. " in str(error)
@@ -89,8 +89,8 @@ def test_query_that_goes_meanwhile_leaves_the_group_to_the_next(path: Path) -> N
     name = load_name()
     with ss.Channel(path) as channel:
         former = ss.Channel(path)
-        own(Load(str(path), "g", name), former)
-        load = Load(str(path), "g", name)
+        own(LoadIdentity(str(path), "g", name), former)
+        load = LoadIdentity(str(path), "g", name)
 
         def take(timeout_seconds: float) -> Consumer:
             if timeout_seconds:
@@ -102,17 +102,17 @@ def test_query_that_goes_meanwhile_leaves_the_group_to_the_next(path: Path) -> N
 
 def test_query_of_another_load_is_named_so(path: Path) -> None:
     with ss.Channel(path) as channel:
-        own(Load(str(path), "g", "f00d"), channel)
-        error = refused(Load(str(path), "g", "beef"), path)
+        own(LoadIdentity(str(path), "g", "f00d"), channel)
+        error = refused(LoadIdentity(str(path), "g", "beef"), path)
     assert str(error).startswith(f"a query of another load() has the group 'g' of {path} since ")
     assert "start again in a minute" in str(error)
 
 
 def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ss.Channel(path) as channel:
-        own(Load(str(path), "g", "f00d"), channel)
+        own(LoadIdentity(str(path), "g", "f00d"), channel)
         monkeypatch.setattr(module.os, "getppid", lambda: 1)
-        error = refused(Load(str(path), "g", "beef"), path)
+        error = refused(LoadIdentity(str(path), "g", "beef"), path)
     monkeypatch.undo()
     here = f"pid {os.getppid()} on {os.uname().nodename}"
     assert str(error).startswith(f"a query of the Spark driver {here} has the group 'g' of {path} since ")
@@ -122,7 +122,7 @@ def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: 
 def test_consumer_in_a_program_of_its_own_is_what_there_is_to_stop(path: Path) -> None:
     with ss.Channel(path) as channel:
         channel.consumer("g")
-        error = refused(Load(str(path), "g", "beef"), path)
+        error = refused(LoadIdentity(str(path), "g", "beef"), path)
     assert f"is owned by pid {os.getpid()} on {os.uname().nodename} since " in str(error)
     assert str(error).endswith("Stop it, or use another group")
 

@@ -7,7 +7,8 @@ The one exception is ``asyncProgressTrackingEnabled``, where the log is written 
 
 A late event does no harm: what its batches read is done for good, takes that end later are left alone, and
 committing twice is nothing. Takes of a group that was taken over since, by the same query restarted or by
-another one, are left to the new owner, whose lock's note differs (`finish_takes` looks under the channel's lock).
+another one, are left to the new owner, whose lock's note differs (`ChannelPort.commit_through` looks while no other
+commit is under way).
 """
 
 from __future__ import annotations
@@ -26,15 +27,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.identity import read_identity
 from spillable_stream.names import check_group
-from spillable_stream.spark.channel_pool import ChannelPool
-from spillable_stream.spark.listener.lag import Lag
-from spillable_stream.spark.listener.query_metrics import QueryMetrics
-from spillable_stream.spark.listener.query_report import QueryReport
-from spillable_stream.spark.listener.source_progress import SourceProgress
+from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.query_metrics import QueryMetrics
+from spillable_stream.spark.progress.query_report import QueryReport
+from spillable_stream.spark.progress.run_channels import RunChannels
+from spillable_stream.spark.progress.source_progress import SourceProgress
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class QueryListener(StreamingQueryListener):
         self._session = spark
         self._metrics = metrics
         self._told = {str(os.path.abspath(path)): group for path, group in channels.items()}
-        self._channels = ChannelPool()
+        self._channels = RunChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
         self._found: dict[tuple[str, int], tuple[SourceProgress, QueryReport]] = {}  # query ID, number of the source
@@ -229,10 +229,9 @@ class QueryListener(StreamingQueryListener):
         channel = self._channels.get(done.path, done.channel, str(progress.runId))
         if channel is None:
             return None
-        owner = group_owner(channel.engine(), done.group)
-        since = owner_since(owner)
+        owner = channel.port().owner_of(done.group)
         ended = datetime.fromisoformat(progress.timestamp) + timedelta(milliseconds=progress.batchDuration)
-        return owner if since is not None and since <= ended else None
+        return owner.note if owner.since is not None and owner.since <= ended else None
 
     def _look_again(self, run: str, active: bool) -> bool:
         """Look at the channels of a run's last batch, and tell whether it has had one."""
@@ -259,7 +258,7 @@ class QueryListener(StreamingQueryListener):
         if channel is None or done.group is None:
             return 0, report.with_lag(done.lag)
         commits = self._finish(channel, done) if done.owner is not None else 0
-        with channel.engine().looking() as state:
+        with channel.port().snapshot() as state:
             return commits, report.with_lag(Lag.beyond(state, done.group, done.end_id))
 
     def _wait_for_the_worker(self, done: SourceProgress, run: str) -> None:
@@ -267,18 +266,18 @@ class QueryListener(StreamingQueryListener):
         if done.path is None or done.group is None or done.owner is None:
             return
         channel = self._channels.get(done.path, done.channel, run)
-        if channel is not None and channel.engine().memory.exists():
-            wait_for_owner_to_go(channel.engine(), done.group, done.owner, _WORKER_END_SECONDS)
+        if channel is not None:
+            channel.port().let_owner_go_first(done.group, done.owner, _WORKER_END_SECONDS)
 
     def _finish(self, channel: Channel, done: SourceProgress) -> int:
         assert done.group is not None
         try:
-            commits = finish_takes(channel.engine(), done.group, done.end_id, done.owner)
+            commits = channel.port().commit_through(done.group, done.end_id, done.owner)
         except Exception:
             _log.exception("the takes of %s in %s stay for the source to commit", done.group, done.path)
             return 0
         if commits:
-            channel.engine().checkpointing.make_if_due()
+            channel.port().checkpoint_if_due()
         return commits
 
     def _keep(self, key: tuple[str, int], done: SourceProgress, report: QueryReport) -> None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.names import is_name
-from spillable_stream.spark.listener.lag import Lag
+from spillable_stream.spark.latest_offset import LatestOffset
+from spillable_stream.spark.offset import Offset, OffsetJson
+from spillable_stream.spark.progress.lag import Lag
 
 __all__ = ["SourceProgress"]
 
@@ -35,23 +37,26 @@ class SourceProgress:
     @classmethod
     def parse(cls, source: Any) -> SourceProgress | None:
         """Return what a Spark ``SourceProgress`` says, or None if it is no channel's, or of no batch."""
-        end, latest = _offset(source.endOffset), _offset(source.latestOffset)
+        end = _json(source.endOffset)
         if end.keys() - {"start"} != {"channel", "writeOrderId"}:
             return None
-        end_id, channel = int(end["writeOrderId"]), end["channel"]
-        if latest.get("channel") != channel or "path" not in latest:
-            return cls(end_id, channel)
+        offset = Offset.of(end)
+        if offset is None:
+            raise ValueError(f"{end} has the keys of a channel's offset, and is none")
+        latest = LatestOffset.of(_json(source.latestOffset))
+        if latest is None or latest.channel != offset.channel:
+            return cls(offset.event_id, offset.channel)
         return cls(
-            end_id=end_id,
-            channel=channel,
-            path=latest["path"],
-            group=latest["group"] if is_name(latest["group"]) else None,
-            owner=latest["owner"],
-            lag=Lag(latest["lagEvents"], latest["oldestPutTimeMicros"]),
+            end_id=offset.event_id,
+            channel=latest.channel,
+            path=latest.path,
+            group=latest.group if is_name(latest.group) else None,
+            owner=latest.owner,
+            lag=latest.lag,
         )
 
 
-def _offset(text: str | None) -> dict[str, Any]:
+def _json(text: str | None) -> OffsetJson:
     """Return an offset; an empty one of what is none, such as the "None" that pyspark makes of a missing one."""
     try:
         value = json.loads(text or "null")

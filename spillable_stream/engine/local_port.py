@@ -1,0 +1,155 @@
+"""The port of a channel on this host: every verb in terms of its engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Hashable, Iterable
+from contextlib import AbstractContextManager
+
+from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.groups import create_group, existing_group, starting_position
+from spillable_stream.engine.port import GroupOwner, ProducerClaim, Put, ReadPlan, StagePlan
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.task_plans import query_of_group
+from spillable_stream.engine.timestamp_index import first_id_since
+from spillable_stream.errors import ProducerBusyError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.ranges import Range
+from spillable_stream.storage.lock import FileLock, process_note
+
+__all__ = ["LocalPort", "LockedProducer"]
+
+
+class LocalPort:
+    """Answers for a channel on this host. `ChannelPort` documents the verbs.
+
+    Args:
+        engine: the channel's engine, open.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> AbstractContextManager[ChannelState]:
+        return self._engine.looking()
+
+    def position(self) -> Hashable:
+        return self._engine.lock.published()
+
+    def require_open(self) -> None:
+        self._engine.require_open()
+
+    def first_id_since(self, time_us: int) -> int:
+        return first_id_since(self._engine, time_us)
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────
+
+    def plan_read(self, ranges: Iterable[Range]) -> ReadPlan:
+        with self.snapshot() as state:
+            extents = tuple(extent for r in ranges for extent in state.blocks.extents(*r))
+            schemas, ends = tuple(state.schemas), self._engine.ends()
+            return ReadPlan(self._engine.layout, schemas, extents, ends, os.uname().nodename)
+
+    def report_lost(self, first_id: int, last_id: int) -> None:
+        next_id = self._engine.follow().next_id
+        value = {"lost": [(first_id, last_id)], "doubtful": [], "next": next_id, "groups": {}, "kept": True}
+        self._engine.commit(Control(FrameType.LOST, value))
+
+    # ── groups ──────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str) -> GroupState:
+        with self.snapshot() as state:
+            return existing_group(state, name, self._engine.layout.path)
+
+    def starting_position(self, starting: str) -> int:
+        with self.snapshot() as state:
+            return starting_position(starting, state)
+
+    def create_group(self, name: str, starting: str) -> int:
+        return create_group(self._engine, name, starting)
+
+    def owner_of(self, group: str) -> GroupOwner:
+        note = group_owner(self._engine, group)
+        return GroupOwner(note, owner_since(note))
+
+    def let_owner_go_first(self, group: str, owner: str, timeout_seconds: float) -> None:
+        if self._engine.memory.exists():
+            wait_for_owner_to_go(self._engine, group, owner, timeout_seconds)
+
+    def commit_through(self, group: str, through_id: int, owner: str | None) -> int:
+        return finish_takes(self._engine, group, through_id, owner)
+
+    def query_of(self, group: str) -> str | None:
+        return query_of_group(self._engine.fs, self._engine.layout, group)
+
+    # ── staging and publishing ──────────────────────────────────────────────────────────────
+
+    def plan_stage(self) -> StagePlan:
+        engine = self._engine
+        engine.make_room_if_short()  # tasks make none themselves
+        engine.memory.make()
+        state = engine.follow()
+        return StagePlan(
+            layout=engine.layout,
+            schema=state.schemas[-1],
+            schema_id=len(state.schemas) - 1,
+            compression=state.options["compression"],
+            memory_bytes=engine.memory.put_bytes(),
+            minimum_required_space=state.options["minimum_required_space"],
+        )
+
+    def publish(self, put: Put, keep_alive_seconds: float) -> bool:
+        return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
+
+    def discard(self, names: Iterable[str]) -> None:
+        self._engine.checkpointing.discard(list(names))
+
+    def end_staging(self, owner: str, batch_id: int) -> None:
+        self._engine.checkpointing.remove_staging(owner, batch_id)
+
+    # ── housekeeping ────────────────────────────────────────────────────────────────────────
+
+    def checkpoint_if_due(self) -> None:
+        self._engine.checkpointing.make_if_due()
+
+    def give_back_when_idle(self) -> None:
+        self._engine.checkpointing.give_back_when_idle()
+
+    # ── producers ───────────────────────────────────────────────────────────────────────────
+
+    def claim_producer(self, producer_id: str) -> ProducerClaim:
+        engine = self._engine
+        path = engine.layout.producer_lock(producer_id)
+        engine.fs.make_directory(path.parent)
+        lock = FileLock.open(engine.fs, path)
+        if not lock.try_acquire():
+            holder = lock.read_holder()
+            lock.close()
+            raise ProducerBusyError(
+                f"the producer {producer_id!r} of {engine.layout.path} is {holder or 'another process'}; two live ones "
+                "would take each other's batches for their own. Stop it, or use another producer_id"
+            )
+        lock.write_holder(process_note())
+        return LockedProducer(lock)
+
+
+class LockedProducer:
+    """A claim that the kernel frees when this process dies.
+
+    Args:
+        lock: the producer's lock, held.
+    """
+
+    def __init__(self, lock: FileLock) -> None:
+        self.lock = lock
+
+    def release(self) -> None:
+        self.lock.release()  # also where a forked child has not closed its copy yet
+        self.lock.close()
+
+    def leave(self) -> None:
+        self.lock.close()

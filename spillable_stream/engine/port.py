@@ -1,0 +1,224 @@
+"""The port of an engine: all that Spark's source and sink and the producers may ask of a channel's engine.
+
+It speaks of write-order IDs, ranges, frames and staged files. `LocalPort` answers for a channel on this host; a channel
+on another kind of storage implements the same verbs. What a task of another process needs is in a plan that it can be
+sent (`spillable_stream.engine.task_plans`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Protocol
+
+from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.engine.task_plans import ReadPlan, StagePlan
+from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.ranges import Range
+
+__all__ = [
+    "ChannelPort",
+    "GroupOwner",
+    "NoRoomYetError",
+    "ProducerClaim",
+    "Put",
+    "ReadPlan",
+    "SinkBatch",
+    "StagePlan",
+]
+
+
+class SinkBatch(NamedTuple):
+    """By what a sink's batch is remembered, so that it is committed once.
+
+    Args:
+        query: a streaming query's ID, or an application's name.
+        batch_id: the batch's number, which rises.
+    """
+
+    query: str
+    batch_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOwner:
+    """The last owner of a group.
+
+    Args:
+        note: what it wrote about itself (`Consumer.owner`); "" if nobody owned the group.
+        since: when it took the group; None if the note does not say it.
+    """
+
+    note: str
+    since: datetime | None
+
+
+class ProducerClaim(Protocol):
+    """A producer's ID that this process has claimed."""
+
+    def release(self) -> None:
+        """Give the ID up."""
+
+    def leave(self) -> None:
+        """In a forked child: leave the claim to the parent."""
+
+
+class ChannelPort(Protocol):
+    """What the users of a channel's engine may ask. Thread-safe."""
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> AbstractContextManager[ChannelState]:
+        """Hold the state still, up to date, while it is looked at: ``with port.snapshot() as state``.
+
+        Raises:
+            ChannelClosedError: the channel was closed, removed, or failed.
+        """
+
+    def position(self) -> Hashable:
+        """Return what is committed last, as a value that every commit changes; cheap to ask."""
+
+    def require_open(self) -> None:
+        """Refuse to go on with a channel that was closed.
+
+        Raises:
+            ChannelClosedError: the channel was closed, removed, or failed.
+        """
+
+    def first_id_since(self, time_us: int) -> int:
+        """Return the first event committed at a time or later; the next event's ID if there is none.
+
+        Args:
+            time_us: the time, in microseconds since 1970.
+
+        Raises:
+            CorruptionError: the log can't be read there.
+        """
+
+    # ── reading ─────────────────────────────────────────────────────────────────────────────
+
+    def plan_read(self, ranges: Iterable[Range]) -> ReadPlan:
+        """Return what a task needs to read events; inside of a snapshot, where they are in that.
+
+        Args:
+            ranges: the events, in order.
+        """
+
+    def report_lost(self, first_id: int, last_id: int) -> None:
+        """Record that events can't be read, for every group and `Channel.stats`; their bytes were kept elsewhere.
+
+        Raises:
+            StorageError: the disk refused; nothing was recorded.
+        """
+
+    # ── groups ──────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str) -> GroupState:
+        """Return a group that the channel has.
+
+        Raises:
+            OptionError: it has none of this name; names those that it has.
+        """
+
+    def starting_position(self, starting: str) -> int:
+        """Return the position of a group that starts now.
+
+        Args:
+            starting: "earliest", "latest", or the ID of its first event.
+
+        Raises:
+            DataLossError: that event has left the channel.
+            OptionError: the ID is beyond the next event's.
+        """
+
+    def create_group(self, name: str, starting: str) -> int:
+        """Create a group unless it exists, and return its position; nobody needs to own it.
+
+        Args:
+            name: the group's name.
+            starting: as of `starting_position`.
+
+        Raises:
+            DataLossError: the event with which it should begin has left the channel.
+            OptionError: no group can have this name, or that event's ID is beyond the next one's.
+            StorageError: the disk refused.
+        """
+
+    def owner_of(self, group: str) -> GroupOwner:
+        """Return a group's last owner."""
+
+    def let_owner_go_first(self, group: str, owner: str, timeout_seconds: float) -> None:
+        """Wait until an owner has given its group up, if it could keep this handle from being the last one closed.
+
+        The last handle moves what is in memory to disk. Where nothing is in memory, there is nothing to wait for.
+
+        Args:
+            group: the group.
+            owner: what its owner wrote (`GroupOwner.note`).
+            timeout_seconds: how long to wait at most.
+        """
+
+    def commit_through(self, group: str, through_id: int, owner: str | None) -> int:
+        """Commit the prepared takes of a group that end at an event or before it, on behalf of its owner.
+
+        Args:
+            group: the group.
+            through_id: everything up to this event is done.
+            owner: whose takes they must be (`GroupOwner.note`); None: whoever's.
+
+        Returns:
+            How many takes were committed; 0 if others had done it, or somebody else owns the group by now.
+
+        Raises:
+            StorageError: the disk refused; the takes are as they were.
+        """
+
+    def query_of(self, group: str) -> str | None:
+        """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
+
+    # ── staging and publishing ──────────────────────────────────────────────────────────────
+
+    def plan_stage(self) -> StagePlan:
+        """Make room for staged files, and return what a task needs to stage rows of the newest schema."""
+
+    def publish(self, put: Put, keep_alive_seconds: float) -> bool:
+        """Commit a put transaction: frames, and staged files that it adopts. Tell whether there was anything to do.
+
+        Args:
+            put: what to commit; a sink's batch that was committed before is not again. May be tried again if it raised.
+            keep_alive_seconds: how long to wait for room.
+
+        Raises:
+            ChannelFullError: no room within ``keep_alive_seconds``.
+            StorageError: the disk refused; nothing was committed.
+            CommitOutcomeUnknownError: a sync failed; whether it was committed shows when the channel is opened again.
+        """
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove staged files, unless a commit has adopted them.
+
+        Args:
+            names: the files' names (`SegmentRef.name`).
+        """
+
+    def end_staging(self, owner: str, batch_id: int) -> None:
+        """Remove what an owner staged up to a batch and no commit adopted: that is over."""
+
+    # ── housekeeping ────────────────────────────────────────────────────────────────────────
+
+    def checkpoint_if_due(self) -> None:
+        """Make a checkpoint if the last one is older than ``checkpointInterval``; a failure is logged."""
+
+    def give_back_when_idle(self) -> None:
+        """Give back the disk space of taken events if nothing was committed for a second; a failure is logged."""
+
+    # ── producers ───────────────────────────────────────────────────────────────────────────
+
+    def claim_producer(self, producer_id: str) -> ProducerClaim:
+        """Keep out other live producers of an ID.
+
+        Raises:
+            ProducerBusyError: another live producer has it.
+        """

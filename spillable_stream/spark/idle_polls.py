@@ -1,0 +1,52 @@
+"""How long a source that has nothing new waits within one of Spark's calls.
+
+Spark asks an idle source a hundred times a second; a look at the channel costs less than an answer. Both get rarer the
+longer nothing comes, but no source of a query with several shall keep the others waiting for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from spillable_stream.engine.port import ChannelPort
+
+__all__ = ["IdlePolls"]
+
+_SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
+_SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
+
+
+class IdlePolls:
+    """Counts how many times in a row there was nothing, and no batch of any source of the query."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def are_over(self) -> None:
+        """Begin anew: a batch went by."""
+        self._count = 0
+
+    def record(self, *, nothing: bool) -> None:
+        """Count a poll that found nothing; begin anew after one that found something."""
+        self._count = self._count + 1 if nothing else 0
+
+    def may_wait(self) -> bool:
+        """Tell whether the last poll found nothing either: the first one is answered at once."""
+        return self._count > 0
+
+    def wait(self, port: ChannelPort, is_there: Callable[[], bool]) -> None:
+        """Wait a moment for something to read, longer after each poll that found nothing.
+
+        Args:
+            port: the channel, which is asked only after a commit.
+            is_there: tells whether there is something by now.
+        """
+        wait_seconds = min(_SHORTEST_WAIT_SECONDS * self._count, _LONGEST_WAIT_SECONDS)
+        pause_seconds = min(_SHORTEST_PAUSE_SECONDS * self._count, _LONGEST_PAUSE_SECONDS)
+        deadline = time.monotonic() + wait_seconds
+        while time.monotonic() < deadline:
+            before = port.position()
+            time.sleep(pause_seconds)
+            if port.position() != before and is_there():
+                return

@@ -1,0 +1,70 @@
+"""The options of a read, typed: what `parse_options` found in Spark's strings, and the defaults of the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from spillable_stream.options import BATCH, SOURCE, defaults
+
+__all__ = ["BatchOptions", "ReadOptions", "StreamOptions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadOptions:
+    """What streams and batch reads have in common. `spillable_stream.options` says what each option means."""
+
+    starting_offsets: str
+    starting_timestamp: int | None
+    fail_on_data_loss: bool
+    on_corruption: str
+    min_partitions: int | None
+    max_events_per_partition: int | None
+    metadata: bool
+
+    @property
+    def passes_damage(self) -> bool:
+        """Whether a read goes on without the events that can't be read."""
+        return self.on_corruption == "quarantine"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamOptions(ReadOptions):
+    """The options of a streaming source."""
+
+    group: str
+    max_events_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_events_per_trigger: int | None
+    max_trigger_delay: float
+    create_if_missing: bool
+    async_progress_tracking_enabled: bool
+    owner_timeout: float
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None = None) -> Self:
+        """Return the options of a stream.
+
+        Args:
+            given: those that were given, by keyword name, with values as `parse_options` returns them.
+        """
+        return cls(**{**defaults(SOURCE), **(given or {})})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions(ReadOptions):
+    """The options of a batch read. With a ``group``, it reads only what that group has yet to take."""
+
+    group: str | None
+    ending_offsets: str
+    ending_timestamp: int | None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None = None) -> Self:
+        """Return the options of a batch read.
+
+        Args:
+            given: those that were given, by keyword name, with values as `parse_options` returns them.
+        """
+        return cls(**{**defaults(BATCH), **(given or {})})

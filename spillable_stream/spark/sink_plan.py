@@ -1,0 +1,102 @@
+"""What a write is to do: made where Spark asks for a writer, sent to its tasks, and carried out by its commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import SinkBatch, StagePlan
+from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.options import CHANNEL, CREATION, SINK, defaults, parse_options
+from spillable_stream.spark.channel_pool import visit
+from spillable_stream.spark.schema import creation_schema
+
+__all__ = ["TASK_INLINE_BYTES", "SinkPlan", "plan_sink"]
+
+TASK_INLINE_BYTES = 256 << 10
+"""What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
+
+_TASKS_INLINE_BYTES = 128 << 20  # an eighth of what spark.driver.maxResultSize is by default
+_APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlan:
+    """A write into a channel. Picklable.
+
+    Args:
+        path: the channel's directory.
+        stage: how its tasks stage their rows.
+        schema: the schema of the rows that Spark sends.
+        keep_alive_seconds: how long the commit waits for room.
+        max_inline_bytes: what one task may send through the driver (`inline_bytes`).
+        transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
+    """
+
+    path: str
+    stage: StagePlan
+    schema: StructType
+    keep_alive_seconds: float
+    max_inline_bytes: int
+    transaction: SinkBatch | None
+
+    def inline_bytes(self, partition_id: int) -> int:
+        """Return how much a task may send through the driver.
+
+        Spark tells a task its own number, and not how many there are. So the first tasks may send as much as one may,
+        up to 128 MiB together, and the others less with the square of their number: all of them together, however
+        many there are, send no more than twice as much.
+
+        Args:
+            partition_id: the task's number among those of its write, from 0.
+        """
+        most_bytes = self.max_inline_bytes
+        first = max(1, _TASKS_INLINE_BYTES // max(1, most_bytes))
+        return most_bytes if partition_id < first else most_bytes * first**2 // (partition_id + 1) ** 2
+
+
+def plan_sink(path: str, given: Mapping[str, str], schema: StructType, *, stream: bool) -> SinkPlan:
+    """Create or widen a channel for rows, and return how to write them.
+
+    Args:
+        path: the channel's directory.
+        given: Spark's options, but those that are Spark's own.
+        schema: the schema of the rows.
+        stream: whether a streaming query writes them.
+
+    Raises:
+        OptionError: an option is unknown, out of range, or not for such a write.
+        SchemaError: there are no columns, or they do not fit the channel's.
+    """
+    if not schema.fields:
+        raise SchemaError("a frame without columns has nothing that a channel could store; select some")
+    options = parse_options(given, (SINK, CHANNEL, CREATION), where="a Spark sink")
+    sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
+    application, version = sink["txn_app_id"], sink["txn_version"]
+    if (application is None) != (version is None):
+        raise OptionError("txnAppId and txnVersion belong together; give both")
+    if stream and application is not None:
+        raise OptionError(
+            "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
+            "query and their numbers; leave them out"
+        )
+    most_bytes: int | None = sink["max_inline_bytes"]
+    with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options) as channel:
+        return SinkPlan(
+            path=path,
+            stage=channel.port().plan_stage(),
+            schema=schema,
+            keep_alive_seconds=sink["keep_alive"],
+            max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
+            transaction=None if application is None else SinkBatch(_APPLICATION + application, version),
+        )
+
+
+def _task_inline_bytes(channel: Channel) -> int:
+    """Return what a task may send where no option of the sink says it."""
+    of_channel: int = channel.options["max_inline_bytes"]
+    return min(of_channel, TASK_INLINE_BYTES)

@@ -1,0 +1,101 @@
+"""This package's errors on their way through Spark to a user: one frame each in, one sentence out.
+
+Spark shows a user the whole trace of whatever Python raised. The message of an error of this package says what
+happened, to what, and what to do; where in the package that was is for the log, at the level DEBUG. So `short_traces`
+takes the package's frames off. Any other exception keeps its trace.
+
+Spark wraps the error in one of its own: its text begins with Spark's words and ends with the query's plan, or with
+traces of the JVM. `explain` finds this package's sentence in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from spillable_stream import errors
+from spillable_stream.errors import SpillableError
+
+__all__ = ["explain", "short_traces"]
+
+_log = logging.getLogger(__name__)
+
+C = TypeVar("C", bound=type)
+
+# Python's traces end with the exception's class and message; Spark goes on with its error's state, and what follows.
+_OURS = re.compile(r"^spillable_stream\.errors\.(\w+): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S)
+_TRACES = "\nJVM stacktrace:"
+
+
+def short_traces(decorated: C) -> C:
+    """Have the public methods of a class raise this package's errors with no more than one frame of it."""
+    for name, member in list(vars(decorated).items()):
+        if inspect.isfunction(member) and not name.startswith("_"):
+            setattr(decorated, name, _short(member))
+    return decorated
+
+
+def _short(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)  # Spark looks at the signature
+    def call(*args: Any, **named: Any) -> Any:
+        try:
+            result = method(*args, **named)
+        except SpillableError as e:
+            _keep_trace(e)
+            raise e.with_traceback(None) from None
+        return _short_iterator(result) if isinstance(result, Iterator) else result
+
+    return call
+
+
+def _short_iterator(iterator: Iterator[Any]) -> Iterator[Any]:
+    try:
+        yield from iterator
+    except SpillableError as e:
+        _keep_trace(e)
+        raise e.with_traceback(None) from None
+
+
+def _keep_trace(error: SpillableError) -> None:
+    _log.debug("raised to Spark: %s", error, exc_info=error)
+
+
+def explain(error: BaseException | None) -> str:
+    """Return what an exception says in this package's own words, or that it is none of this package's errors.
+
+    Args:
+        error: what Spark raised, for a batch or a stream, in classic Spark or Spark Connect; a query's ``exception()``,
+            None included; or an exception of this package itself.
+    """
+    if error is None:
+        return "there is no error"
+    for link in _chain(error):
+        if isinstance(link, errors.SpillableError):
+            return str(link)
+        if (sentence := _sentence(str(link))) is not None:
+            return sentence
+    first_line = str(error).strip().partition("\n")[0]
+    return f"this is none of spillable_stream's errors: {type(error).__name__}{': ' if first_line else ''}{first_line}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and those that it was raised from."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__
+
+
+def _sentence(text: str) -> str | None:
+    """Return the message of this package's that was raised last; traces of the JVM repeat it, after others maybe."""
+    for part in (text.partition(_TRACES)[0], text):
+        found = [message for name, message in _OURS.findall(part) if name in errors.__all__]
+        if found:
+            return str(found[-1])
+    return None

@@ -1,0 +1,60 @@
+"""What a task of another process carries out: plans that it was sent."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.engine.port import ReadPlan, StagePlan
+from spillable_stream.engine.task_plans import query_of_group
+from spillable_stream.storage.filesystem import FileSystem
+from tests.events import numbered, put
+
+
+@pytest.fixture
+def plans(tmp_path: Path) -> tuple[ReadPlan, StagePlan]:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, compression="zstd") as channel:
+        put(channel, *numbered(0, 5))
+        return channel.port().plan_read([(2, 4)]), channel.port().plan_stage()
+
+
+def test_plans_are_the_same_in_another_process(plans: tuple[ReadPlan, StagePlan], tmp_path: Path) -> None:
+    (tmp_path / "plans").write_bytes(pickle.dumps(plans))
+    program = (
+        "import pickle, sys; plans = pickle.load(open(sys.argv[1], 'rb')); pickle.dump(plans, open(sys.argv[1], 'wb'))"
+    )
+    subprocess.run([sys.executable, "-c", program, tmp_path / "plans"], check=True)
+    assert pickle.loads((tmp_path / "plans").read_bytes()) == plans
+
+
+def test_plans_can_not_be_changed(plans: tuple[ReadPlan, StagePlan]) -> None:
+    for plan in plans:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            plan.layout = None  # type: ignore[misc]
+
+
+def test_a_plan_says_where_exactly_the_events_are(plans: tuple[ReadPlan, StagePlan]) -> None:
+    read, _ = plans
+    assert [(extent.first_id, extent.last_id) for extent in read.extents] == [(2, 4)]
+    assert read.ends[read.extents[0].file] > read.extents[0].offset
+
+
+def test_a_staged_file_is_what_the_plan_says(plans: tuple[ReadPlan, StagePlan]) -> None:
+    _, stage = plans
+    writer = stage.begin("query", 7)
+    assert writer.name.startswith("segment.query.7.") and stage.compression == "zstd"
+    writer.discard()
+
+
+def test_the_query_that_reads_as_a_group_is_written_once_and_replaced(plans: tuple[ReadPlan, StagePlan]) -> None:
+    read, fs = plans[0], FileSystem()
+    assert query_of_group(fs, read.layout, "g") is None
+    for query in ("a" * 36, "a" * 36, "b" * 36):
+        read.record_query(fs, "g", query)
+        assert query_of_group(fs, read.layout, "g") == query

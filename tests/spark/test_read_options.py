@@ -1,0 +1,29 @@
+"""A read's options: every option of the table, and no other."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, asdict, fields
+
+import pytest
+
+from spillable_stream.options import BATCH, SOURCE, defaults
+from spillable_stream.spark.read_options import BatchOptions, StreamOptions
+
+
+@pytest.mark.parametrize(("kind", "scope"), [(StreamOptions, SOURCE), (BatchOptions, BATCH)])
+def test_options_are_those_of_the_table_with_their_defaults(
+    kind: type[StreamOptions] | type[BatchOptions], scope: str
+) -> None:
+    assert {field.name for field in fields(kind)} == defaults(scope).keys()
+    assert asdict(kind.of()) == defaults(scope)
+
+
+def test_given_options_count_and_can_not_be_changed() -> None:
+    options = BatchOptions.of({"group": "g", "on_corruption": "quarantine"})
+    assert (options.group, options.passes_damage, options.fail_on_data_loss) == ("g", True, True)
+    assert pickle.loads(pickle.dumps(options)) == options
+    with pytest.raises(FrozenInstanceError):
+        options.group = None  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        BatchOptions.of({"owner_timeout": 1.0})
