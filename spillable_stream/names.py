@@ -43,7 +43,7 @@ def is_name(value: Any) -> bool:
     )
 
 
-def parse_name(value: Any) -> str:
+def parse_name(value: str) -> str:
     """Return the name of a group or a producer.
 
     Raises:
@@ -87,7 +87,7 @@ def check_owner(value: Any) -> str:
     return value
 
 
-def parse_application(value: Any) -> str:
+def parse_application(value: str) -> str:
     """Return a ``txnAppId``: it names no file, but every data file has it in its header.
 
     Raises:

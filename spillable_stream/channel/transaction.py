@@ -165,7 +165,6 @@ class PutTransaction(Transaction):
         self._schema = schema
         self._schema_id = schema_id
         self._typed = typed
-        self._options = engine.state.options
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
         self._frames: list[Frame] = []
@@ -240,7 +239,7 @@ class PutTransaction(Transaction):
     take_many = take_batch = take
 
     def _admit(self, count: int) -> None:
-        capacity, held = self._options["transaction_capacity"], self.count + count
+        capacity, held = self._engine.state.options.transaction_capacity, self.count + count
         if held > MAX_COUNT:
             raise TransactionCapacityError(
                 f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
@@ -276,10 +275,11 @@ class PutTransaction(Transaction):
             self._undivided(lambda: self._add(events.batch()))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        frames = encode_batch(batch, self._schema_id, self._options["compression"])
+        frames = encode_batch(batch, self._schema_id, self._engine.state.options.compression)
         self._frames += frames
         self._frames_bytes += total_size(frames)
-        if self._frames_bytes > self._options["max_inline_bytes"] and self._frames_bytes > self._inline_bytes():
+        most = self._engine.state.options.max_inline_bytes
+        if self._frames_bytes > most and self._frames_bytes > self._inline_bytes():
             self._stage()
 
     def _inline_bytes(self) -> int:
@@ -295,7 +295,7 @@ class PutTransaction(Transaction):
                 self._engine.fs,
                 self._engine.layout,
                 memory_bytes=memory_bytes,
-                minimum_required_space=self._options["minimum_required_space"],
+                minimum_required_space=self._engine.state.options.minimum_required_space,
             )
         try:
             self._segment.write(self._frames)
@@ -330,7 +330,7 @@ class PutTransaction(Transaction):
             self._attempted = True
         request = Put(self._frames, segments, producer=self.producer)
         try:
-            self.committed = self._engine.commit(request, self._options["keep_alive"], self.waited_seconds)
+            self.committed = self._engine.commit(request, self._engine.state.options.keep_alive, self.waited_seconds)
         except NoRoomYetError:
             self._attempted = False  # nobody has adopted what was staged
             raise
@@ -385,7 +385,7 @@ class TakeTransaction(Transaction):
         """
         self._require(State.OPEN, "take")
         if timeout_seconds is None:
-            timeout_seconds = self._engine.state.options["overflow_timeout"]
+            timeout_seconds = self._engine.state.options.overflow_timeout
         found = self._take(1, timeout_seconds, self._objects)
         return found[0] if found else None
 
@@ -416,7 +416,7 @@ class TakeTransaction(Transaction):
         """Claim, read and convert; only what can be given to the caller counts as taken."""
         if limit < 1:
             raise ValueError(f"a take needs a limit of at least 1, not {limit}")
-        capacity = self._engine.state.options["transaction_capacity"] - self.count
+        capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
                 f"the transaction has taken {self.count:,} events, which is transactionCapacity; commit it first"

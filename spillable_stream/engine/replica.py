@@ -114,8 +114,8 @@ class Replica:
 
     def _obey_options(self) -> None:
         options = self.state.options
-        self.tiers.disk.max_file_size_bytes = options["max_file_size"]
-        self.tiers.disk.preallocation.minimum_required_space = options["minimum_required_space"]
+        self.tiers.disk.max_file_size_bytes = options.max_file_size
+        self.tiers.disk.preallocation.minimum_required_space = options.minimum_required_space
         byte_capacity = self.state.memory_byte_capacity()
         self.tiers.memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
 

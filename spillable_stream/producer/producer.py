@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from spillable_stream.errors import OptionError, ProducerClosedError, SchemaErro
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.format.row_values import row_reader
 from spillable_stream.names import check_producer
+from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -36,7 +37,7 @@ from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.room import Place
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
 from spillable_stream.producer.stats import ProducerStats
-from spillable_stream.producer.target import ChannelTarget, Target, as_target
+from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target
 from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
@@ -69,13 +70,13 @@ class Producer:
 
     def __init__(
         self,
-        target: Any,
+        target: Receiver | Receivers,
         *,
         producer_id: str | None = None,
-        dead_letter: Any = None,
+        dead_letter: Receiver | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        **config: Any,
+        **config: Unpack[ProducerKeywords],
     ) -> None:
         self._given_id = None if producer_id is None else check_producer(producer_id)
         self._clock = clock or Clock()
@@ -104,10 +105,10 @@ class Producer:
         for opened in self._targets.values():
             opened.close()
 
-    def _open(self, target: Any) -> Any:
+    def _open(self, target: Receiver | Receivers) -> Target | dict[str, Target] | list[Target]:
         """Open all targets and return them as they were given: one, a mapping or a list."""
         if isinstance(target, Mapping):
-            found: Any = {key: self._open_one(one) for key, one in target.items()}
+            found: dict[str, Target] | list[Target] = {key: self._open_one(one) for key, one in target.items()}
         elif isinstance(target, Sequence) and not isinstance(target, str):
             found = [self._open_one(one) for one in target]
         else:
@@ -116,7 +117,7 @@ class Producer:
             raise OptionError("a producer needs at least one channel to send to")
         return found
 
-    def _open_one(self, target: Any) -> Target:
+    def _open_one(self, target: Receiver) -> Target:
         """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
         opened = as_target(target)
         place = opened.place if isinstance(opened, ChannelTarget) else id(opened)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.lock import FileLock, process_note
 
-__all__ = ["ChannelTarget", "Target", "as_target", "commit_to", "lasting_name"]
+__all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]
 
 
 @runtime_checkable
@@ -73,6 +74,13 @@ class Target(Protocol):
 
     def close(self) -> None:
         """End the use of it; no other call is under way or follows."""
+
+
+Receiver: TypeAlias = "str | os.PathLike[str] | Channel | Target"
+"""Where a producer sends to, as it may be given: a path, a `Channel` or a `Target`."""
+
+Receivers: TypeAlias = Mapping[str, Receiver] | Sequence[Receiver]
+"""Several of them: by key, or sharing the keys."""
 
 
 class ChannelTarget:
@@ -223,14 +231,14 @@ def _kind_leaves_waiting(kind: type[Target]) -> bool:
     return _takes_waited_seconds(kind.commit)
 
 
-def _takes_waited_seconds(commit: Any) -> bool:
+def _takes_waited_seconds(commit: Callable[..., Range]) -> bool:
     try:
         return "waited_seconds" in inspect.signature(commit).parameters
     except (TypeError, ValueError):  # it has no signature
         return False
 
 
-def as_target(target: Any) -> Target:
+def as_target(target: Receiver) -> Target:
     """Return what a user gave as a target: a path, a channel, or a target.
 
     Raises:

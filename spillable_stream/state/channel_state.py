@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
@@ -147,12 +148,12 @@ class ChannelState:
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
 
-    def __init__(self, options: dict[str, Any], schemas: list[bytes]) -> None:
+    def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
         self.next_id = 1
         self.next_transaction = 1
         self.floor = 1
         self.time_us = 0
-        self.options = dict(options)
+        self.options = options
         self.schemas = list(schemas)
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
@@ -177,7 +178,7 @@ class ChannelState:
             "nextTransaction": self.next_transaction,
             "floor": self.floor,
             "time": self.time_us,
-            "options": dict(self.options),
+            "options": self.options.values(),
             "schemas": list(self.schemas),
             "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
@@ -210,7 +211,7 @@ class ChannelState:
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> ChannelState:
         """Return the state of which `image` or `small` was taken."""
-        state = cls(image["options"], image["schemas"])
+        state = cls(ChannelOptions.of(image["options"]), image["schemas"])
         state.next_id = image["nextId"]
         state.next_transaction = image["nextTransaction"]
         state.floor = image["floor"]
@@ -278,11 +279,11 @@ class ChannelState:
 
     def memory_limits(self) -> TierUsage:
         """Return what the memory tier may hold."""
-        return TierUsage(self.options["memory_capacity"], self.payloads_within(self.memory_byte_capacity()))
+        return TierUsage(self.options.memory_capacity, self.payloads_within(self.memory_byte_capacity()))
 
     def payloads_within(self, byte_capacity: int) -> int:
         """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
-        kept_percent: int = 100 - self.options["byte_capacity_buffer_percentage"]
+        kept_percent: int = 100 - self.options.byte_capacity_buffer_percentage
         return byte_capacity * kept_percent // 100
 
     def lag(self, group: str) -> int:
@@ -498,11 +499,11 @@ class ChannelState:
             self.spilled += 1
             self.overflow = self.overflow or record.spilled == "full"
         elif self.overflow and record.kind != "put":
-            self.overflow = self.memory_free_percent() < self.options["overflow_deactivation_threshold"]
+            self.overflow = self.memory_free_percent() < self.options.overflow_deactivation_threshold
 
     def _control(self, type_: FrameType, value: Any) -> None:
         if type_ == FrameType.OPTIONS:
-            self.options.update(value)
+            self.options = self.options.changed(value)
             self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
         elif type_ == FrameType.SCHEMA:
             if value["id"] == len(self.schemas):
