@@ -89,7 +89,7 @@ class Channel:
         fs: FileSystem | None = None,
         **options: Unpack[ChannelKeywords],
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         self.readonly = readonly
         self._fs = fs or FileSystem()
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")

@@ -64,8 +64,8 @@ class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
     def __init__(self, engine: Engine) -> None:
-        self.state = State.NEW
-        self.committed = CommitResult()
+        self.state: State = State.NEW
+        self.committed: CommitResult = CommitResult()
         self._engine = engine
         self._owner = (os.getpid(), threading.get_ident())
 
@@ -172,7 +172,7 @@ class PutTransaction(Transaction):
         self._segment: StagedFileWriter | None = None
         self._attempted = False
         self._failure: BaseException | None = None
-        self.count = 0
+        self.count: int = 0
         self.producer: NumberedBatch | None = None
         self.waited_seconds: float | None = None
 
@@ -228,7 +228,7 @@ class PutTransaction(Transaction):
             self._undivided(self._add, b)
         self.count += batch.num_rows
 
-    def take(self, *_: Any, **__: Any) -> NoReturn:
+    def take(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a put transaction does not take.
 
         Raises:
@@ -236,7 +236,8 @@ class PutTransaction(Transaction):
         """
         raise TransactionStateError("a put transaction can't take; puts and takes never mix")
 
-    take_many = take_batch = take
+    take_many = take
+    take_batch = take
 
     def _admit(self, count: int) -> None:
         capacity, held = self._engine.state.options.transaction_capacity, self.count + count
@@ -330,7 +331,9 @@ class PutTransaction(Transaction):
             self._attempted = True
         request = Put(self._frames, segments, producer=self.producer)
         try:
-            self.committed = self._engine.commit(request, self._engine.state.options.keep_alive, self.waited_seconds)
+            self.committed: CommitResult = self._engine.commit(
+                request, self._engine.state.options.keep_alive, self.waited_seconds
+            )
         except NoRoomYetError:
             self._attempted = False  # nobody has adopted what was staged
             raise
@@ -357,13 +360,13 @@ class TakeTransaction(Transaction):
         typed: whether events are dictionaries of a typed channel rather than `Event`.
     """
 
-    def __init__(self, engine: Engine, consumer: Any, typed: bool) -> None:
+    def __init__(self, engine: Engine, consumer: Callable[[], Consumer], typed: bool) -> None:
         super().__init__(engine)
         self._open_consumer = consumer
         self._consumer: Consumer | None = None
         self._typed = typed
         self._ranges: list[Range] = []
-        self.count = 0
+        self.count: int = 0
 
     def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
         """Take the next event.
@@ -402,7 +405,7 @@ class TakeTransaction(Transaction):
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
 
-    def put(self, *_: Any, **__: Any) -> NoReturn:
+    def put(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a take transaction does not put.
 
         Raises:
@@ -410,7 +413,8 @@ class TakeTransaction(Transaction):
         """
         raise TransactionStateError("a take transaction can't put; puts and takes never mix")
 
-    put_many = put_batch = put
+    put_many = put
+    put_batch = put
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
@@ -465,7 +469,7 @@ class TakeTransaction(Transaction):
                 self._engine.counters.event_take_error_count += 1
                 raise
             self._engine.counters.event_take_success_count += self.count
-            self.committed = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
+            self.committed: CommitResult = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
 
     def _rollback(self) -> None:
         if self._consumer:

@@ -141,7 +141,7 @@ class Producer:
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
         process_end.refuse_at_end()
-        self.producer_id = self._given_id or _passing_id()
+        self.producer_id: str = self._given_id or _passing_id()
         dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
         receiving = [t for t in self._targets.values() if t is not self._dead]
         if dead_letters is not None and self._given_id is not None:

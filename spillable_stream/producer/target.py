@@ -95,7 +95,7 @@ class ChannelTarget:
     def __init__(self, channel: str | os.PathLike[str] | Channel) -> None:
         self._owned = not isinstance(channel, Channel)
         self._channel = channel if isinstance(channel, Channel) else Channel(channel)
-        self.name = str(self._channel.path)
+        self.name: str = str(self._channel.path)
         self._claims: dict[str, FileLock] = {}
         self._mutex = threading.Lock()
 

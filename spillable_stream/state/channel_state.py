@@ -149,24 +149,24 @@ class ChannelState:
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
-        self.next_id = 1
-        self.next_transaction = 1
-        self.floor = 1
-        self.time_us = 0
-        self.options = options
-        self.schemas = list(schemas)
+        self.next_id: int = 1
+        self.next_transaction: int = 1
+        self.floor: int = 1
+        self.time_us: int = 0
+        self.options: ChannelOptions = options
+        self.schemas: list[bytes] = list(schemas)
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
-        self.producers = ProducerHistory()
-        self.blocks = Blocks()
+        self.producers: ProducerHistory = ProducerHistory()
+        self.blocks: Blocks = Blocks()
         self.pending: dict[int, Pending] = {}
-        self.memory = MemoryTierInfo()
-        self.overflow = False
-        self.spilled = 0
+        self.memory: MemoryTierInfo = MemoryTierInfo()
+        self.overflow: bool = False
+        self.spilled: int = 0
         self.unsaid_sinks: dict[str, int] = {}
         self.unsaid_groups: dict[str, None] = {}
-        self.lost = RangeSet()
-        self.doubtful = RangeSet()
+        self.lost: RangeSet = RangeSet()
+        self.doubtful: RangeSet = RangeSet()
         self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────

@@ -184,7 +184,7 @@ class ProducerHistory:
         self._states = {name: ProducerState() for name in image.get("states", ())}
         for name, state in self._states.items():
             state.learn(image["states"][name])
-        self.unsaid = dict.fromkeys(image.get("unsaid", ()))
+        self.unsaid: dict[str, None] = dict.fromkeys(image.get("unsaid", ()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states)
