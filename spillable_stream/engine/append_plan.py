@@ -45,6 +45,10 @@ class AppendPlan:
         start: the offset at which the append begins.
     """
 
+    start: int
+    state: ChannelState
+    tier: Tier
+
     def __init__(
         self,
         state: ChannelState,
@@ -54,7 +58,7 @@ class AppendPlan:
     ) -> None:
         self.memory_room = memory_room
         self.entries: list[Entry] = []
-        self.put = _NOTHING
+        self.put: TierUsage = _NOTHING
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
@@ -64,10 +68,10 @@ class AppendPlan:
         """Say where the append goes, once room was made for it; what is planned comes after."""
         self.state, self.tier, self.start = state, tier, start
         # No two appends have the same time: it is what orders those of the two tiers.
-        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
-        self.next_id = state.next_id
-        self.next_transaction = state.next_transaction
-        self.overflow = state.overflow
+        self.time_us: int = max(time.time_ns() // 1000, state.time_us + 1)
+        self.next_id: int = state.next_id
+        self.next_transaction: int = state.next_transaction
+        self.overflow: bool = state.overflow
         self._said = False
 
     def kept(self) -> tuple[Any, ...]:

@@ -67,8 +67,8 @@ class Engine(Replica):
         self._look_at = float("-inf")  # and when a commit that finds more looks again
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
-        self.memory = MemoryTier(self)
-        self.checkpointing = Checkpointing(self, self.memory)
+        self.memory: MemoryTier = MemoryTier(self)
+        self.checkpointing: Checkpointing = Checkpointing(self, self.memory)
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.

@@ -81,14 +81,19 @@ class TolerantReplay:
         uncertain: whether damage may hide takes or control records that nothing later tells.
     """
 
+    files: int
+    frames: int
+    misfits: int
+    read_bytes: int
+
     def __init__(
         self, fs: FileSystem, evidence: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
     ) -> None:
-        self.state = state
+        self.state: ChannelState = state
         self.files = self.frames = self.read_bytes = self.misfits = 0
         self.walked: set[int | str] = set()
         self.damaged: set[int | str] = set()
-        self.uncertain = False
+        self.uncertain: bool = False
         self._fs = fs
         self._evidence = evidence
         self._findings = findings

@@ -30,7 +30,7 @@ class DataSourceStreamArrowWriter(DataSourceStreamWriter):
         def write(self: DataSourceStreamArrowWriter, iterator: Iterator[Any]) -> WriterCommitMessage:
             return of_batches(self, _batches(iterator, self._schema))
 
-        cls.write = write
+        type.__setattr__(cls, "write", write)
 
 
 def _batches(rows: Iterator[Any], schema: Any) -> Iterator[pa.RecordBatch]:

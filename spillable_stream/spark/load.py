@@ -47,7 +47,7 @@ class Load:
         self._name = name
         self._made_at = datetime.now(UTC)
         self._spark = os.getppid()
-        self.note = f"for the load {name} of Spark {self._spark}"
+        self.note: str = f"for the load {name} of Spark {self._spark}"
 
     def own(self, own: Callable[[float], Consumer], owner_timeout_seconds: float) -> Consumer:
         """Make the source the group's owner.

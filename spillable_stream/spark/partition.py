@@ -57,8 +57,8 @@ class EventPartition(InputPartition):
         self.schemas = schemas
         self.extents = extents
         self.group = group
-        self.ends = dict(ends)
-        self.host = os.uname().nodename  # which has the memory tier, if there is one
+        self.ends: dict[int | str, int] = dict(ends)
+        self.host: str = os.uname().nodename  # which has the memory tier, if there is one
 
 
 def plan_partitions(

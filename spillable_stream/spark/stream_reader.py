@@ -13,7 +13,7 @@ import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -46,14 +46,15 @@ try:  # Spark 4.2 and later
         SupportsTriggerAvailableNow,
     )
 except ImportError:  # 4.0 and 4.1 pass no limits
+    if not TYPE_CHECKING:
 
-    class ReadAllAvailable:  # type: ignore[no-redef]
-        """Stands for the class that this Spark does not have."""
+        class ReadAllAvailable:
+            """Stands for the class that this Spark does not have."""
 
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Stands for the class that this Spark does not have."""
+        class SupportsTriggerAvailableNow:
+            """Stands for the class that this Spark does not have."""
 
-    ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
+        ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
 __all__ = ["START_FIRST", "SpillableStreamReader"]
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,7 +35,8 @@ from spillable_stream.storage.filesystem import FileSystem
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 except ImportError:  # Spark 4.0 feeds a stream's rows one by one
-    from spillable_stream.spark.compat import DataSourceStreamArrowWriter
+    if not TYPE_CHECKING:
+        from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 
 __all__ = ["TASK_INLINE_BYTES", "SpillableBatchWriter", "SpillableStreamWriter", "Staged", "inline_bytes"]
 
