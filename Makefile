@@ -20,10 +20,11 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
-check: $(STAMP) ## Run the linter, the format check, the type checker and the import contracts
+check: $(STAMP) ## Run the linter, the format check, the type checkers and the import contracts
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	@scripts/check_known_types.sh
 	.venv/bin/lint-imports
 
 test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.channel.arrow_schema import convert_spark_schemas
+from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_schemas
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.stats import ChannelStats, GroupStats
@@ -14,12 +14,23 @@ from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+    from prometheus_client import CollectorRegistry
+
+    from spillable_stream.integrity.findings import Report
+    from spillable_stream.integrity.repair import repair
+    from spillable_stream.integrity.verify import verify
     from spillable_stream.producer.async_producer import AsyncProducer
     from spillable_stream.producer.logging_handler import ProducerHandler
     from spillable_stream.producer.producer import Producer
     from spillable_stream.producer.result import Attempt, Result
     from spillable_stream.producer.stats import ProducerStats
     from spillable_stream.producer.target import Target
+    from spillable_stream.spark.progress.query_listener import QueryListener
+    from spillable_stream.termination import exit_on_sigterm
 
 __version__ = "0.1.0"
 
@@ -34,35 +45,48 @@ __all__ = [
     "ProducerHandler",
     "ProducerStats",
     "PutTransaction",
+    "Report",
     "Result",
     "TakeTransaction",
     "Target",
+    "exit_on_sigterm",
+    "listener",
     "register",
+    "repair",
+    "verify",
     *_errors,
 ]
 
 
-# Imported when they are first used: who only opens a channel does not pay for them.
-_ROOMS = {
-    "AsyncProducer": "async_producer",
-    "Attempt": "result",
-    "Producer": "producer",
-    "ProducerHandler": "logging_handler",
-    "ProducerStats": "stats",
-    "Result": "result",
-    "Target": "target",
+# Imported when they are first used: a program that only opens a channel does not pay for them.
+_MODULES = {
+    "AsyncProducer": "producer.async_producer",
+    "Attempt": "producer.result",
+    "Producer": "producer.producer",
+    "ProducerHandler": "producer.logging_handler",
+    "ProducerStats": "producer.stats",
+    "Report": "integrity.findings",
+    "Result": "producer.result",
+    "Target": "producer.target",
+    "exit_on_sigterm": "termination",
+    "repair": "integrity.repair",
+    "verify": "integrity.verify",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ROOMS:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"spillable_stream.producer.{_ROOMS[name]}"), name)
+    value = getattr(import_module(f"spillable_stream.{_MODULES[name]}"), name)
     globals()[name] = value
     return value
 
 
-def _spark_schema(schema: Any) -> Any:
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _spark_schema(schema: SparkSchema) -> pa.Schema:
     from spillable_stream.spark.schema import arrow_schema
 
     return arrow_schema(schema)
@@ -83,3 +107,28 @@ def register(spark: Any) -> None:
     from spillable_stream.spark.registration import register
 
     register(spark)
+
+
+def listener(
+    spark: Any,
+    *,
+    prometheus: int | CollectorRegistry | None = None,
+    channels: Mapping[str | os.PathLike[str], str] | None = None,
+) -> QueryListener:
+    """Add a listener to a Spark session: it commits a batch's take as the batch ends, and says how far each query is.
+
+    Args:
+        spark: the ``SparkSession``, classic or Connect.
+        prometheus: a ``prometheus_client.CollectorRegistry`` to add series to, or a port to serve them at.
+        channels: the group of each channel by path, for Spark 4.0 and 4.1, which do not tell it.
+
+    Returns:
+        The listener; its ``close`` removes it.
+
+    Raises:
+        ImportError: pyspark is missing, or ``prometheus`` is given and prometheus-client is missing.
+        OptionError: ``prometheus`` is neither a port nor a new registry, or no group can have a name in ``channels``.
+    """
+    from spillable_stream.spark.progress.query_listener import listener
+
+    return listener(spark, prometheus=prometheus, channels=channels)

@@ -24,7 +24,7 @@ __all__ = ["app", "main"]
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 _SHOWN_FINDINGS = 50
 
-app = typer.Typer(
+app: typer.Typer = typer.Typer(
     name="spillable",
     help="Look after the channels of spillable_stream.",
     no_args_is_help=True,

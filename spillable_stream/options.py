@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -81,10 +81,24 @@ class Option:
         """The option as a keyword argument."""
         return "".join("_" + c.lower() if c.isupper() else c for c in self.name)
 
+    @property
+    def given_type(self) -> str:
+        """The type, as an annotation, that a type checker asks of a value that is given."""
+        return str(self.parse.__annotations__["value"])
+
+    @property
+    def parsed_type(self) -> str:
+        """The type, as an annotation, of a value that was parsed."""
+        return str(self.parse.__annotations__["return"])
+
+
+# A parser takes any value: an integer may come as a string, from a file or from Spark. Its annotations say which type a
+# type checker asks of people, and which type the value then has.
+
 
 def _integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+    def parse(value: int) -> int:
+        if isinstance(value, bool) or (isinstance(value, float) and value % 1):
             raise ValueError
         number = int(str(value).replace("_", "")) if isinstance(value, str) else int(value)
         if not low <= number <= high:
@@ -94,14 +108,14 @@ def _integer(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
     return parse
 
 
-def _seconds(value: Any) -> float:
+def _seconds(value: float) -> float:
     number = float(value)
     if isinstance(value, bool) or not 0 <= number <= 10**9:
         raise ValueError
     return number
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: bool) -> bool:
     if isinstance(value, bool):
         return value
     words = {"true": True, "false": False}
@@ -116,10 +130,12 @@ def _one_of(*words: str) -> Callable[[Any], str]:
             raise ValueError
         return str(value).lower()
 
+    literal = f"Literal[{', '.join(map(json.dumps, words))}]"
+    parse.__annotations__.update({"value": literal, "return": literal})
     return parse
 
 
-def _directories(value: Any) -> list[str]:
+def _directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
     found = [d.strip() for d in found if d.strip()]
     if not found or len(set(found)) != len(found):
@@ -127,20 +143,20 @@ def _directories(value: Any) -> list[str]:
     return found
 
 
-def _mode(value: Any) -> str:
+def _mode(value: int | str) -> str:
     text = f"{value:04o}" if type(value) is int else f"{int(str(value).removeprefix('0o'), 8):04o}"
     if text not in ("0700", "0750", "0770"):
         raise ValueError
     return text
 
 
-def _text(value: Any) -> str:
+def _text(value: str | os.PathLike[str]) -> str:
     if not str(value):
         raise ValueError
     return str(value)
 
 
-def _directory(value: Any) -> str:
+def _directory(value: str | os.PathLike[str]) -> str:
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise ValueError
     return os.path.abspath(value)
@@ -152,7 +168,7 @@ _event_id = _integer(0)
 def _offset(*words: str) -> Callable[[Any], str]:
     """Return a parser of write-order IDs, of offsets as Spark's progress shows them (JSON), and of some words."""
 
-    def parse(value: Any) -> str:
+    def parse(value: int | str) -> str:
         text = str(value).strip()
         if text.startswith("{"):
             offset = json.loads(text)
@@ -168,7 +184,7 @@ def _offset(*words: str) -> Callable[[Any], str]:
     return parse
 
 
-def _timestamp(value: Any) -> int:
+def _timestamp(value: datetime | int | str) -> int:
     """Return a point in time as microseconds since 1970."""
     if not isinstance(value, datetime):
         text = str(value).strip()
@@ -184,19 +200,19 @@ def _timestamp(value: Any) -> int:
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-def _duration(value: Any) -> float:
+def _duration(value: float | str) -> float:
     """Return a time span in seconds: a number of them, or a number with a unit."""
     text = str(value).strip().lower()
     unit = text.lstrip("0123456789.")
     if unit:
-        return _seconds(text.removesuffix(unit)) * _DURATION_UNITS[unit.strip()]
-    return _seconds(value)
+        return _seconds(float(text.removesuffix(unit))) * _DURATION_UNITS[unit.strip()]
+    return _seconds(float(text))
 
 
 def _power_of_two(low: int, high: int) -> Callable[[Any], int]:
     parse_integer = _integer(low, high)
 
-    def parse(value: Any) -> int:
+    def parse(value: int) -> int:
         number = parse_integer(value)
         if number & number - 1:
             raise ValueError
@@ -345,7 +361,7 @@ def _key(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def parse_options(given: Mapping[str, Any], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
+def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
     """Return the options that were given, by keyword name, as values of their types.
 
     Args:

@@ -13,6 +13,7 @@ from spillable_stream.log.identity import planned_layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.names import check_group, check_owner, check_producer, parse_application, parse_name
+from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 
 GOOD = ["g", "my-group_1.x", "群" * 80, "g" * 128, "a..b"]
@@ -47,7 +48,7 @@ def test_what_can_be_no_files_name_is_refused(name: Any) -> None:
 
 @pytest.mark.parametrize("name", [*BAD, "a.b", "ä"], ids=ascii)
 def test_what_can_own_no_segment_is_refused_before_a_file_is_made(tmp_path: Path, name: Any) -> None:
-    layout = planned_layout(tmp_path / "channel", {})
+    layout = planned_layout(tmp_path / "channel", CreationOptions())
     make_directories(FileSystem(), layout)
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(OptionError, match="a query's ID must be"):
@@ -59,7 +60,7 @@ def test_what_can_own_no_segment_is_refused_before_a_file_is_made(tmp_path: Path
 
 @pytest.mark.parametrize("name", BAD, ids=ascii)
 def test_no_path_is_made_of_a_name_that_is_not_allowed(tmp_path: Path, name: Any) -> None:
-    layout = planned_layout(tmp_path, {})
+    layout = planned_layout(tmp_path, CreationOptions())
     for path_of in (layout.group_lock, layout.group_position, layout.group_query, layout.producer_lock):
         with pytest.raises(OptionError):
             path_of(name)
@@ -69,11 +70,11 @@ def test_no_path_is_made_of_a_name_that_is_not_allowed(tmp_path: Path, name: Any
 def test_a_segment_that_a_forged_log_names_has_no_path(tmp_path: Path, name: Any) -> None:
     assert not segment_tier(name)
     with pytest.raises(CorruptionError, match="which is no segment's name"):
-        planned_layout(tmp_path, {}).segment_file(name)
+        planned_layout(tmp_path, CreationOptions()).segment_file(name)
 
 
 def test_files_that_are_called_like_segments_and_are_none_are_left_alone(tmp_path: Path) -> None:
-    layout = planned_layout(tmp_path, {})
+    layout = planned_layout(tmp_path, CreationOptions())
     make_directories(FileSystem(), layout)
     own = f"segment.q.1.{HEX}"
     for name in (own, "segment.x", f"segment.q.one.{HEX}", f"memory-{own}"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,46 @@ print([m for m in ("pyspark", "pandas") if m in sys.modules])
 def test_putting_and_taking_imports_neither_spark_nor_pandas(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", USE, tmp_path / "c"], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+def test_what_takes_time_is_imported_when_it_is_used() -> None:
+    program = """
+import sys
+from spillable_stream import *
+import spillable_stream as ss
+print("pyspark" in sys.modules, set(ss.__all__) <= set(dir(ss)))
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "True"]
+    program = "import sys, spillable_stream; print([m for m in sys.modules if m.startswith('spillable_stream.')])"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not [room for room in ("integrity", "producer", "spark") if f"spillable_stream.{room}" in found.stdout]
+
+
+def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) -> None:
+    from spillable_stream import Channel, Report, exit_on_sigterm, listener, repair, verify
+    from spillable_stream.spark import listener as sparks
+
+    assert callable(sparks) and spillable_stream.spark.listener is sparks, "no module comes in between"
+    with exit_on_sigterm(), Channel(tmp_path / "c", minimum_required_space=0):
+        pass
+    assert isinstance(verify(tmp_path / "c"), Report) and verify(tmp_path / "c").healthy
+    assert isinstance(repair(tmp_path / "c"), Report)
+    assert inspect.signature(listener) == inspect.signature(sparks)
+
+
+def test_every_public_name_that_the_documentation_imports_is_promised() -> None:
+    """Pages and examples import from the package itself, from `spillable_stream.spark`, or what the page is about."""
+    root = Path(__file__).parents[1]
+    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("examples/*/*.py")]
+    shown = {name for page in pages for name in re.findall(r"\bss\.(\w+)\b(?=\()", page.read_text())}
+    shown |= {
+        name.split(" as ")[0].strip()
+        for page in pages
+        for names in re.findall(r"from spillable_stream import ([\w, ]+)", page.read_text())
+        for name in names.split(",")
+    }
+    assert {"Channel", "Producer", "register"} <= shown <= set(spillable_stream.__all__)
 
 
 def test_the_room_of_spark_is_entered_without_pyspark() -> None:

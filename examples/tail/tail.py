@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import spillable_stream as ss
-from spillable_stream.termination import exit_on_sigterm
 
 LINES = 1_000  # in one batch
 PAUSE_SECONDS = 0.2
@@ -71,7 +70,7 @@ def main() -> None:
     parser.add_argument("channel", type=Path)
     parser.add_argument("--once", action="store_true", help="end at the end of the file")
     arguments = parser.parse_args()
-    with exit_on_sigterm(), ss.Channel(arguments.channel) as channel:
+    with ss.exit_on_sigterm(), ss.Channel(arguments.channel) as channel:
         tail(arguments.file, channel, follow=not arguments.once)
         while not arguments.once:
             tail(arguments.file, channel, follow=True)

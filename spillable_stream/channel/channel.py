@@ -7,11 +7,11 @@ import threading
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import pyarrow as pa
 
-from spillable_stream.channel.arrow_schema import as_arrow_schema
+from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
@@ -37,6 +37,7 @@ from spillable_stream.format.batch import (
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.log.identity import has_identity, read_identity
 from spillable_stream.names import check_group, is_name
+from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -84,27 +85,27 @@ class Channel:
         self,
         path: str | os.PathLike[str],
         *,
-        schema: Any = None,
+        schema: pa.Schema | SparkSchema | None = None,
         create: bool = True,
         readonly: bool = False,
         fs: FileSystem | None = None,
-        **options: Any,
+        **options: Unpack[ChannelKeywords],
     ) -> None:
-        self.path = Path(path).absolute()
+        self.path: Path = Path(path).absolute()
         self.readonly = readonly
         self._fs = fs or FileSystem()
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
+        wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
         if not has_identity(self._fs, self.path):
             if not create or readonly:
                 read_identity(self._fs, self.path)
                 raise NotAChannelError(f"{self.path} is not a channel")
-            merged = {**defaults(CHANNEL), **defaults(CREATION), **given}
-            _check_capacities(merged)
+            _check_capacities(wanted)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
-            create_channel(self._fs, self.path, merged, [encode_schema(first)])
-        # What the channel's own option is shows when it is open.
-        self._open_timeout_seconds: float = given.get("lock_timeout", defaults(CHANNEL)["lock_timeout"])
+            fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
+            create_channel(self._fs, self.path, wanted, fixed, [encode_schema(first)])
+        self._open_timeout_seconds = wanted.lock_timeout  # the channel's own is known when it is open
         self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
@@ -138,7 +139,7 @@ class Channel:
         layout.grant(self._fs)
         engine = ReadonlyEngine if self.readonly else Engine
         self._engine = engine(self._fs, layout, self._open_timeout_seconds)
-        self._engine.lock_timeout_seconds = self._engine.state.options["lock_timeout"]
+        self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
     def _settle(self, given: dict[str, Any], schema: pa.Schema | None) -> None:
@@ -159,10 +160,10 @@ class Channel:
             if paths != value:
                 raise OptionError(f"{name} is fixed when a channel is created; {self.path} has {value}, not {paths}")
         stored = self._engine.state.options
-        changed = {k: v for k, v in given.items() if stored.get(k) != v}
+        changed = {name: value for name, value in given.items() if getattr(stored, name) != value}
         if changed:
             self._require_writable(f"another value of {', '.join(changed)}")
-            _check_capacities({**stored, **changed})
+            _check_capacities(stored.changed(changed))
             self._engine.commit(Control(FrameType.OPTIONS, changed))
         if schema is not None:
             self.evolve(schema)
@@ -185,9 +186,9 @@ class Channel:
         return self.engine().is_typed()
 
     @property
-    def options(self) -> dict[str, Any]:
+    def options(self) -> StoredOptions:
         """The stored options, by keyword name."""
-        return dict(self.engine().follow().options)
+        return cast(StoredOptions, self.engine().follow().options.values())
 
     def port(self) -> ChannelPort:
         """Return what the Spark connector and the producers ask the channel's engine through.
@@ -402,9 +403,9 @@ class Channel:
         engine, options = self._engine, self._engine.state.options
         if engine.closed or engine.lock.failed or self.readonly:
             return
-        if options["checkpoint_on_close"] if checkpoint is None else checkpoint:
+        if options.checkpoint_on_close if checkpoint is None else checkpoint:
             engine.checkpointing.make()
-        flush = options["flush_on_close"] if flush is None else flush
+        flush = options.flush_on_close if flush is None else flush
         if flush and engine.memory.exists() and engine.become_last():
             self._flush_as_last()
 
@@ -425,13 +426,13 @@ class Channel:
             StorageError: this was the last handle, and the disk refused: what is in memory still is.
         """
         engine, options = self._engine, self._engine.state.options
-        if options["flush_on_close"] and options["memory_capacity"]:
+        if options.flush_on_close and options.memory_capacity:
             engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
             if engine.memory.set_aside:
                 self._flush_as_last()
         engine.park()
 
-    def resume(self, *, schema: Any = None, **options: Any) -> bool:
+    def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
         """Go on after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
 
         Args:
@@ -443,7 +444,7 @@ class Channel:
         if self._closed or self._pid != os.getpid() or not self._engine.resume():
             return False
         state = self._engine.follow()
-        self._engine.lock_timeout_seconds = state.options["lock_timeout"]
+        self._engine.lock_timeout_seconds = state.options.lock_timeout
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         self._settle(given, None if schema is None else as_arrow_schema(schema))
         return True
@@ -476,8 +477,8 @@ class Channel:
         self._engine.close(forked=True)
 
 
-def _check_capacities(options: dict[str, Any]) -> None:
-    if not options["memory_capacity"] and not options["overflow_capacity"]:
+def _check_capacities(options: ChannelOptions) -> None:
+    if not options.memory_capacity and not options.overflow_capacity:
         raise OptionError("memoryCapacity and overflowCapacity are both 0: the channel could hold nothing; raise one")
 
 

@@ -60,10 +60,10 @@ class Consumer:
         resume: bool = False,
         note: str = "",
     ) -> None:
-        self.group = check_group(group)
-        self.owner = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
+        self.group: str = check_group(group)
+        self.owner: str = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         self._engine = engine
-        self.under_way = UnderWay(f"the group {group!r} of {engine.layout.path}")
+        self.under_way: UnderWay = UnderWay(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)

@@ -153,7 +153,7 @@ class EventColumns:
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        self.size_bytes = 0
+        self.size_bytes: int = 0
         self._keys: list[str] = []
         self._values: list[str | None] = []
         self._offsets = [0]

@@ -133,15 +133,15 @@ def channel_stats(engine: Engine) -> ChannelStats:
     with engine.looking() as state:
         engine.samples.note(state)
         options, rates = state.options, engine.samples.rates(state)
-        size, capacity = state.stored(), options["memory_capacity"] + options["overflow_capacity"]
+        size, capacity = state.stored(), options.memory_capacity + options.overflow_capacity
         put_at = state.blocks.time_of(state.floor) if size else None
         return ChannelStats(
             channel=layout.channel,
             channel_size=size,
             channel_capacity=capacity,
             channel_fill_percentage=100.0 * size / capacity,
-            memory=TierStats(*state.use(in_memory=True), options["memory_capacity"], _memory_bytes(engine, state)),
-            disk=TierStats(*state.use(in_memory=False), options["overflow_capacity"], None),
+            memory=TierStats(*state.use(in_memory=True), options.memory_capacity, _memory_bytes(engine, state)),
+            disk=TierStats(*state.use(in_memory=False), options.overflow_capacity, None),
             drain_order=state.drain_order(),
             overflow_active=state.overflow,
             spilled_transactions=state.spilled,
@@ -172,7 +172,7 @@ def _group(state: ChannelState, name: str) -> GroupStats:
 
 def _memory_bytes(engine: Engine, state: ChannelState) -> int:
     """Return the bytes that memory may hold: of the tier there is, else of one that would be made now."""
-    if not state.options["memory_capacity"]:
+    if not state.options.memory_capacity:
         return 0
     if state.memory.open:
         return state.memory_limits().payload_bytes

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +45,7 @@ from spillable_stream.state.ranges import Range, count_of
 __all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
@@ -64,8 +65,8 @@ class Transaction:
     """What put and take transactions share: the states, and the ``with`` statement."""
 
     def __init__(self, engine: Engine) -> None:
-        self.state = State.NEW
-        self.committed = CommitResult()
+        self.state: State = State.NEW
+        self.committed: CommitResult = CommitResult()
         self._engine = engine
         self._owner = (os.getpid(), threading.get_ident())
 
@@ -165,7 +166,6 @@ class PutTransaction(Transaction):
         self._schema = schema
         self._schema_id = schema_id
         self._typed = typed
-        self._options = engine.state.options
         self._rows: list[dict[str, Any]] = []
         self._events = EventColumns()
         self._frames: list[Frame] = []
@@ -173,7 +173,7 @@ class PutTransaction(Transaction):
         self._segment: StagedFileWriter | None = None
         self._attempted = False
         self._failure: BaseException | None = None
-        self.count = 0
+        self.count: int = 0
         self.producer: NumberedBatch | None = None
         self.waited_seconds: float | None = None
 
@@ -229,7 +229,7 @@ class PutTransaction(Transaction):
             self._undivided(self._add, b)
         self.count += batch.num_rows
 
-    def take(self, *_: Any, **__: Any) -> NoReturn:
+    def take(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a put transaction does not take.
 
         Raises:
@@ -237,10 +237,11 @@ class PutTransaction(Transaction):
         """
         raise TransactionStateError("a put transaction can't take; puts and takes never mix")
 
-    take_many = take_batch = take
+    take_many = take
+    take_batch = take
 
     def _admit(self, count: int) -> None:
-        capacity, held = self._options["transaction_capacity"], self.count + count
+        capacity, held = self._engine.state.options.transaction_capacity, self.count + count
         if held > MAX_COUNT:
             raise TransactionCapacityError(
                 f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
@@ -259,10 +260,10 @@ class PutTransaction(Transaction):
                 "roll the transaction back"
             ) from self._failure
 
-    def _undivided(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _undivided(self, work: Callable[_P, None], *arguments: _P.args, **keywords: _P.kwargs) -> None:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
-            work(*arguments)
+            work(*arguments, **keywords)
         except BaseException as e:
             self._failure = e
             raise
@@ -276,10 +277,11 @@ class PutTransaction(Transaction):
             self._undivided(lambda: self._add(events.batch()))
 
     def _add(self, batch: pa.RecordBatch) -> None:
-        frames = encode_batch(batch, self._schema_id, self._options["compression"])
+        frames = encode_batch(batch, self._schema_id, self._engine.state.options.compression)
         self._frames += frames
         self._frames_bytes += total_size(frames)
-        if self._frames_bytes > self._options["max_inline_bytes"] and self._frames_bytes > self._inline_bytes():
+        most = self._engine.state.options.max_inline_bytes
+        if self._frames_bytes > most and self._frames_bytes > self._inline_bytes():
             self._stage()
 
     def _inline_bytes(self) -> int:
@@ -295,7 +297,7 @@ class PutTransaction(Transaction):
                 self._engine.fs,
                 self._engine.layout,
                 memory_bytes=memory_bytes,
-                minimum_required_space=self._options["minimum_required_space"],
+                minimum_required_space=self._engine.state.options.minimum_required_space,
             )
         try:
             self._segment.write(self._frames)
@@ -330,7 +332,9 @@ class PutTransaction(Transaction):
             self._attempted = True
         request = Put(self._frames, segments, producer=self.producer)
         try:
-            self.committed = self._engine.commit(request, self._options["keep_alive"], self.waited_seconds)
+            self.committed: CommitResult = self._engine.commit(
+                request, self._engine.state.options.keep_alive, self.waited_seconds
+            )
         except NoRoomYetError:
             self._attempted = False  # nobody has adopted what was staged
             raise
@@ -357,13 +361,13 @@ class TakeTransaction(Transaction):
         typed: whether events are dictionaries of a typed channel rather than `Event`.
     """
 
-    def __init__(self, engine: Engine, consumer: Any, typed: bool) -> None:
+    def __init__(self, engine: Engine, consumer: Callable[[], Consumer], typed: bool) -> None:
         super().__init__(engine)
         self._open_consumer = consumer
         self._consumer: Consumer | None = None
         self._typed = typed
         self._ranges: list[Range] = []
-        self.count = 0
+        self.count: int = 0
 
     def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
         """Take the next event.
@@ -385,7 +389,7 @@ class TakeTransaction(Transaction):
         """
         self._require(State.OPEN, "take")
         if timeout_seconds is None:
-            timeout_seconds = self._engine.state.options["overflow_timeout"]
+            timeout_seconds = self._engine.state.options.overflow_timeout
         found = self._take(1, timeout_seconds, self._objects)
         return found[0] if found else None
 
@@ -402,7 +406,7 @@ class TakeTransaction(Transaction):
         self._require(State.OPEN, "take_batch")
         return self._take(limit, timeout_seconds, self._table)
 
-    def put(self, *_: Any, **__: Any) -> NoReturn:
+    def put(self, *_: object, **__: object) -> NoReturn:
         """Refuse: a take transaction does not put.
 
         Raises:
@@ -410,13 +414,14 @@ class TakeTransaction(Transaction):
         """
         raise TransactionStateError("a take transaction can't put; puts and takes never mix")
 
-    put_many = put_batch = put
+    put_many = put
+    put_batch = put
 
     def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
         """Claim, read and convert; only what can be given to the caller counts as taken."""
         if limit < 1:
             raise ValueError(f"a take needs a limit of at least 1, not {limit}")
-        capacity = self._engine.state.options["transaction_capacity"] - self.count
+        capacity = self._engine.state.options.transaction_capacity - self.count
         if capacity <= 0:
             raise TransactionCapacityError(
                 f"the transaction has taken {self.count:,} events, which is transactionCapacity; commit it first"
@@ -451,7 +456,7 @@ class TakeTransaction(Transaction):
         table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
         return table.append_column(ID_COLUMN, ids)
 
-    def _objects(self, found: list[ReadBatch]) -> list[Any]:
+    def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
         if not self._typed:
             return [e for read in found for e in events_from_batch(read)]
         schema = self._engine.schemas()[-1]
@@ -465,7 +470,7 @@ class TakeTransaction(Transaction):
                 self._engine.counters.event_take_error_count += 1
                 raise
             self._engine.counters.event_take_success_count += self.count
-            self.committed = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
+            self.committed: CommitResult = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
 
     def _rollback(self) -> None:
         if self._consumer:

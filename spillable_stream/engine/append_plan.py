@@ -9,7 +9,7 @@ from typing import Any
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import CommitRecord
+from spillable_stream.format.record import CommitRecord, Seen
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending
 from spillable_stream.state.producer_history import Answer
@@ -46,6 +46,10 @@ class AppendPlan:
         start: the offset at which the append begins.
     """
 
+    start: int
+    state: ChannelState
+    tier: Tier
+
     def __init__(
         self,
         state: ChannelState,
@@ -55,7 +59,7 @@ class AppendPlan:
     ) -> None:
         self.memory_room = memory_room
         self.entries: list[Entry] = []
-        self.put = _NOTHING
+        self.put: TierUsage = _NOTHING
         self.sinks: dict[str, int] = {}
         self.batches: dict[tuple[str, int], Answer] = {}
         self.settled: set[int] = set()
@@ -65,10 +69,10 @@ class AppendPlan:
         """Say where the append goes, once room was made for it; what is planned comes after."""
         self.state, self.tier, self.start = state, tier, start
         # No two appends have the same time: it is what orders those of the two tiers.
-        self.time_us = max(time.time_ns() // 1000, state.time_us + 1)
-        self.next_id = state.next_id
-        self.next_transaction = state.next_transaction
-        self.overflow = state.overflow
+        self.time_us: int = max(time.time_ns() // 1000, state.time_us + 1)
+        self.next_id: int = state.next_id
+        self.next_transaction: int = state.next_transaction
+        self.overflow: bool = state.overflow
         self._said = False
 
     def kept(self) -> tuple[Any, ...]:
@@ -95,7 +99,7 @@ class AppendPlan:
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""
-        seen: dict[str, Any] | None = None
+        seen: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
             # The first COMMIT of an append says it for all: what is left of one begins with it.
             seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()

@@ -74,7 +74,7 @@ class Checkpointing:
             return False
 
     def _is_due(self) -> bool:
-        interval_seconds: float = self._replica.state.options["checkpoint_interval"] / 1000
+        interval_seconds: float = self._replica.state.options.checkpoint_interval / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
         now = time.time()
@@ -109,7 +109,7 @@ class Checkpointing:
         elif self._idle_until is not None and now >= self._idle_until:
             self._idle_until = None
             if not self._make_if(self._frees_space):
-                interval_seconds = self._replica.state.options["checkpoint_interval"] / 1000
+                interval_seconds = self._replica.state.options.checkpoint_interval / 1000
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
 
     def give_back_within_a_commit(self, timeout_seconds: float) -> None:
@@ -209,7 +209,7 @@ class Checkpointing:
         with replica.looking() as state:
             first_needed = min(checkpointed, self._first_needed(state))
             live, sinks = state.blocks.segments(), dict(state.sinks)
-            ttl_seconds = state.options["staging_ttl"]
+            ttl_seconds = state.options.staging_ttl
             state.blocks.disk.emptied.clear()
         remove_abandoned_segments(self._fs, replica.layout, live, sinks, ttl_seconds)
         unneeded = [i for i in replica.layout.log_files(self._fs) if i < first_needed]

@@ -6,7 +6,6 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
@@ -21,7 +20,7 @@ from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import make_directories, require_unowned
 from spillable_stream.log.recovery import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
-from spillable_stream.options import CREATION, defaults
+from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.access import Access
 from spillable_stream.storage.filesystem import FileSystem
@@ -38,7 +37,9 @@ _LOCK_SECONDS = 30.0
 _POLL_SECONDS = 0.05
 
 
-def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas: list[bytes]) -> None:
+def create_channel(
+    fs: FileSystem, path: Path, options: ChannelOptions, fixed: CreationOptions, schemas: list[bytes]
+) -> None:
     """Make a channel at ``path`` unless there is one; several processes may try at once.
 
     A creation that was cut short anywhere is done again from its beginning, under the same identity. Where events
@@ -47,7 +48,8 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
     Args:
         fs: the file system.
         path: its directory, which must be missing or empty.
-        options: values of every channel option, and of the directories.
+        options: the channel's options.
+        fixed: its directories and its mode.
         schemas: the schema of its events, as an Arrow IPC message.
 
     Raises:
@@ -57,7 +59,7 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
         ChannelBusyError: another process is at it for too long.
         StorageError: the file system refused.
     """
-    planned = planned_layout(path, options)
+    planned = planned_layout(path, fixed)
     own = _OWN_NAMES | _names_in(path, planned)
     if (earlier := read_owner(fs, path)) is not None and earlier.layout is not None:
         own |= _names_in(path, layout_of(path, earlier.layout))
@@ -84,7 +86,7 @@ def create_channel(fs: FileSystem, path: Path, options: dict[str, Any], schemas:
                 raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
         creating.check_exclusive(fs)
         if not has_identity(fs, path):
-            _create_files(fs, _planned(fs, path, options), options, schemas)
+            _create_files(fs, _planned(fs, path, fixed), options, schemas)
     finally:
         creating.close()
 
@@ -99,7 +101,7 @@ def _directories(layout: Layout) -> list[Path]:
     return [*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])]
 
 
-def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
+def _planned(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
     """Return the layout of the new channel, after proving that no events are in the way.
 
     Raises:
@@ -107,7 +109,7 @@ def _planned(fs: FileSystem, path: Path, options: dict[str, Any]) -> Layout:
         NotAChannelError: a channel was here, or is.
         ForeignDirectoryError: a directory is another channel's.
     """
-    layout = planned_layout(path, options)
+    layout = planned_layout(path, fixed)
     earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
     cut_short, channel = [layout], ""
     if earlier is not None:
@@ -185,7 +187,7 @@ def _is_unused(fs: FileSystem, path: Path) -> bool:
         return written_bytes(file, frame_size(header.length) if header and is_first else 0) == 0
 
 
-def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schemas: list[bytes]) -> None:
+def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schemas: list[bytes]) -> None:
     make_directories(fs, layout)
     for file_id in layout.log_files(fs):  # left by a creation that was cut short
         fs.remove(layout.log_file(file_id))
@@ -193,8 +195,7 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
-        stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
-        wal.create_first_file(ChannelState(stored, schemas).small)
+        wal.create_first_file(ChannelState(options, schemas).small)
     finally:
         wal.close()
         lock.close()

@@ -67,8 +67,8 @@ class Engine(Replica):
         self._look_at = float("-inf")  # and when a commit that finds more looks again
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
-        self.memory = MemoryTier(self)
-        self.checkpointing = Checkpointing(self, self.memory)
+        self.memory: MemoryTier = MemoryTier(self)
+        self.checkpointing: Checkpointing = Checkpointing(self, self.memory)
 
     def close(self, *, forked: bool = False) -> None:
         """Close every file, when the append under way is done; nothing is written.
@@ -114,7 +114,7 @@ class Engine(Replica):
 
     def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
         under_way, began, gave_back = self.under_way, time.monotonic() - (waited_seconds or 0.0), False
-        spill_at = began + self.state.options["overflow_timeout"]
+        spill_at = began + self.state.options.overflow_timeout
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
             request.segments = [self._found(s) for s in request.segments]
@@ -174,7 +174,7 @@ class Engine(Replica):
             self._give_back(0)
 
     def _is_short(self) -> bool:
-        given = self.state.options["minimum_required_space"]
+        given = self.state.options.minimum_required_space
         try:
             free = min(self.fs.free_bytes(d) - required_bytes(self.fs, d, given) for d in self.layout.data_dirs)
         except StorageError as e:
@@ -199,13 +199,13 @@ class Engine(Replica):
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
             lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
             options = state.options
-        held = f"disk holds {disk.events:,} of overflowCapacity {options['overflow_capacity']:,} events"
-        if options["memory_capacity"]:
+        held = f"disk holds {disk.events:,} of overflowCapacity {options.overflow_capacity:,} events"
+        if options.memory_capacity:
             held = (
                 f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "
                 f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes (byteCapacity less its buffer), {held}"
             )
-        if options["overflow_capacity"]:
+        if options.overflow_capacity:
             option = "overflowCapacity"
         elif (why := self.memory.why_not()) is not None:
             return ChannelFullError(
@@ -321,7 +321,7 @@ class Engine(Replica):
         for segment in request.segments:
             staged += segment.end
             copied += segment.end if in_memory(segment.name) else 0
-        self._disk_space.require(self.state.options["minimum_required_space"], file_id, end, staged, copied)
+        self._disk_space.require(self.state.options.minimum_required_space, file_id, end, staged, copied)
 
     def _found(self, segment: SegmentRef) -> SegmentRef:
         """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""

@@ -41,13 +41,13 @@ class Ticket:
     __slots__ = ("_woken", "begun", "done", "error", "request", "result", "size_bytes", "thread", "withdrawn")
 
     def __init__(self, request: Request) -> None:
-        self.request = request
-        self.size_bytes = request.size_bytes()
-        self.thread = threading.get_ident()
-        self.begun = False
-        self.withdrawn = False
-        self.done = False
-        self.result = CommitResult()
+        self.request: Request = request
+        self.size_bytes: int = request.size_bytes()
+        self.thread: int = threading.get_ident()
+        self.begun: bool = False
+        self.withdrawn: bool = False
+        self.done: bool = False
+        self.result: CommitResult = CommitResult()
         self.error: BaseException | None = None
         self._woken = threading.Lock()
         self._woken.acquire()

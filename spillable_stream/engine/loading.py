@@ -39,7 +39,6 @@ from spillable_stream.log.recovery import (
 )
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
-from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of, shown
 
@@ -385,7 +384,7 @@ def _is_of_medium(error: StorageError) -> bool:
 
 
 def restored(image: dict[str, Any], path: str = "") -> ChannelState:
-    """Return the state of an image; one that an earlier version made has fewer options.
+    """Return the state of an image.
 
     Args:
         image: the image.
@@ -395,7 +394,7 @@ def restored(image: dict[str, Any], path: str = "") -> ChannelState:
         CorruptionError: it is no image.
     """
     try:
-        return ChannelState.from_image({**image, "options": {**defaults(CHANNEL), **image["options"]}})
+        return ChannelState.from_image(image)
     except NONSENSE as e:
         raise CorruptionError(f"a state makes no sense: {type(e).__name__}: {e}", path, 0 if path else None) from e
 

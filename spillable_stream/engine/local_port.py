@@ -15,7 +15,8 @@ from spillable_stream.engine.task_plans import query_of_group
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.lock import FileLock, process_note
 

@@ -13,10 +13,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
 from spillable_stream.format.file_names import Tier, is_spare
@@ -25,6 +23,7 @@ from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -54,14 +53,14 @@ def machine_free_bytes() -> int:
     return _LARGEST_DEFAULT_BYTES  # not Linux: the file system alone decides
 
 
-def file_size_bytes(byte_capacity: int, options: Mapping[str, Any]) -> int:
+def file_size_bytes(byte_capacity: int, options: ChannelOptions) -> int:
     """Return how large a file of the memory tier may get.
 
     Args:
         byte_capacity: the most memory that the tier takes.
         options: the channel's options; ``avgEventSize`` is the guess of an event's size.
     """
-    expected: int = min(byte_capacity, options["memory_capacity"] * options["avg_event_size"])
+    expected: int = min(byte_capacity, options.memory_capacity * options.avg_event_size)
     return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
 
 
@@ -142,10 +141,10 @@ class MemoryDirectory:
         self._layout = layout
         self._lock: FileLock | None = None  # of the directory that is used
 
-    def _parent(self, options: Mapping[str, Any]) -> Path:
-        return Path(options["memory_dir"] or _SHARED_MEMORY)
+    def _parent(self, options: ChannelOptions) -> Path:
+        return Path(options.memory_dir or _SHARED_MEMORY)
 
-    def byte_capacity(self, options: Mapping[str, Any]) -> int:
+    def byte_capacity(self, options: ChannelOptions) -> int:
         """Return how many bytes a memory tier made now would take, 0 if there is no room for one.
 
         Without ``byteCapacity`` it is half of what the shared memory has free, a quarter of what the
@@ -155,17 +154,17 @@ class MemoryDirectory:
         if not self._fs.exists(parent):
             return 0
         free = self._fs.free_bytes(parent)
-        given: int | None = options["byte_capacity"]
+        given: int | None = options.byte_capacity
         found = min(free, given) if given else min(free // 2, machine_free_bytes() // 4, _LARGEST_DEFAULT_BYTES)
         return found if found >= _SMALLEST_BYTES else 0
 
-    def choose_byte_capacity(self, options: Mapping[str, Any]) -> int:
+    def choose_byte_capacity(self, options: ChannelOptions) -> int:
         """Return `byte_capacity`, and warn if that is less than ``byteCapacity``.
 
         Raises:
             StorageError: there is no room for a memory tier.
         """
-        parent, found, wanted = self._parent(options), self.byte_capacity(options), options["byte_capacity"] or 0
+        parent, found, wanted = self._parent(options), self.byte_capacity(options), options.byte_capacity or 0
         if not found:
             why = "is missing"
             if self._fs.exists(parent):
@@ -199,7 +198,7 @@ class MemoryDirectory:
 
     # ── making and finding it ───────────────────────────────────────────────────────────────────
 
-    def make(self, options: Mapping[str, Any], token: str) -> None:
+    def make(self, options: ChannelOptions, token: str) -> None:
         """Make the directory and the link to it; what a former tier left there is removed.
 
         Args:

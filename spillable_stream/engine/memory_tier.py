@@ -44,7 +44,7 @@ class MemoryTier:
 
     def _is_wanted(self) -> bool:
         options = self._replica.state.options
-        if not options["memory_capacity"] or (self.set_aside and options["overflow_capacity"]):
+        if not options.memory_capacity or (self.set_aside and options.overflow_capacity):
             return False
         return time.monotonic() - self._refused_at > _RETRY_SECONDS
 
@@ -98,12 +98,12 @@ class MemoryTier:
         self._refused_at, self._refused_for = time.monotonic(), cause
         with contextlib.suppress(StorageError):
             self._keep_spares(0)
-        then = "events go to disk" if self._replica.state.options["overflow_capacity"] else "puts find no room"
+        then = "events go to disk" if self._replica.state.options.overflow_capacity else "puts find no room"
         self._directory.warn_of(f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
 
     def why_not(self) -> StorageError | None:
         """Return why there is no memory tier though there is to be one, or None."""
-        wanted = self._replica.state.options["memory_capacity"]
+        wanted = self._replica.state.options.memory_capacity
         return self._refused_for if wanted and not self._is_wanted() else None
 
     def has_pages_for(self, size_bytes: int) -> bool:

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import ReadPlan, StagePlan
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
 __all__ = [

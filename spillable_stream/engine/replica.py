@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.entering import Held, adopted, enter
-from spillable_stream.engine.memory_directory import file_size_bytes
+from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_bytes
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters, Samples
 from spillable_stream.engine.under_way import UnderWay
@@ -21,9 +21,12 @@ from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.frame import frame_size
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
@@ -76,13 +79,24 @@ class Replica:
         applying: whether the state is being changed, by the thread that has the mutex.
     """
 
+    checkpoints: Checkpoints
+    directories: Directories
+    fs: FileSystem
+    layout: Layout
+    lock: CommitLock
+    positions: Positions
+    recovered: bool
+    state: ChannelState
+    tiers: Tiers
+    torn_bytes: int
+
     def __init__(self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0) -> None:
-        self.under_way = UnderWay(f"the channel {layout.path}")
+        self.under_way: UnderWay = UnderWay(f"the channel {layout.path}")
         self.looker = 0
-        self.applying = False
+        self.applying: bool = False
         self.lock_timeout_seconds = lock_timeout_seconds
-        self.counters = Counters()
-        self.samples = Samples()
+        self.counters: Counters = Counters()
+        self.samples: Samples = Samples()
         self._closed = False
         self._half_applied = False
         self._applied: CommitPoint | None = None  # the head that the state is at, if that is known
@@ -107,15 +121,15 @@ class Replica:
         self.lock, self.tiers = held.lock, held.tiers
         self.fs, self.layout = held.lock.fs, held.lock.layout
         self.checkpoints, self.directories = held.checkpoints, held.directories
-        self.memory_directory = held.memory_directory
+        self.memory_directory: MemoryDirectory = held.memory_directory
         self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
         self._half_applied, self._current = False, self.positions.disk.file_id
         self._obey_options()
 
     def _obey_options(self) -> None:
         options = self.state.options
-        self.tiers.disk.max_file_size_bytes = options["max_file_size"]
-        self.tiers.disk.preallocation.minimum_required_space = options["minimum_required_space"]
+        self.tiers.disk.max_file_size_bytes = options.max_file_size
+        self.tiers.disk.preallocation.minimum_required_space = options.minimum_required_space
         byte_capacity = self.state.memory_byte_capacity()
         self.tiers.memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
 

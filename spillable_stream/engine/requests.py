@@ -117,7 +117,7 @@ class Put(Request):
 
     def fits_empty(self, state: ChannelState) -> bool:
         """Tell whether an empty channel would have room."""
-        wanted, limits, disk = self.use(), state.memory_limits(), state.options["overflow_capacity"]
+        wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
         most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
         return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
@@ -158,13 +158,13 @@ class Put(Request):
             large = not wanted.is_within(limits)
             if not large:
                 # Without a disk tier, what a close moved to disk counts too.
-                tiers = (Tier.MEMORY,) if options["overflow_capacity"] else (Tier.MEMORY, Tier.DISK)
+                tiers = (Tier.MEMORY,) if options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
                 if plan.fits(wanted, tiers, limits) and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes):
                     return Tier.MEMORY
-                if options["overflow_capacity"] and not (plan.overflow or self.may_spill):
+                if options.overflow_capacity and not (plan.overflow or self.may_spill):
                     raise MemoryFullError("the memory tier is full")
             self._spilled = "large" if large else "full"
-        if not plan.fits(wanted, (Tier.DISK,), TierUsage(options["overflow_capacity"], _UNBOUNDED)):
+        if not plan.fits(wanted, (Tier.DISK,), TierUsage(options.overflow_capacity, _UNBOUNDED)):
             events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
             raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK

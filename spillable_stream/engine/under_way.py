@@ -38,7 +38,7 @@ class UnderWay:
     def __init__(self, of: str) -> None:
         self.of = of
         self.threads: dict[int, str] = {}
-        self.ended = False
+        self.ended: bool = False
 
     def run(self, call: str, section: Callable[[], T]) -> T:
         """Call a section of code as a call that is under way.

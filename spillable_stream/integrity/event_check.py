@@ -47,6 +47,9 @@ class EventCheck:
         read_bytes: how many bytes these have.
     """
 
+    frames: int
+    read_bytes: int
+
     def __init__(self, fs: FileSystem, evidence: Inventory, findings: Findings, sound: set[int | str]) -> None:
         self.frames = self.read_bytes = 0
         self._fs = fs

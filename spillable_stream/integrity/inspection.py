@@ -18,7 +18,7 @@ from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
-from spillable_stream.options import CHANNEL, defaults
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.boot import boot_id
@@ -108,7 +108,7 @@ class _Surveyor:
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._found = Inspection(
-            evidence.layout, evidence, findings, ChannelState(defaults(CHANNEL), []), identity_damaged
+            evidence.layout, evidence, findings, ChannelState(ChannelOptions(), []), identity_damaged
         )
 
     def run(self) -> Inspection:
@@ -206,19 +206,19 @@ class _Surveyor:
             if evidence.checkpoints:
                 return restored(evidence.checkpoints[-1].image), False
             self._found.unrepairable = "the channel has no data files, and no checkpoint that can be read"
-            return ChannelState(defaults(CHANNEL), [encode_schema(EVENT_SCHEMA)]), False
+            return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
         header = evidence.disk[first].header
         if header is not None:
             return restored(header.state), True
         later = [f.header.state for f in evidence.disk[first:] + evidence.memory if f.header is not None]
         images = [*later, *(c.image for c in evidence.checkpoints)]
         if images:
-            return ChannelState({**defaults(CHANNEL), **images[0]["options"]}, images[0]["schemas"]), False
+            return ChannelState(ChannelOptions.of(images[0]["options"]), images[0]["schemas"]), False
         return self._guessed(evidence.disk[first])
 
     def _guessed(self, file: LogFile) -> tuple[ChannelState, bool]:
         """Return the state of an event channel, where nothing says what the channel's schema is and all frames fit."""
-        state = ChannelState(defaults(CHANNEL), [encode_schema(EVENT_SCHEMA)])
+        state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
         trial = TolerantReplay(self._fs, self._evidence, state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
@@ -226,7 +226,7 @@ class _Surveyor:
         else:
             text = "nothing but the damaged header says the options and the schema: all frames fit an event channel's"
             self._findings.note(file.path, f"{text}; the options are the defaults", 1)
-        return ChannelState(defaults(CHANNEL), [encode_schema(EVENT_SCHEMA)]), False
+        return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
 
     # ── the memory tier ─────────────────────────────────────────────────────────────────────────
 

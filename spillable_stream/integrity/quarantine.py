@@ -43,7 +43,7 @@ class Quarantine:
         self._layout = layout
         name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         parent, number = layout.path / "quarantine", 1
-        self.path = parent / name
+        self.path: Path = parent / name
         while fs.exists(self.path):
             number += 1
             self.path = parent / f"{name}-{number}"

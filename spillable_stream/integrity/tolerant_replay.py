@@ -82,14 +82,19 @@ class TolerantReplay:
         uncertain: whether damage may hide takes or control records that nothing later tells.
     """
 
+    files: int
+    frames: int
+    misfits: int
+    read_bytes: int
+
     def __init__(
         self, fs: FileSystem, evidence: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
     ) -> None:
-        self.state = state
+        self.state: ChannelState = state
         self.files = self.frames = self.read_bytes = self.misfits = 0
         self.walked: set[int | str] = set()
         self.damaged: set[int | str] = set()
-        self.uncertain = False
+        self.uncertain: bool = False
         self._fs = fs
         self._evidence = evidence
         self._findings = findings
@@ -223,7 +228,7 @@ class TolerantReplay:
         if header.type == FrameType.TAKE:
             self._know_group(TakeRecord.parse(found.payload or b"").group)
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
-            for name in (record.seen or {}).get("groups", ()):
+            for name in record.seen.get("groups", ()) if record.seen else ():
                 self._know_group(name)
             if record.kind != "move":
                 self._commit_orphans(in_memory(file.file_id), header.transaction_id)

@@ -53,7 +53,7 @@ class CommitLock:
         self._lock = FileLock.open(fs, layout.lock, create=create)
         self._turns = open_turns(self._lock.file)
         try:
-            self.head = Head(fs, layout.head)
+            self.head: Head = Head(fs, layout.head)
         except BaseException:
             self._lock.close()
             raise

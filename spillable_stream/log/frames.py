@@ -92,7 +92,7 @@ class FrameScanner:
         self._verify_from = self._end if verify_from is None else verify_from
         self._keep_puts = keep_puts
         self._window_bytes = _LARGE_WINDOW_BYTES if keep_puts else _WINDOW_BYTES
-        self.offset = start
+        self.offset: int = start
 
     def __iter__(self) -> Iterator[LocatedFrame]:
         window, base = b"", 0

@@ -31,7 +31,7 @@ from spillable_stream.format.head_page import (
     slot_offset,
 )
 from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = ["Head"]
 
@@ -54,11 +54,11 @@ class Head:
 
     def __init__(self, fs: FileSystem, path: Path) -> None:
         self._path = path
-        self.file = fs.open(path, create=True)
+        self.file: File = fs.open(path, create=True)
         if self.file.size() < HEAD_SIZE_BYTES:
             self.file.preallocate(0, HEAD_SIZE_BYTES)  # a full disk is an error here, and not in the midst of a commit
             self.file.truncate(HEAD_SIZE_BYTES)
-        self.boot = boot_id()
+        self.boot: bytes = boot_id()
         self._load: Callable[[int], bytes] = self.file.load
         self._sequence = 0
         self._greatest = 0  # the greatest sequence that was ever seen here

@@ -18,6 +18,7 @@ from spillable_stream.errors import CorruptionError, NotAChannelError, Unsupport
 from spillable_stream.format import file_names
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
 from spillable_stream.log.layout import IDENTITY, Layout
+from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -29,18 +30,18 @@ def has_identity(fs: FileSystem, path: Path) -> bool:
     return fs.exists(path / IDENTITY)
 
 
-def planned_layout(path: Path, options: Mapping[str, Any]) -> Layout:
+def planned_layout(path: Path, options: CreationOptions) -> Layout:
     """Return the layout that a new channel with these options has; nothing is written."""
-    data = tuple(Path(d).absolute() for d in options.get("data_dirs") or ()) or (path / "data",)
-    checkpoint = options.get("checkpoint_dir")
-    backup = options.get("backup_checkpoint_dir")
+    data = tuple(Path(d).absolute() for d in options.data_dirs or ()) or (path / "data",)
+    checkpoint = options.checkpoint_dir
+    backup = options.backup_checkpoint_dir
     return Layout(
         path,
         str(uuid.uuid4()),
         data,
         Path(checkpoint).absolute() if checkpoint else path / "checkpoint",
         Path(backup).absolute() if backup else None,
-        mode=int(options.get("mode") or f"{PRIVATE_MODE:o}", 8),
+        mode=int(options.mode, 8),
     )
 
 

@@ -76,8 +76,8 @@ class StagedFileWriter:
         memory_bytes: int = 0,
         minimum_required_space: int | None = 0,
     ) -> None:
-        self.count = 0
-        self.payload_bytes = 0
+        self.count: int = 0
+        self.payload_bytes: int = 0
         self._begun = 0  # up to where the kernel was told to write to the medium
         self._failure: BaseException | None = None
         self._fs = fs
@@ -94,7 +94,7 @@ class StagedFileWriter:
     def _create(self, name: str) -> None:
         """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
         self.name = name
-        self.path = self._layout.segment_file(name)
+        self.path: Path = self._layout.segment_file(name)
         while True:
             self._lock = FileLock.open(self._fs, self.path)
             self._file = self._lock.file

@@ -53,8 +53,8 @@ class Tiers:
     """
 
     def __init__(self, lock: CommitLock) -> None:
-        self.disk = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
-        self.memory = WriteAheadLog(lock, Tier.MEMORY, max_file_size_bytes=1 << 62)
+        self.disk: WriteAheadLog = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
+        self.memory: WriteAheadLog = WriteAheadLog(lock, Tier.MEMORY, max_file_size_bytes=1 << 62)
 
     def of(self, tier: Tier) -> WriteAheadLog:
         """Return the log of a tier."""

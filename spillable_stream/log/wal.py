@@ -29,6 +29,7 @@ from spillable_stream.format.record import CommitRecord, FileHeader
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.storage.filesystem import File
 
@@ -91,12 +92,12 @@ class WriteAheadLog:
     def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
         self.lock = lock
         self.tier = tier
-        self.layout = lock.layout
+        self.layout: Layout = lock.layout
         self.max_file_size_bytes = max_file_size_bytes
         self._fs = lock.fs
         self._writing: tuple[int, File] | None = None
         self._begin = (0, 0)  # a file, and where its first frame ends
-        self.preallocation = Preallocation(lock.fs)
+        self.preallocation: Preallocation = Preallocation(lock.fs)
         self._proven = 0  # the file that was proven to be this channel's since it was opened
         self._roll_again_at = float("-inf")
         self._seeded = (0, 0)  # a file, and its seed

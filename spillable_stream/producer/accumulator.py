@@ -67,13 +67,13 @@ class Accumulator:
         opened: Callable[[float], None],
         threads: Threads,
     ) -> None:
-        self.mutex = Mutex()
-        self.changed = threading.Condition(self.mutex)  # type: ignore[arg-type]
+        self.mutex: Mutex = Mutex()
+        self.changed: threading.Condition = threading.Condition(self.mutex)  # type: ignore[arg-type]
         self.batches: dict[ProducerBatch, None] = {}
-        self.held_bytes = 0
+        self.held_bytes: int = 0
         self.closing = False
         self.failure: BaseException | None = None
-        self.room = RoomQueue(BATCH_BYTES)
+        self.room: RoomQueue = RoomQueue(BATCH_BYTES)
         self.places: dict[int, Place] = {}
         self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
         self._shipping: dict[Destination, None] = {}  # what an interrupt may have kept from being served

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import Event
+from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer.async_room import AsyncRoom
 from spillable_stream.producer.batch import Callback, ProducerBatch
+from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.producer import Producer
 from spillable_stream.producer.result import Result
 from spillable_stream.producer.stats import ProducerStats
+from spillable_stream.producer.target import Receiver, Receivers
 
 __all__ = ["AsyncProducer"]
 
@@ -37,15 +41,33 @@ class AsyncProducer:
     event loop.
 
     Args:
-        target: as of `Producer`, or a `Producer`, which stays open at the end.
+        target: as of `Producer`, or a `Producer`, which stays open at the end and has its own arguments and options.
+        producer_id: as of `Producer`.
+        dead_letter: as of `Producer`.
+        clock: the time, for tests.
+        rng: the jitter of retries, for tests.
         options: as of `Producer`.
 
     Raises what `Producer` raises; opening channels does block.
     """
 
-    def __init__(self, target: Any, **options: Any) -> None:
+    def __init__(
+        self,
+        target: Receiver | Receivers | Producer,
+        *,
+        producer_id: str | None = None,
+        dead_letter: Receiver | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        **options: Unpack[ProducerKeywords],
+    ) -> None:
         self._owned = not isinstance(target, Producer)
-        self._producer: Producer = target if isinstance(target, Producer) else Producer(target, **options)
+        if isinstance(target, Producer):
+            self._producer = target
+        else:
+            self._producer = Producer(
+                target, producer_id=producer_id, dead_letter=dead_letter, clock=clock, rng=rng, **options
+            )
         self._waiting: dict[tuple[ProducerBatch, asyncio.AbstractEventLoop], _Waiting] = {}
         self._room = AsyncRoom(self._producer)
 

@@ -106,24 +106,24 @@ class ProducerBatch:
     def __init__(
         self, destination: Destination, sequence: int, created: float, max_reserved_attempts: int, threads: Threads
     ) -> None:
-        self.destination = destination
-        self.sequence = sequence
-        self.created = created
+        self.destination: Destination = destination
+        self.sequence: int = sequence
+        self.created: float = created
         self.bodies: list[Any] = []
         self.headers: dict[int, dict[str, str]] | None = None
         self.record_batch: pa.RecordBatch | None = None
         self.callbacks: list[tuple[Callback, int, int]] | None = None
-        self.size_bytes = BATCH_BYTES
-        self.own_sequence = False
+        self.size_bytes: int = BATCH_BYTES
+        self.own_sequence: bool = False
         self.numbers: Numbers | None = None
         self._fingerprint = 0
         self._is_told = False  # by a thread that calls the callbacks
-        self.in_doubt = False
-        self.sealed = False
-        self.count = 0
+        self.in_doubt: bool = False
+        self.sealed: bool = False
+        self.count: int = 0
         self.dead: DeadLetter | None = None
-        self.attempt_count = 0
-        self.retry = 0
+        self.attempt_count: int = 0
+        self.retry: int = 0
         self.outcome: Result | None = None
         self.result: Result | None = None
         self.attempts: tuple[Attempt, ...] = ()

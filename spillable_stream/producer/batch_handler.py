@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from queue import SimpleQueue
+from threading import Thread
 
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Result
@@ -24,7 +25,7 @@ class BatchHandler:
     """
 
     def __init__(self, ended: Callable[[ProducerBatch], None], threads: Threads, name: str) -> None:
-        self.thread = threads.new(self._work, name, tells=True)
+        self.thread: Thread = threads.new(self._work, name, tells=True)
         self._ended = ended
         self._queue: SimpleQueue[tuple[ProducerBatch, Result] | None] = SimpleQueue()
 

@@ -94,7 +94,7 @@ class DeadLetter:
     """
 
     def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
-        self.name = target.name
+        self.name: str = target.name
         self._target = target
         self._producer_id = producer_id
         self._sequence = sequence

@@ -42,10 +42,10 @@ class Destination:
     def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0) -> None:
         self.target = target
         self.producer_id = producer_id
-        self.name = target.name
-        self.typed = not target.schema.equals(EVENT_SCHEMA)
-        self.max_events = target.max_events
-        self.in_order = False
+        self.name: str = target.name
+        self.typed: bool = not target.schema.equals(EVENT_SCHEMA)
+        self.max_events: int = target.max_events
+        self.in_order: bool = False
         self._last = self._stored = last
         self._last_dead = last_dead
         self._all_through = last  # every number up to this one is stored, or nobody's

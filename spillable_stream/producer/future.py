@@ -56,7 +56,7 @@ class SendFuture(Future[Result]):
     __slots__ = ("_count", "_index", "batch")
 
     def __init__(self, batch: ProducerBatch, index: int, count: int = 1) -> None:
-        self.batch = batch
+        self.batch: ProducerBatch = batch
         self._index = index
         self._count = count
 

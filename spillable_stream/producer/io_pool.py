@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from queue import SimpleQueue
+from threading import Thread
 
 from spillable_stream.producer.schedule import Lane
 from spillable_stream.producer.threads import Threads
@@ -22,7 +23,7 @@ class IoPool:
     """
 
     def __init__(self, serve: Callable[[Lane], None], count: int, threads: Threads, name: str) -> None:
-        self.threads = [threads.new(self._work, f"{name}-{i}") for i in range(count)]
+        self.threads: list[Thread] = [threads.new(self._work, f"{name}-{i}") for i in range(count)]
         self._serve = serve
         self._queue: SimpleQueue[Lane | None] = SimpleQueue()
 

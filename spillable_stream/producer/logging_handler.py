@@ -72,7 +72,7 @@ class ProducerHandler(logging.Handler):
 
     def createLock(self) -> None:
         """Have no lock: what is called here is thread-safe, and who makes room must not wait for who wants it."""
-        self.lock = None
+        self.lock: None = None
 
     def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]
         """Send a record that passes the filters; return what these return."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from threading import Thread
 
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.mutex import Mutex
@@ -35,7 +36,7 @@ class Mover:
         threads: Threads,
         name: str,
     ) -> None:
-        self.thread = threads.new(self._run, name, then=end)
+        self.thread: Thread = threads.new(self._run, name, then=end)
         self._mutex = mutex
         self._wake = threading.Condition(mutex)  # type: ignore[arg-type]
         self._clock = clock

@@ -15,6 +15,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from threading import Thread
 
 from spillable_stream.errors import ChannelClosedError, ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.producer import process_end
@@ -58,6 +59,8 @@ class Pipeline:
         name: whose it is, for messages.
     """
 
+    own_threads: Threads
+
     def __init__(
         self,
         name: str,
@@ -70,8 +73,8 @@ class Pipeline:
     ) -> None:
         self.name = name
         clock = clock if type(clock) is Clock else SteadyClock(clock)
-        self.metrics = Metrics()
-        self.retry_queue = RetryQueue()
+        self.metrics: Metrics = Metrics()
+        self.retry_queue: RetryQueue = RetryQueue()
         self._config = config
         self._destinations = list(destinations)
         self._dead_letters = dead_letters
@@ -85,7 +88,7 @@ class Pipeline:
         self._pool = IoPool(self._serve, config.io_thread_count, threads, f"{name}-io")
         self._success = BatchHandler(self._ended, threads, f"{name}-success")
         self._failure = BatchHandler(self._ended, threads, f"{name}-failure")
-        self.accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
+        self.accumulator: Accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
         self._schedule = Schedule(
             clock,
             config.io_thread_count,
@@ -97,7 +100,12 @@ class Pipeline:
         )
         self._mutex = self.accumulator.mutex
         self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, threads, f"{name}-mover")
-        self.threads = [*self._pool.threads, self._success.thread, self._failure.thread, self._mover.thread]
+        self.threads: list[Thread] = [
+            *self._pool.threads,
+            self._success.thread,
+            self._failure.thread,
+            self._mover.thread,
+        ]
         for thread in self.threads:
             thread.start()
         self._mutex.first.update(thread.ident or 0 for thread in self.threads)

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from spillable_stream.errors import OptionError, ProducerClosedError, SchemaErro
 from spillable_stream.format.batch import accept_batch
 from spillable_stream.format.row_values import row_reader
 from spillable_stream.names import check_producer
+from spillable_stream.option_types import ProducerKeywords
 from spillable_stream.producer import process_end
 from spillable_stream.producer.batch import Callback, ProducerBatch
 from spillable_stream.producer.clock import Clock
@@ -36,7 +37,7 @@ from spillable_stream.producer.pipeline import Pipeline
 from spillable_stream.producer.room import Place
 from spillable_stream.producer.routing import ByName, Only, Route, Sharded
 from spillable_stream.producer.stats import ProducerStats
-from spillable_stream.producer.target import ChannelTarget, Target, as_target
+from spillable_stream.producer.target import ChannelTarget, Receiver, Receivers, Target, as_target
 from spillable_stream.state.producer_history import PASSING
 
 __all__ = ["Producer"]
@@ -69,13 +70,13 @@ class Producer:
 
     def __init__(
         self,
-        target: Any,
+        target: Receiver | Receivers,
         *,
         producer_id: str | None = None,
-        dead_letter: Any = None,
+        dead_letter: Receiver | None = None,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        **config: Any,
+        **config: Unpack[ProducerKeywords],
     ) -> None:
         self._given_id = None if producer_id is None else check_producer(producer_id)
         self._clock = clock or Clock()
@@ -104,10 +105,10 @@ class Producer:
         for opened in self._targets.values():
             opened.close()
 
-    def _open(self, target: Any) -> Any:
+    def _open(self, target: Receiver | Receivers) -> Target | dict[str, Target] | list[Target]:
         """Open all targets and return them as they were given: one, a mapping or a list."""
         if isinstance(target, Mapping):
-            found: Any = {key: self._open_one(one) for key, one in target.items()}
+            found: dict[str, Target] | list[Target] = {key: self._open_one(one) for key, one in target.items()}
         elif isinstance(target, Sequence) and not isinstance(target, str):
             found = [self._open_one(one) for one in target]
         else:
@@ -116,7 +117,7 @@ class Producer:
             raise OptionError("a producer needs at least one channel to send to")
         return found
 
-    def _open_one(self, target: Any) -> Target:
+    def _open_one(self, target: Receiver) -> Target:
         """Open a target, unless one that leads to the same place is open: its batches have one sequence of numbers."""
         opened = as_target(target)
         place = opened.place if isinstance(opened, ChannelTarget) else id(opened)
@@ -125,7 +126,7 @@ class Producer:
             opened.close()
         return found
 
-    def _configured(self, given: Mapping[str, Any]) -> ProducerConfig:
+    def _configured(self, given: ProducerKeywords) -> ProducerConfig:
         receiving = [t for t in self._targets.values() if t is not self._dead]
         most = min(t.max_events for t in receiving)
         if self._dead is not None and self._dead.max_events < max(t.max_events for t in receiving):
@@ -140,7 +141,7 @@ class Producer:
     def _start(self) -> None:
         """Start the threads; again in a forked child."""
         process_end.refuse_at_end()
-        self.producer_id = self._given_id or _passing_id()
+        self.producer_id: str = self._given_id or _passing_id()
         dead_letters = None if self._dead is None else DeadLetters(self._dead, _passing_id())
         receiving = [t for t in self._targets.values() if t is not self._dead]
         if dead_letters is not None and self._given_id is not None:
@@ -245,6 +246,7 @@ class Producer:
         if not found:
             raise OptionError("send_many needs at least one event")
         headers: dict[int, dict[str, str]] = {}
+        bodies: list[Any]
         if destination.typed:
             bodies, size_bytes = _checked_rows(found, destination)
         else:
@@ -443,7 +445,7 @@ def _checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def _checked_event(event: Any, headers: Any) -> tuple[bytes, dict[str, str] | None, int]:
+def _checked_event(event: object, headers: object) -> tuple[bytes, dict[str, str] | None, int]:
     """Return the body, a copy of the headers, and how much both hold; raises SchemaError."""
     if not issubclass(type(event), Event):
         body, own = read_body(event), None if headers is None else read_headers(headers)
@@ -457,7 +459,7 @@ def _checked_event(event: Any, headers: Any) -> tuple[bytes, dict[str, str] | No
     return body, own, size_bytes if own is None else size_bytes + headers_bytes(own)
 
 
-def _checked_row(event: Any, headers: Any, destination: Destination) -> tuple[Any, int]:
+def _checked_row(event: object, headers: object, destination: Destination) -> tuple[dict[str, Any], int]:
     """Return a copy of a row, and how much it holds; raises SchemaError."""
     if headers is not None:
         raise SchemaError(f"{destination.name} is a typed channel: its events have no headers")
@@ -466,7 +468,7 @@ def _checked_row(event: Any, headers: Any, destination: Destination) -> tuple[An
     return row, reader.size_bytes(row)
 
 
-def _checked_rows(events: Sequence[Any], destination: Destination) -> tuple[list[Any], int]:
+def _checked_rows(events: Sequence[object], destination: Destination) -> tuple[list[dict[str, Any]], int]:
     """Return copies of rows, and how much they hold; raises SchemaError."""
     reader = row_reader(destination.target.schema)
     rows = [reader.read(event) for event in events]

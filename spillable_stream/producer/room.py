@@ -27,9 +27,9 @@ class Waiter:
     def __init__(
         self, size_bytes: int, wake: Callable[[], bool | None], is_gone: Callable[[], bool] | None = None
     ) -> None:
-        self.size_bytes = size_bytes
-        self.wake = wake
-        self.is_gone = is_gone
+        self.size_bytes: int = size_bytes
+        self.wake: Callable[[], bool | None] = wake
+        self.is_gone: Callable[[], bool] | None = is_gone
 
 
 class Place:

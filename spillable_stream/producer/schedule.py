@@ -66,6 +66,10 @@ class Lane:
         last_thread_at: when it may have the last free thread though it fails or is slow, if it has none.
     """
 
+    failed: bool
+    queued: bool
+    slow: bool
+    tried: bool
     __slots__ = (
         "again",
         "destination",
@@ -80,13 +84,13 @@ class Lane:
     )
 
     def __init__(self, destination: Destination | None) -> None:
-        self.destination = destination
+        self.destination: Destination | None = destination
         self.again: deque[ProducerBatch] = deque()
         self.runs: dict[ProducerBatch, float] = {}
         self.queued = self.tried = self.failed = self.slow = False
         self.waiting: _Waiting | None = None
         self.full_since: float | None = None
-        self.last_thread_at = 0.0
+        self.last_thread_at: float = 0.0
 
     def has_work(self) -> bool:
         """Tell whether a thread might begin with something."""

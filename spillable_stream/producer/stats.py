@@ -78,10 +78,17 @@ class ProducerStats:
 class Metrics:
     """Counts what happens to batches. Thread-safe."""
 
+    dead_letter_events: int
+    failed_attempts: int
+    failed_events: int
+    retries: int
+    stored_batches: int
+    stored_events: int
+
     def __init__(self) -> None:
         self.stored_events = self.dead_letter_events = self.failed_events = 0
         self.stored_batches = self.retries = self.failed_attempts = 0
-        self.last_error = ""
+        self.last_error: str = ""
         self._mutex = threading.Lock()
         self._sizes: deque[tuple[int, int, float]] = deque(maxlen=_KEPT)
 

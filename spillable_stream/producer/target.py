@@ -5,9 +5,10 @@ from __future__ import annotations
 import inspect
 import os
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import pyarrow as pa
 
@@ -17,7 +18,7 @@ from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.state.ranges import Range
 
-__all__ = ["ChannelTarget", "Target", "as_target", "commit_to", "lasting_name"]
+__all__ = ["ChannelTarget", "Receiver", "Receivers", "Target", "as_target", "commit_to", "lasting_name"]
 
 
 @runtime_checkable
@@ -75,6 +76,13 @@ class Target(Protocol):
         """End the use of it; no other call is under way or follows."""
 
 
+Receiver: TypeAlias = "str | os.PathLike[str] | Channel | Target"
+"""Where a producer sends to, as it may be given: a path, a `Channel` or a `Target`."""
+
+Receivers: TypeAlias = Mapping[str, Receiver] | Sequence[Receiver]
+"""Several of them: by key, or sharing the keys."""
+
+
 class ChannelTarget:
     """A channel of this host.
 
@@ -87,7 +95,7 @@ class ChannelTarget:
     def __init__(self, channel: str | os.PathLike[str] | Channel) -> None:
         self._owned = not isinstance(channel, Channel)
         self._channel = channel if isinstance(channel, Channel) else Channel(channel)
-        self.name = str(self._channel.path)
+        self.name: str = str(self._channel.path)
         self._claims: dict[str, ProducerClaim] = {}
         self._mutex = threading.Lock()
 
@@ -210,14 +218,14 @@ def _kind_leaves_waiting(kind: type[Target]) -> bool:
     return _takes_waited_seconds(kind.commit)
 
 
-def _takes_waited_seconds(commit: Any) -> bool:
+def _takes_waited_seconds(commit: Callable[..., Range]) -> bool:
     try:
         return "waited_seconds" in inspect.signature(commit).parameters
     except (TypeError, ValueError):  # it has no signature
         return False
 
 
-def as_target(target: Any) -> Target:
+def as_target(target: Receiver) -> Target:
     """Return what a user gave as a target: a path, a channel, or a target.
 
     Raises:

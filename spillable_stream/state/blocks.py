@@ -82,11 +82,11 @@ class BlockIndex:
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = list(blocks)
-        self.events = sum(b.count for b in self._blocks)
-        self.payload_bytes = sum(b.payload_bytes for b in self._blocks)
-        self.files = Counter(b.file for b in self._blocks)
+        self.events: int = sum(b.count for b in self._blocks)
+        self.payload_bytes: int = sum(b.payload_bytes for b in self._blocks)
+        self.files: Counter[int | str] = Counter(b.file for b in self._blocks)
         self.emptied: set[int | str] = set()
-        self.emptied_count = 0
+        self.emptied_count: int = 0
 
     def __len__(self) -> int:
         return len(self._blocks)
@@ -181,8 +181,8 @@ class Blocks:
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         kept = list(blocks)
-        self.disk = BlockIndex(b for b in kept if not in_memory(b.file))
-        self.memory = BlockIndex(b for b in kept if in_memory(b.file))
+        self.disk: BlockIndex = BlockIndex(b for b in kept if not in_memory(b.file))
+        self.memory: BlockIndex = BlockIndex(b for b in kept if in_memory(b.file))
 
     def __len__(self) -> int:
         return len(self.disk) + len(self.memory)

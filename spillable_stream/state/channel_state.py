@@ -13,7 +13,17 @@ from typing import Any
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
+from spillable_stream.format.record import (
+    CommitRecord,
+    GroupRecord,
+    LostRecord,
+    ReserveRecord,
+    SchemaRecord,
+    Seen,
+    TakeRecord,
+    parse_record,
+)
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import ProducerHistory
@@ -59,25 +69,25 @@ class ChannelState:
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
 
-    def __init__(self, options: dict[str, Any], schemas: list[bytes]) -> None:
-        self.next_id = 1
-        self.next_transaction = 1
-        self.floor = 1
-        self.time_us = 0
-        self.options = dict(options)
-        self.schemas = list(schemas)
+    def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
+        self.next_id: int = 1
+        self.next_transaction: int = 1
+        self.floor: int = 1
+        self.time_us: int = 0
+        self.options: ChannelOptions = options
+        self.schemas: list[bytes] = list(schemas)
         self.groups: dict[str, GroupState] = {}
         self.sinks: dict[str, int] = {}
-        self.producers = ProducerHistory()
-        self.blocks = Blocks()
+        self.producers: ProducerHistory = ProducerHistory()
+        self.blocks: Blocks = Blocks()
         self.pending: dict[int, Pending] = {}
-        self.memory = MemoryTierInfo()
-        self.overflow = False
-        self.spilled = 0
+        self.memory: MemoryTierInfo = MemoryTierInfo()
+        self.overflow: bool = False
+        self.spilled: int = 0
         self.unsaid_sinks: dict[str, int] = {}
         self.unsaid_groups: dict[str, None] = {}
-        self.lost = RangeSet()
-        self.doubtful = RangeSet()
+        self.lost: RangeSet = RangeSet()
+        self.doubtful: RangeSet = RangeSet()
         self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
@@ -89,7 +99,7 @@ class ChannelState:
             "nextTransaction": self.next_transaction,
             "floor": self.floor,
             "time": self.time_us,
-            "options": dict(self.options),
+            "options": self.options.values(),
             "schemas": list(self.schemas),
             "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
@@ -122,7 +132,7 @@ class ChannelState:
     @classmethod
     def from_image(cls, image: dict[str, Any]) -> ChannelState:
         """Return the state of which `image` or `small` was taken."""
-        state = cls(image["options"], image["schemas"])
+        state = cls(ChannelOptions.of(image["options"]), image["schemas"])
         state.next_id = image["nextId"]
         state.next_transaction = image["nextTransaction"]
         state.floor = image["floor"]
@@ -190,11 +200,11 @@ class ChannelState:
 
     def memory_limits(self) -> TierUsage:
         """Return what the memory tier may hold."""
-        return TierUsage(self.options["memory_capacity"], self.payloads_within(self.memory_byte_capacity()))
+        return TierUsage(self.options.memory_capacity, self.payloads_within(self.memory_byte_capacity()))
 
     def payloads_within(self, byte_capacity: int) -> int:
         """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
-        return payload_limit(byte_capacity, self.options["byte_capacity_buffer_percentage"])
+        return payload_limit(byte_capacity, self.options.byte_capacity_buffer_percentage)
 
     def lag(self, group: str) -> int:
         """Return how many events a group has yet to take."""
@@ -382,17 +392,17 @@ class ChannelState:
         for block in together:
             self.blocks.disk.insert(block)
 
-    def unsaid(self) -> dict[str, Any]:
+    def unsaid(self) -> Seen:
         """Return what the disk tier's log has yet to say of what the memory tier's log says."""
         groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
-        seen: dict[str, Any] = {"next": self.next_id, "groups": groups}
+        seen: Seen = {"next": self.next_id, "groups": groups}
         if self.unsaid_sinks:
             seen["sinks"] = dict(self.unsaid_sinks)
         if self.producers.unsaid:
             seen["producers"] = self.producers.seen()
         return seen
 
-    def _see(self, seen: dict[str, Any]) -> None:
+    def _see(self, seen: Seen) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
         for query, batch in seen.get("sinks", {}).items():
@@ -408,23 +418,37 @@ class ChannelState:
             self.spilled += 1
             self.overflow = self.overflow or record.spilled == "full"
         elif self.overflow and record.kind != "put":
-            self.overflow = overflow_lasts(self.memory_free_percent(), self.options["overflow_deactivation_threshold"])
+            self.overflow = overflow_lasts(self.memory_free_percent(), self.options.overflow_deactivation_threshold)
 
     def _control(self, type_: FrameType, value: Any) -> None:
-        if type_ == FrameType.OPTIONS:
-            self.options.update(value)
-            self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
-        elif type_ == FrameType.SCHEMA:
-            if value["id"] == len(self.schemas):
-                self.schemas.append(value["schema"])
-        elif type_ == FrameType.RESERVE:
-            tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
-            self.memory = MemoryTierInfo(*tier)
-            if not self.memory.open:
-                self._forget_memory()
-        elif type_ == FrameType.LOST:
-            self._lose(value)
-        elif value.get("drop"):
+        match type_:
+            case FrameType.OPTIONS:
+                self._change_options(value)
+            case FrameType.SCHEMA:
+                self._add_schema(value)
+            case FrameType.RESERVE:
+                self._reserve(value)
+            case FrameType.LOST:
+                self._lose(value)
+            case FrameType.GROUP:
+                self._change_group(value)
+
+    def _change_options(self, value: dict[str, Any]) -> None:
+        self.options = self.options.changed(value)
+        self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
+
+    def _add_schema(self, value: SchemaRecord) -> None:
+        if value["id"] == len(self.schemas):
+            self.schemas.append(value["schema"])
+
+    def _reserve(self, value: ReserveRecord) -> None:
+        tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
+        self.memory = MemoryTierInfo(*tier)
+        if not self.memory.open:
+            self._forget_memory()
+
+    def _change_group(self, value: GroupRecord) -> None:
+        if value.get("drop"):
             self.groups.pop(value["group"], None)
             self.unsaid_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
@@ -433,13 +457,13 @@ class ChannelState:
             for first, last in self.gone():
                 group.lose(first, last)
 
-    def do_without_memory(self, next_id: int, groups: dict[str, Any]) -> None:
+    def do_without_memory(self, next_id: int, groups: dict[str, list[Any]]) -> None:
         """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""
         self._see({"next": next_id, "groups": groups})
         self.blocks.memory.clear()
         self._raise_floor()
 
-    def _lose(self, value: dict[str, Any]) -> None:
+    def _lose(self, value: LostRecord) -> None:
         """Do without a memory tier that is gone."""
         self._see(value)
         for first, last in value["lost"]:

@@ -184,7 +184,7 @@ class ProducerHistory:
         self._states = {name: ProducerState() for name in image.get("states", ())}
         for name, state in self._states.items():
             state.learn(image["states"][name])
-        self.unsaid = dict.fromkeys(image.get("unsaid", ()))
+        self.unsaid: dict[str, None] = dict.fromkeys(image.get("unsaid", ()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states)
@@ -224,11 +224,11 @@ class ProducerHistory:
             del self._states[alike[0]]
             self.unsaid.pop(alike[0], None)
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self) -> dict[str, list[Any]]:
         """Return what the disk tier's log has yet to say."""
         return {name: self._states[name].image() for name in self.unsaid if name in self._states}
 
-    def learn(self, seen: Mapping[str, Any]) -> None:
+    def learn(self, seen: Mapping[str, Iterable[Any]]) -> None:
         """Note what `seen` returned."""
         for name, image in seen.items():
             self._state(name).learn(image)

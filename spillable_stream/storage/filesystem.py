@@ -303,7 +303,7 @@ class FileSystem:
         access: whose is what it makes, and who may open it.
     """
 
-    access = Access()
+    access: Access = Access()
 
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
         """Open a file for reading, and for writing unless ``readonly``; a symbolic link is refused.

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
@@ -41,8 +42,8 @@ class FileLock:
     """
 
     def __init__(self, file: File) -> None:
-        self.path = file.path
-        self.is_in_place = file.is_in_place
+        self.path: Path = file.path
+        self.is_in_place: Callable[[], bool] = file.is_in_place
         self.file = file
         self._held_shared: bool | None = None  # None: it is not held
 

@@ -17,6 +17,7 @@ from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
 from spillable_stream.format.record import SegmentRef, TakeRecord
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from tests.damage import reboot
 
@@ -114,7 +115,7 @@ def test_a_take_of_more_that_was_not_prepared_is_committed(open_channel: Open) -
 
 
 def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -> None:
-    plan = AppendPlan(ChannelState({"overflow_capacity": 1}, [b"schema"]))
+    plan = AppendPlan(ChannelState(ChannelOptions(overflow_capacity=1), [b"schema"]))
     PrepareOnDisk({7: [TakeRecord("g", [(1, MANY)])]}).plan(plan)
     plan.commit("move", MANY, 8)
     assert [e.frame.count for e in plan.entries] == [MAX_COUNT] * 2

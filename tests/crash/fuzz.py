@@ -24,6 +24,7 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.crash.damage_image import Image
@@ -117,7 +118,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
 
     def position(data: bytes) -> None:
         first, ahead = read_group_position(_OneFile(data), layout, "consumers")
-        ChannelState({}, []).next_id = first + len(ahead)
+        ChannelState(ChannelOptions(), []).next_id = first + len(ahead)
 
     checkpoints = [resealed(image.files[n], seed) for n in image.names("checkpoint-")]
     return [

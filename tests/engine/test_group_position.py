@@ -20,7 +20,7 @@ from spillable_stream.format.frame import Frame, FrameHeader, FrameType, frame_s
 from spillable_stream.format.record import CommitRecord
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.wal import Entry
-from spillable_stream.options import CHANNEL, defaults
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from tests.damage import flip, frames, kill, lose_memory, reboot
 from tests.events import numbered, put, take
@@ -37,7 +37,7 @@ class TwoLogs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = ChannelState({**defaults(CHANNEL), "memory_capacity": 100}, [b"schema"])
+        self.state = ChannelState(ChannelOptions(memory_capacity=100), [b"schema"])
         self.offsets = dict.fromkeys(Tier, 0)
         self.disk: list[tuple[int, FrameHeader, Any]] = []
         self.bases = [(0, self.state.image())]  # how much of the disk log is before it, and the state there

@@ -12,6 +12,7 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import StateTooLargeError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import pack
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import PASSING, ProducerHistory
@@ -53,7 +54,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
 
 def test_the_largest_state_that_a_channel_can_be_used_to_fits_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """10,000 groups with long names and gaps between takes, and all that is remembered of queries and producers."""
-    state = ChannelState({}, [b"x" * 10_000])
+    state = ChannelState(ChannelOptions(), [b"x" * 10_000])
     far = 1 << 62
     for i in range(10_000):
         group = state.groups[f"{i:0128d}"] = GroupState(far)

@@ -6,6 +6,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.damage import kill, lose_memory, memory_of, offsets
 from tests.events import ids, numbered, peek, put, take
@@ -30,6 +32,12 @@ Open = Callable[..., Channel]
 
 
 # ── where puts go ───────────────────────────────────────────────────────────────────────────────
+
+
+def wait_for_room(channel: Channel, timeout_seconds: float) -> None:
+    """Let the puts of one handle wait so long, whatever the channel's option says."""
+    state = channel.engine().state
+    state.options = replace(state.options, overflow_timeout=timeout_seconds)
 
 
 def test_a_channel_has_no_memory_tier_unless_it_is_asked_for(path: Path, open_channel: Open) -> None:
@@ -64,7 +72,7 @@ def test_the_first_shortage_waits_overflow_timeout_and_the_next_do_not(open_chan
     put(channel, *numbered(0, 10))
     put(channel, b"waits")
     assert channel.stats().overflow_active
-    channel.engine().state.options["overflow_timeout"] = 1e9  # whoever waited now would never come back
+    wait_for_room(channel, 1e9)  # whoever waited now would never come back
     put(channel, b"does not wait")
     assert channel.stats().drain_order == [10, -2]
     assert channel.stats().spilled_transactions == 2
@@ -87,7 +95,7 @@ def test_a_put_that_waits_follows_another_that_begins_the_overflow(path: Path, o
     waiting = threading.Thread(target=put, args=(channel, b"waits"))
     waiting.start()
     impatient = open_channel()
-    impatient.engine().state.options["overflow_timeout"] = 0.01
+    wait_for_room(impatient, 0.01)
     put(impatient, b"impatient")
     waiting.join(30)
     assert not waiting.is_alive()
@@ -160,7 +168,7 @@ def test_a_put_that_waits_for_files_finds_those_that_another_handle_freed(open_c
         put(channel, bytes(100_000))
     other = open_channel()
     take(other)
-    channel.engine().state.options["overflow_timeout"] = 1e9
+    wait_for_room(channel, 1e9)
     put(channel, bytes(100_000))
     assert channel.stats().drain_order == [1]
 
@@ -608,7 +616,7 @@ def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, mo
 def test_files_are_fine_enough_to_free_memory_in_steps(
     byte_capacity: int, events: int, average: int, expected: int
 ) -> None:
-    options = {"memory_capacity": events, "avg_event_size": average}
+    options = ChannelOptions(memory_capacity=events, avg_event_size=average)
     assert file_size_bytes(byte_capacity, options) == expected
 
 

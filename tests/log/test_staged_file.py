@@ -16,6 +16,7 @@ from spillable_stream.log.identity import planned_layout
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.staged_file import StagedFileWriter, remove_abandoned_segments
+from spillable_stream.option_types import CreationOptions
 from tests.fakes import FaultyFileSystem, nth
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -28,7 +29,7 @@ def fs() -> FaultyFileSystem:
 
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
-    layout = planned_layout(tmp_path, {})
+    layout = planned_layout(tmp_path, CreationOptions())
     make_directories(fs, layout)
     return layout
 

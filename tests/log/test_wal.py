@@ -23,6 +23,7 @@ from spillable_stream.log.identity import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.lock import FileLock
 from tests.fakes import FaultyFileSystem, nth
 
@@ -36,7 +37,7 @@ def fs() -> FaultyFileSystem:
 
 @pytest.fixture
 def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
-    layout = planned_layout(tmp_path / "channel", {})
+    layout = planned_layout(tmp_path / "channel", CreationOptions())
     make_directories(fs, layout)
     write_identity(fs, layout)
     return layout

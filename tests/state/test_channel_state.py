@@ -6,6 +6,7 @@ from typing import Any
 
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, SegmentRef, TakeRecord, pack
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 
@@ -14,7 +15,7 @@ class Log:
     """Applies frames to a state as replay does."""
 
     def __init__(self) -> None:
-        self.state = ChannelState({"overflow_capacity": 100}, [b"schema"])
+        self.state = ChannelState(ChannelOptions(overflow_capacity=100), [b"schema"])
         self.offset = 0
 
     def frame(self, frame: Frame, tx: int, order: int = 0, time_us: int = 1000) -> None:
@@ -171,7 +172,7 @@ def test_options_and_schemas_change_by_commit() -> None:
     log.control(1, FrameType.OPTIONS, {"overflow_capacity": 7})
     log.control(2, FrameType.SCHEMA, {"id": 1, "schema": b"second"})
     log.control(3, FrameType.SCHEMA, {"id": 1, "schema": b"of a loser"})
-    assert log.state.options == {"overflow_capacity": 7}
+    assert log.state.options == ChannelOptions(overflow_capacity=7)
     assert log.state.schemas == [b"schema", b"second"]
 
 

@@ -19,7 +19,7 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.requests import Put
 from spillable_stream.errors import MemoryLossWarning, ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
-from spillable_stream.options import CHANNEL, defaults
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state import producer_history as producers_module
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import NOT_KNOWN, PASSING, Answer, ProducerHistory, ProducerState
@@ -295,7 +295,7 @@ def _is_known_or_refused(state: ProducerState, sequence: int) -> bool:
 
 
 def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
-    state = ChannelState(defaults(CHANNEL), [])
+    state = ChannelState(ChannelOptions(), [])
     state.memory.open = True
     state.producers.note("p", Numbers(1, 1), (1, 1), in_memory=True)
     state.unsaid_sinks["q"] = 7
@@ -376,7 +376,7 @@ def test_other_events_under_a_number_are_refused_after_a_crash(path: Path, open_
 
 
 def test_one_append_refuses_other_events_under_a_number_that_is_in_it(open_channel: Open) -> None:
-    plan = AppendPlan(ChannelState(defaults(CHANNEL), []))
+    plan = AppendPlan(ChannelState(ChannelOptions(), []))
     plan.batches["p", 1] = Answer(1, 1, 5)
     put = Put([], producer=NumberedBatch("p", numbered_as(1, 6)))
     with pytest.raises(ProducerSequenceError, match="with other events"):

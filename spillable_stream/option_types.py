@@ -1,0 +1,218 @@
+"""The options as types, for editors, type checkers and the package itself.
+
+Made by scripts/make_option_types.py from the table in `spillable_stream.options`; change that, and make it again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypedDict
+
+__all__ = ["ChannelKeywords", "ChannelOptions", "CreationOptions", "ProducerKeywords", "StoredOptions"]
+
+
+class ChannelKeywords(TypedDict, total=False):
+    """The options of `Channel`, as keyword arguments. None counts as not given."""
+
+    transaction_capacity: int | None
+    """The most events of one put or take transaction. A Spark micro-batch is bounded by Spark instead. Default:
+    10_000."""
+
+    memory_capacity: int | None
+    """The most events that the memory tier holds; 0 for a channel that is on disk only. Default: 0."""
+
+    byte_capacity: int | None
+    """The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."""
+
+    byte_capacity_buffer_percentage: int | None
+    """What part of `byteCapacity` is kept for all but the events' own bytes. Default: 20."""
+
+    avg_event_size: int | None
+    """A guess, from which the size of the memory tier's files is chosen; the limits count real bytes. Default: 500."""
+
+    memory_dir: str | os.PathLike[str] | None
+    """Where the memory tier goes, when it is made. Default: `/dev/shm`."""
+
+    overflow_capacity: int | None
+    """The most events on disk; 0 for a channel in memory only, but for what a close moves to disk. Default:
+    100_000_000."""
+
+    overflow_timeout: float | None
+    """How long a put waits for room in memory before it goes to disk, and `take()` for an event. Default: 3.0."""
+
+    overflow_deactivation_threshold: int | None
+    """Once puts go to disk without waiting: how much memory a take must find free to end that. Default: 5."""
+
+    flush_on_close: bool | None
+    """Whether the last handle's clean close moves to disk what is in memory. Default: True."""
+
+    keep_alive: float | None
+    """How long a commit waits for room in a full channel. Default: 3.0."""
+
+    minimum_required_space: int | None
+    """Puts that would leave the file system less free space are refused; takes go on. Default: 500 MiB, or a tenth of
+    the file system if that is less."""
+
+    checkpoint_interval: int | None
+    """How old the last checkpoint may be before a commit makes a new one. Default: 30_000."""
+
+    checkpoint_on_close: bool | None
+    """Whether a clean close makes a checkpoint. Default: True."""
+
+    max_file_size: int | None
+    """When a data file is full and the next one begins. Default: 1_623_195_647."""
+
+    max_inline_bytes: int | None
+    """A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by
+    default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together. Default:
+    4_194_304."""
+
+    compression: Literal["none", "lz4", "zstd"] | None
+    """How events are compressed, in both tiers. Default: "none"."""
+
+    staging_ttl: float | None
+    """How long the staged files of a Spark query that never committed them are kept. Default: 86400.0."""
+
+    lock_timeout: float | None
+    """How long a commit waits for other processes' commits, and an open for their recovery, before it gives up.
+    Default: 30.0."""
+
+    data_dirs: str | Sequence[str | os.PathLike[str]] | None
+    """Where the data files go; several spread them over disks. Default: `data` in the channel."""
+
+    checkpoint_dir: str | os.PathLike[str] | None
+    """Where the checkpoints go. Default: `checkpoint` in the channel."""
+
+    backup_checkpoint_dir: str | os.PathLike[str] | None
+    """A second place for every checkpoint, such as another disk. Default: none."""
+
+    mode: int | str | None
+    """Who may open what the channel makes, whatever the umask: with 0770 the members of the Unix group of its
+    directory, with 0750 only to read it. Default: "0700"."""
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """The options of `Producer`, as keyword arguments. None counts as not given."""
+
+    total_size_in_bytes: int | None
+    """The most that all events and batches hold that were sent and are not done; one batch may exceed it. Default:
+    104_857_600."""
+
+    max_block_ms: int | None
+    """How long a send waits for room in a full buffer; 0: not at all. Default: 60_000."""
+
+    io_thread_count: int | None
+    """How many threads commit. Default: one per core."""
+
+    batch_size_threshold_in_bytes: int | None
+    """The size at which a batch is shipped. Default: 524_288."""
+
+    batch_count_threshold: int | None
+    """The number of events at which a batch is shipped. Default: 4_096."""
+
+    linger_ms: int | None
+    """How old a batch becomes that is not full. Default: 20 for channels of this host, 2,000 for other targets."""
+
+    retries: int | None
+    """How often a batch is tried again when what failed may pass. Default: 10."""
+
+    max_reserved_attempts: int | None
+    """How many attempts a result tells of, the latest. Default: `retries` and one."""
+
+    base_retry_backoff_ms: int | None
+    """How long the first retry waits at most; each further one waits twice as long as the one before it. Default:
+    100."""
+
+    max_retry_backoff_ms: int | None
+    """No retry waits longer. Default: 50_000."""
+
+    adjust_shard_hash: bool | None
+    """Of several channels: whether a key is any text, or else 32 hexadecimal digits, the hash itself. Default: True."""
+
+    buckets: int | None
+    """Of several channels: in how many buckets the keys' hashes are, which the channels share. Default: 64."""
+
+    context_headers: bool | None
+    """Whether events get the headers `producer_id` and `producer_sequence`, which tell what came before them. Default:
+    True."""
+
+
+class StoredOptions(TypedDict):
+    """The stored options of a channel, as `Channel.options` returns them."""
+
+    transaction_capacity: int
+    memory_capacity: int
+    byte_capacity: int | None
+    byte_capacity_buffer_percentage: int
+    avg_event_size: int
+    memory_dir: str | None
+    overflow_capacity: int
+    overflow_timeout: float
+    overflow_deactivation_threshold: int
+    flush_on_close: bool
+    keep_alive: float
+    minimum_required_space: int | None
+    checkpoint_interval: int
+    checkpoint_on_close: bool
+    max_file_size: int
+    max_inline_bytes: int
+    compression: Literal["none", "lz4", "zstd"]
+    staging_ttl: float
+    lock_timeout: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreationOptions:
+    """The options of a channel that are fixed when it is created."""
+
+    data_dirs: list[str] | None = None
+    checkpoint_dir: str | None = None
+    backup_checkpoint_dir: str | None = None
+    mode: str = "0700"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelOptions:
+    """The stored options of a channel."""
+
+    transaction_capacity: int = 10_000
+    memory_capacity: int = 0
+    byte_capacity: int | None = None
+    byte_capacity_buffer_percentage: int = 20
+    avg_event_size: int = 500
+    memory_dir: str | None = None
+    overflow_capacity: int = 100_000_000
+    overflow_timeout: float = 3.0
+    overflow_deactivation_threshold: int = 5
+    flush_on_close: bool = True
+    keep_alive: float = 3.0
+    minimum_required_space: int | None = None
+    checkpoint_interval: int = 30_000
+    checkpoint_on_close: bool = True
+    max_file_size: int = 1_623_195_647
+    max_inline_bytes: int = 4_194_304
+    compression: Literal["none", "lz4", "zstd"] = "none"
+    staging_ttl: float = 86400.0
+    lock_timeout: float = 30.0
+    others: Mapping[str, Any] = field(default_factory=dict)
+    """Options of a later version, which are kept as they are."""
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ChannelOptions:
+        """Return the options that an image has, by keyword name, and the defaults of those that it does not have."""
+        return cls().changed(values)
+
+    def changed(self, values: Mapping[str, Any]) -> ChannelOptions:
+        """Return the options with the values of a record, by keyword name."""
+        known = {name: value for name, value in values.items() if name in _STORED}
+        others = {name: value for name, value in values.items() if name not in _STORED}
+        return replace(self, **known, others={**self.others, **others})
+
+    def values(self) -> dict[str, Any]:
+        """Return the options as an image has them: values by keyword name, in the table's order."""
+        return {**{name: getattr(self, name) for name in _STORED}, **self.others}
+
+
+_STORED = tuple(name for name in ChannelOptions.__slots__ if name != "others")
