@@ -98,9 +98,9 @@ class LocalPort:
             layout=engine.layout,
             schema=state.schemas[-1],
             schema_id=len(state.schemas) - 1,
-            compression=state.options["compression"],
+            compression=state.options.compression,
             memory_bytes=engine.memory.put_bytes(),
-            minimum_required_space=state.options["minimum_required_space"],
+            minimum_required_space=state.options.minimum_required_space,
         )
 
     def publish(self, put: Put, keep_alive_seconds: float) -> bool:

@@ -11,7 +11,7 @@ from spillable_stream import Channel
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import StateTooLargeError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.format.record import pack
+from spillable_stream.format.record import Numbers, pack
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -65,6 +65,7 @@ def test_the_largest_state_that_a_channel_can_be_used_to_fits_many_times(monkeyp
     for i in range(2_000):
         name = f"{PASSING if i % 2 else ''}{i:0120d}"
         for gap in range(0, 128, 2):
-            state.producers.note(name, (far + gap, far + gap), (far, far + 1), in_memory=False)
+            numbers = Numbers(far + gap, far + gap, (1 << 32) - 1 - gap)
+            state.producers.note(name, numbers, (far, far + 1), in_memory=False)
     assert len(list(state.producers)) == 2_000
     assert len(pack(state.small())) < (1 << 30) // 50

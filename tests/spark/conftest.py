@@ -11,6 +11,8 @@ import pytest
 
 import spillable_stream as ss
 
+_LOOKUPS = 3
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
@@ -28,8 +30,17 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    for _ in range(_LOOKUPS):
+        if finds_the_source(session):
+            break
+        session = session.newSession()  # which looks again
     yield session
     session.stop()
+
+
+def finds_the_source(session: Any) -> bool:
+    """Tell whether a session has found the source: its one look starts a Python, which has ten seconds to answer."""
+    return bool(session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("spillable"))
 
 
 @pytest.fixture(autouse=True)
