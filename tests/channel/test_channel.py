@@ -35,8 +35,8 @@ from spillable_stream import (
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.storage.lock import FileLock
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 N = pa.field("n", pa.int64())

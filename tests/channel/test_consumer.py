@@ -27,8 +27,8 @@ from spillable_stream.engine.group_position import read_group_position
 from spillable_stream.engine.requests import Control, Rollback, Take
 from spillable_stream.format.frame import FrameType
 from spillable_stream.storage.lock import FileLock
-from tests.damage import lose_memory, reboot
-from tests.events import numbered, peek, put, take
+from tests.support.damage import lose_memory, reboot
+from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
 

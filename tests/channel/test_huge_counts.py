@@ -18,7 +18,7 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
 from spillable_stream.format.record import SegmentRef, TakeRecord
 from spillable_stream.state.channel_state import ChannelState
-from tests.damage import reboot
+from tests.support.damage import reboot
 
 Open = Callable[..., Channel]
 

@@ -8,7 +8,7 @@ import pytest
 from spillable_stream import Channel, ChannelFullError
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.state.channel_state import ChannelState, GroupState
-from tests.events import numbered, peek, put, take
+from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
 

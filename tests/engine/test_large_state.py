@@ -14,8 +14,8 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import pack
 from spillable_stream.state.channel_state import ChannelState, GroupState
 from spillable_stream.state.producer_history import PASSING, ProducerHistory
-from tests.damage import reboot
-from tests.events import put, take
+from tests.support.damage import reboot
+from tests.support.events import put, take
 
 
 def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(

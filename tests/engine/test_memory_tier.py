@@ -22,9 +22,9 @@ from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.event_reader import EventReader, ReadBatch
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import kill, lose_memory, memory_of, offsets
-from tests.events import ids, numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.damage import kill, lose_memory, memory_of, offsets
+from tests.support.events import ids, numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 

@@ -21,10 +21,10 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
-from tests.integrity.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}

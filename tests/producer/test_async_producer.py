@@ -12,9 +12,9 @@ import pytest
 from spillable_stream import AsyncProducer, Channel, Event, Result
 from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError, SchemaError, SendFailedError
 from spillable_stream.producer.future import SendFuture
-from tests.events import peek
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.events import peek
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def test_sends_are_awaited_until_they_are_stored(path: Path) -> None:

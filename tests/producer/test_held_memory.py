@@ -18,7 +18,7 @@ from spillable_stream import Event, Producer, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.producer.event_size import copy_of_batch
 from spillable_stream.producer.result import Result
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 Make = Callable[[int], Any]
 MakeProducer = Callable[..., Producer]

@@ -20,9 +20,9 @@ from spillable_stream.errors import (
 )
 from spillable_stream.producer.context import PRODUCER_ID, PRODUCER_SEQUENCE
 from spillable_stream.producer.event_size import ATTEMPT_BYTES, BATCH_BYTES, BODY_BYTES, TINY_BODY_BYTES, text_bytes
-from tests.events import numbered
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.events import numbered
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 
 TYPED = pa.schema([("sku", pa.string()), ("price", pa.float64())])
 

@@ -12,9 +12,9 @@ import pytest
 from spillable_stream import Channel, Producer
 from spillable_stream.errors import OptionError, ProducerSequenceError, SendFailedError
 from spillable_stream.producer.future import SendFuture
-from tests.events import peek
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.events import peek
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def test_a_batch_is_committed_under_its_number_by_itself(produce: MakeProducer, target: FakeTarget) -> None:

@@ -14,7 +14,7 @@ from spillable_stream import Producer, Result
 from spillable_stream.errors import ProducerClosedError, ProducerError, SendFailedError
 from spillable_stream.producer.clock import Clock
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget, full
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget, full
 
 HUGE = 2**63 - 1
 

@@ -14,8 +14,8 @@ from spillable_stream.options import BATCH, defaults
 from spillable_stream.spark.locality import require_channel
 from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import memory_of
-from tests.events import numbered, put
+from tests.support.damage import memory_of
+from tests.support.events import numbered, put
 
 
 def made(path: Path, **options: object) -> Layout:

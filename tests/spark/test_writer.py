@@ -22,7 +22,7 @@ from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.writer import SpillableBatchWriter, inline_bytes
-from tests.spark.versions import needs
+from tests.support.spark.versions import needs
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

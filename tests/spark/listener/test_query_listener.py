@@ -28,12 +28,12 @@ from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.listener.query_listener import QueryListener, QueryReport
 from spillable_stream.spark.listener.query_metrics import QueryMetrics
-from tests.damage import kill, lose_memory
-from tests.events import numbered, put
-from tests.spark import reader_process
-from tests.spark.reader_process import plan, progress, reader
 from tests.spark.test_stream import bodies, run, stream
-from tests.spark.versions import needs
+from tests.support.damage import kill, lose_memory
+from tests.support.events import numbered, put
+from tests.support.spark import reader_process
+from tests.support.spark.reader_process import plan, progress, reader
+from tests.support.spark.versions import needs
 
 pytestmark = [pytest.mark.spark, needs(4, 2, "a source that says to its query's progress what a listener must know")]
 Open = Callable[..., ss.Channel]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream import Channel, Event
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.ledger import Ledger, LedgerFile, body
-from tests.crash.workload import commit_take, put, said
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.ledger import Ledger, LedgerFile, body
+from tests.lab.workload import commit_take, put, said
 
 __all__ = ["open_again", "work"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream import Channel
-from tests.crash.ledger import Found
+from tests.lab.ledger import Found
 
 __all__ = ["CONSUMERS", "changes", "contents", "files_that_count"]
 

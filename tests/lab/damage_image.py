@@ -21,9 +21,9 @@ from spillable_stream.log.identity import read_identity
 from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import File, FileSystem
-from tests.crash.ledger import Outcome
-from tests.crash.workload import CONFIGURATIONS, Program
-from tests.damage import kill, memory_of
+from tests.lab.ledger import Outcome
+from tests.lab.workload import CONFIGURATIONS, Program
+from tests.support.damage import kill, memory_of
 
 __all__ = ["HISTORY", "Changes", "Image", "Step", "Torn", "make_image"]
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.findings import Finding, Report
-from tests.damage import offsets
-from tests.events import numbered, put, take
+from tests.support.damage import offsets
+from tests.support.events import numbered, put, take
 
 GROUPS = ("fast", "slow")
 

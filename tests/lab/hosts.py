@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.children import Child
+from tests.lab.children import Child
 
 __all__ = ["NEEDS_NAMESPACES", "Host", "why_no_namespaces"]
 

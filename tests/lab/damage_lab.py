@@ -32,10 +32,10 @@ from spillable_stream import (
 )
 from spillable_stream.log import head as head_module
 from spillable_stream.storage.filesystem import File, FileSystem
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.damage_image import Changes, Image
-from tests.crash.ledger import Found, Outcome, check
-from tests.crash.workload import put
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.damage_image import Changes, Image
+from tests.lab.ledger import Found, Outcome, check
+from tests.lab.workload import put
 
 __all__ = ["EVERY_HEAD", "BoundedFileSystem", "Damage", "Head", "Hung", "look", "untyped", "wrongs"]
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
-from tests.crash.damage_image import Image
-from tests.crash.damage_lab import Damage
+from tests.lab.damage_image import Image
+from tests.lab.damage_lab import Damage
 
 __all__ = [
     "bit_flips",

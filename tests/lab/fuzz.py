@@ -26,8 +26,8 @@ from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
-from tests.crash.damage_image import Image
-from tests.crash.damage_lab import Damage
+from tests.lab.damage_image import Image
+from tests.lab.damage_lab import Damage
 
 __all__ = ["Decoder", "decoders", "forged", "mutated", "resealed", "surprises"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.crash import mutants
+from tests.lab import mutants
 
 __all__ = ["Child", "mutate", "wait_until"]
 

@@ -1,6 +1,6 @@
 """One program that does everything that a channel does, step by step: what the recipes crash.
 
-python -m tests.crash.workload CHANNEL LEDGER CONFIGURATION [ROUNDS [SEED]]
+python -m tests.lab.workload CHANNEL LEDGER CONFIGURATION [ROUNDS [SEED]]
 
 The same seed does the same steps. The first step makes the channel if it is missing, so that a
 program that was crashed can be started again on what it left; give it another seed then, for its
@@ -23,9 +23,9 @@ from spillable_stream.channel.event import events_from_batch
 from spillable_stream.engine import checkpointing
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
 from spillable_stream.storage.filesystem import FileSystem
-from tests.crash.contents import CONSUMERS
-from tests.crash.ledger import Ledger, LedgerFile, body, parse_body
-from tests.damage import kill
+from tests.lab.contents import CONSUMERS
+from tests.lab.ledger import Ledger, LedgerFile, body, parse_body
+from tests.support.damage import kill
 
 __all__ = ["CONFIGURATIONS", "OPTIONS", "Program", "put", "said", "take"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from tests.crash.spark_lab import LONG_SECONDS, ROOT, SHORT_LIVED, end_session
+from tests.lab.spark_lab import LONG_SECONDS, ROOT, SHORT_LIVED, end_session
 
 __all__ = ["cluster"]
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.children import Child
-from tests.damage import remove_memory_under
+from tests.lab.children import Child
+from tests.support.damage import remove_memory_under
 
 __all__ = ["NEEDS_USERS", "NOBODY", "SOMEBODY", "common_directory", "run_as", "why_no_users"]
 

@@ -14,8 +14,8 @@ from unittest import mock
 
 import spillable_stream as ss
 from spillable_stream.spark.worker_end import at_end
-from tests.events import numbered, put
-from tests.spark.reader_process import reader
+from tests.support.events import numbered, put
+from tests.support.spark.reader_process import reader
 
 
 def main(path: str, how: str) -> None:

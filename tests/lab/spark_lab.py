@@ -16,8 +16,8 @@ from pathlib import Path
 
 import spillable_stream as ss
 from spillable_stream.integrity.verify import verify
-from tests.crash.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS, kind_of
-from tests.crash.spark_points import arm, is_armed
+from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS, kind_of
+from tests.lab.spark_points import arm, is_armed
 
 __all__ = ["Driver", "Lab", "Pipeline", "end_session"]
 
@@ -150,7 +150,7 @@ class Driver:
         self.log = log
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.spark_driver", master, *settings],
+            [sys.executable, "-m", "tests.lab.spark_driver", master, *settings],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log.open("a"),

@@ -13,14 +13,14 @@ from typing import Any
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
-from tests.crash import mutants
-from tests.crash.calls import kill_at, watching
-from tests.crash.children import Child, mutate, wait_until
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.ledger import Outcome, check
-from tests.crash.worker import open_again, work
-from tests.crash.workload import CONFIGURATIONS, OPTIONS
-from tests.damage import age_head, keep_head, lose_memory, reboot, rewind_head
+from tests.lab import mutants
+from tests.lab.calls import kill_at, watching
+from tests.lab.children import Child, mutate, wait_until
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.ledger import Outcome, check
+from tests.lab.worker import open_again, work
+from tests.lab.workload import CONFIGURATIONS, OPTIONS
+from tests.support.damage import age_head, keep_head, lose_memory, reboot, rewind_head
 
 __all__ = ["DISK", "FATES", "KEPT_HEADS", "MEMORY", "Harness", "left_behind"]
 

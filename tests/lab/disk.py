@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tests.crash.recorder import Operation
+from tests.lab.recorder import Operation
 
 __all__ = ["Disk", "Image", "images"]
 

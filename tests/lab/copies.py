@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream import Channel
-from tests.crash.children import Child, mutate, wait_until
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.ledger import Found, Outcome, check, in_doubt_since
-from tests.crash.worker import work
-from tests.crash.workload import CONFIGURATIONS, OPTIONS
-from tests.events import put
+from tests.lab.children import Child, mutate, wait_until
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.ledger import Found, Outcome, check, in_doubt_since
+from tests.lab.worker import work
+from tests.lab.workload import CONFIGURATIONS, OPTIONS
+from tests.support.events import put
 
 __all__ = ["HISTORY", "Writers", "wrong_copy"]
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from tests.arrow_values import ACCEPTED, LEAVES
+from tests.support.arrow_values import ACCEPTED, LEAVES
 
 __all__ = ["HOSTILE", "TYPES", "change", "is_read_as", "values_of"]
 

@@ -20,12 +20,12 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel, Event
-from tests.crash.contents import CONSUMERS, changes, contents, files_that_count
-from tests.crash.disk import Disk, Image, images
-from tests.crash.ledger import Found, Outcome, check
-from tests.crash.recorder import Note, Operation, recording
-from tests.crash.workload import OPTIONS, Program
-from tests.damage import remove_memory_under
+from tests.lab.contents import CONSUMERS, changes, contents, files_that_count
+from tests.lab.disk import Disk, Image, images
+from tests.lab.ledger import Found, Outcome, check
+from tests.lab.recorder import Note, Operation, recording
+from tests.lab.workload import OPTIONS, Program
+from tests.support.damage import remove_memory_under
 
 __all__ = ["CrashStates", "Failure"]
 

@@ -1,6 +1,6 @@
 """A Spark driver that runs pipelines until it is killed, or until each has moved all there is.
 
-python -m tests.crash.spark_driver MASTER [KEY=VALUE...]
+python -m tests.lab.spark_driver MASTER [KEY=VALUE...]
 
 It says READY, so that one driver can start up while another works, and takes orders from stdin. A list of the
 pipelines' directories starts their queries: STARTED. A query that fails is started again, and why it failed is noted in
@@ -25,9 +25,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.crash.spark_points import KillDataSource, is_armed, step
+from tests.lab.spark_points import KillDataSource, is_armed, step
 from tests.spark.conftest import local_files
-from tests.spark.versions import ADMISSION_CONTROL
+from tests.support.spark.versions import ADMISSION_CONTROL
 
 WINDOW_SECONDS = 20
 DELAY_SECONDS = 10
