@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from spillable_stream import Channel
-from tests.damage import remove_memory_under
+from tests.support.damage import remove_memory_under
 
 # The same examples in every run, and no verdict about time.
 settings.register_profile("spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel
 from spillable_stream.cli import app
-from tests.damage import flip, log_file
-from tests.integrity.channels import fill, three_puts
+from tests.support.channels import fill, three_puts
+from tests.support.damage import flip, log_file
 
 
 def run(*arguments: object) -> Result:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE, markdown_table
-from tests.spark.versions import SPARK
+from tests.support.spark.versions import SPARK
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 from spillable_stream import Channel
-from tests.crash.children import wait_until
-from tests.events import peek
+from tests.lab.children import wait_until
+from tests.support.events import peek
 
 TAIL = Path(__file__).parent.parent / "examples" / "tail" / "tail.py"
 

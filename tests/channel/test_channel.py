@@ -35,8 +35,8 @@ from spillable_stream import (
 )
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.storage.lock import FileLock
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 N = pa.field("n", pa.int64())
@@ -247,22 +247,6 @@ def test_a_data_directory_of_another_channel_is_refused(tmp_path: Path) -> None:
         assert peek(one) == [b"x"]
 
 
-def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
-    config = tmp_path / "channel.ini"
-    config.write_text(f"[channel]\npath = {tmp_path}/c\noverflowCapacity = 9\ncheckpointOnClose = false\n")
-    with Channel.from_config(config) as channel:
-        assert (channel.path, channel.options["overflow_capacity"]) == (tmp_path / "c", 9)
-        assert channel.options["checkpoint_on_close"] is False
-
-
-@pytest.mark.parametrize("text", ["", "[channel]\nkeepAlive = 1\n", "[other]\npath = /x\n"])
-def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "channel.ini").write_text(text)
-    for name in ("channel.ini", "missing.ini"):
-        with pytest.raises(OptionError, match=r"must exist and have a section \[channel\] with a path"):
-            Channel.from_config(tmp_path / name)
-
-
 # ── schemas ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -327,32 +311,6 @@ def test_a_transaction_begun_before_an_evolution_commits(open_channel: Open) -> 
 def test_an_event_channel_takes_no_other_columns(open_channel: Open) -> None:
     with pytest.raises(SchemaError, match="is an event channel"):
         open_channel().evolve(EVENT_SCHEMA.append(N))
-
-
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
-        (pa.schema([]), "must have columns with different names"),
-        (pa.schema([N, N]), "must have columns with different names"),
-        (pa.schema([("write_order_id", pa.int64())]), "is taken by the channel itself; rename it"),
-        (pa.schema([N, ("N", pa.int64())]), "the columns 'n' and 'N' differ in case only"),
-        (pa.schema([("a", pa.null())]), "the column 'a' has the type null"),
-        (pa.schema([("a", pa.list_(pa.struct([("b", pa.null())])))]), "the column 'a' has the type list<"),
-        (pa.schema([("a", pa.map_(pa.string(), pa.null()))]), "the column 'a' has the type map<string, null>"),
-        ("n INT", "must be a pyarrow.Schema or a Spark StructType, not str"),
-    ],
-)
-def test_a_schema_that_no_channel_can_have_is_refused(path: Path, schema: object, why: str) -> None:
-    with pytest.raises(SchemaError, match=why):
-        Channel(path, schema=schema)
-    assert not path.exists()
-
-
-def test_a_spark_schema_is_taken_as_it_is(open_channel: Open) -> None:
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
-
-    channel = open_channel(schema=StructType([StructField("n", LongType(), False), StructField("s", StringType())]))
-    assert channel.schema.equals(pa.schema([pa.field("n", pa.int64(), nullable=False), ("s", pa.string())]))
 
 
 # ── closing ─────────────────────────────────────────────────────────────────────────────────────
@@ -614,38 +572,3 @@ def test_a_transaction_does_not_cross_a_fork(open_channel: Open) -> None:
 
         in_child(child)
     assert peek(channel) == [b"x"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "capacity"),
-    [
-        ("", 0),
-        ("type = SPILLABLEMEMORY", 10_000),
-        ("type = spillablememory\nmemoryCapacity = 7", 7),
-        ("type = FILE", 0),
-    ],
-)
-def test_a_configuration_of_flumes_types(path: Path, tmp_path: Path, lines: str, capacity: int) -> None:
-    file = tmp_path / "channel.ini"
-    if "FILE" in lines:
-        Channel(path, memory_capacity=5).close()
-    file.write_text(f"[channel]\npath = {path}\nminimumRequiredSpace = 0\n{lines}\n")
-    with Channel.from_config(file) as channel:
-        assert channel.options["memory_capacity"] == capacity
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            "[channel]\npath = x\ntype = MEMORY\n",
-            "must be FILE or SPILLABLEMEMORY.*not 'MEMORY'",
-        ),
-        ("path = x\n", "can't be read"),
-        ("[other]\npath = x\n", r"a section \[channel\]"),
-    ],
-)
-def test_a_configuration_that_is_wrong_names_its_file(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "bad.ini").write_text(text)
-    with pytest.raises(OptionError, match=f"bad.ini.*{message}"):
-        Channel.from_config(tmp_path / "bad.ini")

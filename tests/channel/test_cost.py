@@ -21,7 +21,7 @@ import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType as FrameKind
-from tests.fakes import Call, FaultyFileSystem
+from tests.support.fake_files import Call, FaultyFileSystem
 
 Open = Callable[..., ss.Channel]
 

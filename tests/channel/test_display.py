@@ -17,7 +17,7 @@ from spillable_stream import Channel, ChannelClosedError, MemoryLossWarning
 from spillable_stream.channel.display import plot_samples, stats_html
 from spillable_stream.channel.stats import GroupStats
 from spillable_stream.engine.telemetry import Sample
-from tests.events import numbered, put, take
+from tests.support.events import numbered, put, take
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
 from spillable_stream.log import head as head_module
-from tests.damage import kill, lose_memory
+from tests.support.damage import kill, lose_memory
 
 GROUPS = ["a", "b", "c"]
 CAPACITY = 25

@@ -14,9 +14,9 @@ import pytest
 from spillable_stream import Channel, OptionError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from tests.crash.users import NEEDS_USERS, NOBODY, SOMEBODY, common_directory, run_as
-from tests.damage import flip, kill, log_file, memory_of
-from tests.events import numbered, put, take
+from tests.lab.users import NEEDS_USERS, NOBODY, SOMEBODY, common_directory, run_as
+from tests.support.damage import flip, kill, log_file, memory_of
+from tests.support.events import numbered, put, take
 
 MEMORY: dict[str, Any] = {"minimum_required_space": 0, "memory_capacity": 10, "overflow_timeout": 0}
 GROUP, STRANGER = 65000, 65001

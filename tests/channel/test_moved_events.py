@@ -12,7 +12,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.log.wal import WriteAheadLog
-from tests.events import ids, numbered, put, take
+from tests.support.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
 

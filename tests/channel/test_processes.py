@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.crash.harness import Harness
-from tests.crash.ledger import Outcome
+from tests.lab.harness import Harness
+from tests.lab.ledger import Outcome
 
 
 def test_producers_and_a_consumer_of_other_processes_share_a_channel(tmp_path: Path) -> None:

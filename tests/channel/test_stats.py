@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 
 import pytest
 
 from spillable_stream import Channel, ChannelFullError
-from spillable_stream.engine.telemetry import Samples
-from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.group import GroupState
-from tests.events import numbered, peek, put, take
+from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
 
@@ -80,58 +75,3 @@ def test_a_handle_counts_what_it_puts_and_takes_under_flumes_names(open_channel:
     assert counters["GroupCommits"] == counters["GroupedCommits"] == 4
     assert open_channel().stats().counters.event_put_success_count == 0  # of this handle alone
     assert open_channel().stats().spilled_transactions == 1
-
-
-def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel = open_channel()
-    state, samples, clock = channel.engine().state, Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
-    samples.note(state, now=True)
-    clock[0] += 100
-    put(channel, *numbered(0, 50))
-    peek(channel, 1)
-    samples.note(channel.engine().follow(), now=True)
-    clock[0] += 10
-    put(channel, *numbered(0, 100))
-    take(channel, 120)
-    rates = samples.rates(channel.engine().follow())
-    assert (rates.put, rates.taken, rates.seconds) == (10, 12, 10)
-
-
-def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
-    state.groups = {f"group {i}": GroupState(0) for i in range(1_000)}
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
-    tracemalloc.start()
-    try:
-        for _ in range(600):
-            clock[0] += 1
-            state.groups["group 7"].position += 3
-            samples.note(state, now=True)
-        held_bytes, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert held_bytes < 2_000_000
-    assert len(samples.all()) == 600
-    assert samples.rates(state).taken == 3
-
-
-def test_rates_are_right_where_groups_come_go_and_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
-    monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
-    state.groups = {"a": GroupState(100)}
-    samples.note(state, now=True)
-    clock[0] += 10
-    state.groups = {"b": GroupState(10), "a": GroupState(100)}
-    samples.note(state, now=True)
-    clock[0] += 10
-    state.groups = {"b": GroupState(50), "a": GroupState(0), "c": GroupState(1000)}
-    assert samples.rates(state).taken == 2
-    samples.note(state, now=True)
-    clock[0] += 55
-    state.groups["c"].ahead.add(1002, 1111)
-    assert samples.rates(state).taken == 2  # since the second sample, 65 s ago, has left
-    clock[0] += 100
-    assert samples.rates(state) == (0, 0, 0)

@@ -22,8 +22,8 @@ from spillable_stream import (
 )
 from spillable_stream.channel.transaction import State
 from spillable_stream.format.batch import EVENT_SCHEMA
-from tests.events import ids, numbered, peek, put, take
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.events import ids, numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem, nth
 
 Open = Callable[..., Channel]
 BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])

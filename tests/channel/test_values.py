@@ -12,8 +12,8 @@ from spillable_stream import Channel, CorruptionError, Event, SchemaError
 from spillable_stream.channel import transaction as transaction_module
 from spillable_stream.channel.transaction import TakeTransaction
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, fit_batch
-from tests.arrow_values import ACCEPTED, LEAVES, nested, not_utf8
-from tests.events import numbered, put
+from tests.support.arrow_values import ACCEPTED, LEAVES, nested, not_utf8
+from tests.support.events import numbered, put
 
 Open = Callable[..., Channel]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.damage import remove_memory_under
+from tests.support.damage import remove_memory_under
 
 
 @pytest.fixture

@@ -17,19 +17,19 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError
-from tests.crash import mutants
-from tests.crash.calls import stop_at, watching
-from tests.crash.children import Child, mutate
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.harness import left_behind
-from tests.crash.ledger import LedgerFile, Outcome, check
-from tests.crash.size import sized
-from tests.crash.worker import work
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, put, take
-from tests.damage import reboot
-from tests.events import numbered
-from tests.events import put as bodies_put
-from tests.events import take as bodies_taken
+from tests.lab import mutants
+from tests.lab.calls import stop_at, watching
+from tests.lab.children import Child, mutate
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.harness import left_behind
+from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.size import sized
+from tests.lab.worker import work
+from tests.lab.workload import CONFIGURATIONS, OPTIONS, put, take
+from tests.support.damage import reboot
+from tests.support.events import numbered
+from tests.support.events import put as bodies_put
+from tests.support.events import take as bodies_taken
 
 TIERS = pytest.mark.parametrize("configuration", ["disk", "small memory"])
 

@@ -12,11 +12,11 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDirectoryError, MemoryLossWarning
-from tests.crash.contents import changes, files_that_count
-from tests.crash.copies import Writers, wrong_copy
-from tests.crash.size import sized
-from tests.damage import kill
-from tests.events import numbered, peek, put, take
+from tests.lab.contents import changes, files_that_count
+from tests.lab.copies import Writers, wrong_copy
+from tests.lab.size import sized
+from tests.support.damage import kill
+from tests.support.events import numbered, peek, put, take
 
 TIERS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
 _OPTIONS = {"minimum_required_space": 0, "max_file_size": 60_000}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.damage_image import Image, make_image
-from tests.crash.damage_kinds import (
+from tests.lab.damage_image import Image, make_image
+from tests.lab.damage_kinds import (
     bit_flips,
     bursts,
     cuts,
@@ -22,10 +22,10 @@ from tests.crash.damage_kinds import (
     stale,
     tails_glued,
 )
-from tests.crash.damage_lab import EVERY_HEAD, Damage, Head, wrongs
-from tests.crash.mutants import broken
-from tests.crash.size import sized
-from tests.crash.workload import Program
+from tests.lab.damage_lab import EVERY_HEAD, Damage, Head, wrongs
+from tests.lab.mutants import broken
+from tests.lab.size import sized
+from tests.lab.workload import Program
 
 _SHARED_MEMORY = Path("/dev/shm")
 _LAST_RECORDS = 8

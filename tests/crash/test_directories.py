@@ -15,10 +15,10 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import ChannelError, ForeignDirectoryError, NotAChannelError
-from tests.crash.contents import changes, files_that_count
-from tests.crash.machine import mounted
-from tests.damage import kill, memory_of, reboot
-from tests.events import numbered, peek, put, take
+from tests.lab.contents import changes, files_that_count
+from tests.lab.machine import mounted
+from tests.support.damage import kill, memory_of, reboot
+from tests.support.events import numbered, peek, put, take
 
 NEEDS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to mount")
 _OPTIONS: dict[str, Any] = {"minimum_required_space": 0, "max_file_size": 4000, "max_inline_bytes": 1 << 20}

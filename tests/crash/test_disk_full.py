@@ -15,13 +15,13 @@ import pytest
 
 from spillable_stream import Channel, Event, SpillableError
 from spillable_stream.errors import ChannelFullError, DiskSpaceError, StorageError, TornTailWarning
-from tests.crash.children import Child, mutate
-from tests.crash.contents import CONSUMERS, contents
-from tests.crash.ledger import LedgerLines, Outcome, check
-from tests.crash.machine import mounted, resize
-from tests.crash.size import sized
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, put, take
-from tests.damage import reboot
+from tests.lab.children import Child, mutate
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.ledger import LedgerLines, Outcome, check
+from tests.lab.machine import mounted, resize
+from tests.lab.size import sized
+from tests.lab.workload import CONFIGURATIONS, OPTIONS, put, take
+from tests.support.damage import reboot
 
 ROOM_BYTES = 8 << 20
 REQUIRED_BYTES = 64 << 10

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.damage_image import Image, make_image
-from tests.crash.damage_lab import untyped
-from tests.crash.fuzz import forged, surprises
-from tests.crash.size import sized
+from tests.lab.damage_image import Image, make_image
+from tests.lab.damage_lab import untyped
+from tests.lab.fuzz import forged, surprises
+from tests.lab.size import sized
 
 _SHARED_MEMORY = Path("/dev/shm")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, SpillableError
-from tests.crash.contents import contents
-from tests.crash.faults import ERRORS, SHORT, Fault, faulty
-from tests.crash.ledger import LedgerLines, Outcome, check
-from tests.crash.size import sized
-from tests.crash.workload import OPTIONS, Program, put
-from tests.damage import remove_memory_under
+from tests.lab.contents import contents
+from tests.lab.faults import ERRORS, SHORT, Fault, faulty
+from tests.lab.ledger import LedgerLines, Outcome, check
+from tests.lab.size import sized
+from tests.lab.workload import OPTIONS, Program, put
+from tests.support.damage import remove_memory_under
 
 FAULTS = [(error, for_good) for error in ERRORS for for_good in (False, True)]
 

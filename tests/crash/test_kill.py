@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.harness import DISK, MEMORY, Harness
-from tests.crash.ledger import Outcome
-from tests.crash.size import sized
+from tests.lab.harness import DISK, MEMORY, Harness
+from tests.lab.ledger import Outcome
+from tests.lab.size import sized
 
 _CYCLES_OF_ONE_CHANNEL = 50
 

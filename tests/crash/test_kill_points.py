@@ -11,25 +11,15 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
-from tests.crash import mutants
-from tests.crash.calls import (
-    NEEDS_STRACE,
-    Call,
-    Moment,
-    Recorder,
-    Watcher,
-    kill_at,
-    read_trace,
-    strace,
-    watching,
-)
-from tests.crash.children import Child, mutate
-from tests.crash.contents import changes, contents
-from tests.crash.harness import FATES, KEPT_HEADS, left_behind
-from tests.crash.ledger import LedgerFile, Outcome, check
-from tests.crash.size import sized
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program
-from tests.damage import keep_head, reboot
+from tests.lab import mutants
+from tests.lab.calls import NEEDS_STRACE, Call, Moment, Recorder, Watcher, kill_at, read_trace, strace, watching
+from tests.lab.children import Child, mutate
+from tests.lab.contents import changes, contents
+from tests.lab.harness import FATES, KEPT_HEADS, left_behind
+from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.size import sized
+from tests.lab.workload import CONFIGURATIONS, OPTIONS, Program
+from tests.support.damage import keep_head, reboot
 
 SEED = 3
 BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
@@ -174,7 +164,7 @@ def _files(path: Path) -> dict[str, bytes]:
 def _program(directory: Path, configuration: str) -> list[str]:
     """Return Python's arguments for the program in a process of its own."""
     paths = [str(directory / "channel"), str(directory / "killed.ledger")]
-    return ["-m", "tests.crash.workload", *paths, configuration, "1", str(SEED)]
+    return ["-m", "tests.lab.workload", *paths, configuration, "1", str(SEED)]
 
 
 def _traced(directory: Path, configuration: str) -> list[Call]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crash.ledger import Found, Outcome, Said, body, check, parse_body
+from tests.lab.ledger import Found, Outcome, Said, body, check, parse_body
 
 
 def bodies(*transactions: tuple[str, int, int]) -> dict[int, bytes]:

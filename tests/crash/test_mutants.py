@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from tests.crash import test_copies, test_directories, test_namespaces, test_paths, test_users
-from tests.crash.damage_image import make_image
-from tests.crash.damage_kinds import bit_flips, frames_exchanged
-from tests.crash.damage_lab import wrongs
-from tests.crash.faults import Fault
-from tests.crash.hosts import why_no_namespaces
-from tests.crash.machine import missing
-from tests.crash.mutants import MUTANTS, broken
-from tests.crash.states import CrashStates
 from tests.crash.test_concurrency import at_once
 from tests.crash.test_io_errors import wrongs_with
 from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_system_calls import system_calls
-from tests.crash.users import common_directory, why_no_users
+from tests.lab.damage_image import make_image
+from tests.lab.damage_kinds import bit_flips, frames_exchanged
+from tests.lab.damage_lab import wrongs
+from tests.lab.faults import Fault
+from tests.lab.hosts import why_no_namespaces
+from tests.lab.machine import missing
+from tests.lab.mutants import MUTANTS, broken
+from tests.lab.states import CrashStates
+from tests.lab.users import common_directory, why_no_users
 
 Recipe = Callable[[Path, str], list[str]]
 

@@ -14,9 +14,9 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import ChannelBusyError, MemoryLossWarning, OtherHostError
-from tests.crash.hosts import NEEDS_NAMESPACES, Host
-from tests.damage import reboot
-from tests.events import numbered, put, take
+from tests.lab.hosts import NEEDS_NAMESPACES, Host
+from tests.support.damage import reboot
+from tests.support.events import numbered, put, take
 
 pytestmark = NEEDS_NAMESPACES
 NAMES = pytest.mark.parametrize("name", ["one", "two"], ids=["one name", "two names"])

@@ -15,15 +15,15 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import ChannelClosedError, DataLossError
-from tests.crash.calls import stop_at, watching
-from tests.crash.children import Child, wait_until
-from tests.crash.contents import CONSUMERS, changes, contents, files_that_count
-from tests.crash.ledger import LedgerFile, Outcome, check
-from tests.crash.size import sized
-from tests.crash.workload import CONFIGURATIONS, OPTIONS
-from tests.crash.workload import put as put_and_write
-from tests.damage import kill, log_file
-from tests.events import numbered, peek, put, take
+from tests.lab.calls import stop_at, watching
+from tests.lab.children import Child, wait_until
+from tests.lab.contents import CONSUMERS, changes, contents, files_that_count
+from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.size import sized
+from tests.lab.workload import CONFIGURATIONS, OPTIONS
+from tests.lab.workload import put as put_and_write
+from tests.support.damage import kill, log_file
+from tests.support.events import numbered, peek, put, take
 
 TIERS = pytest.mark.parametrize("configuration", ["disk", "small memory"])
 

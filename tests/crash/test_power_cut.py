@@ -20,16 +20,16 @@ from spillable_stream.engine import memory_tier
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.state.ranges import count_of
-from tests.crash.calls import Call, Moment, Recorder, watching
-from tests.crash.children import Child, wait_until
-from tests.crash.contents import changes, contents, files_that_count
-from tests.crash.harness import DISK, MEMORY
-from tests.crash.ledger import Found, LedgerFile, Outcome, check
-from tests.crash.machine import FILE_SYSTEMS, Machine, missing
-from tests.crash.mutants import broken
-from tests.crash.size import sized
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program, put, take
-from tests.damage import age_head
+from tests.lab.calls import Call, Moment, Recorder, watching
+from tests.lab.children import Child, wait_until
+from tests.lab.contents import changes, contents, files_that_count
+from tests.lab.harness import DISK, MEMORY
+from tests.lab.ledger import Found, LedgerFile, Outcome, check
+from tests.lab.machine import FILE_SYSTEMS, Machine, missing
+from tests.lab.mutants import broken
+from tests.lab.size import sized
+from tests.lab.workload import CONFIGURATIONS, OPTIONS, Program, put, take
+from tests.support.damage import age_head
 
 _HEAD_BYTES = 512
 _HEADS_WRITTEN_BACK = 0.03  # of all moments, where that is wanted

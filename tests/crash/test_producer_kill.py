@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, Producer, Result
-from tests.crash.calls import kill_at, watching
-from tests.crash.children import Child
-from tests.crash.contents import contents
-from tests.crash.ledger import LedgerFile, Outcome, body, check
-from tests.crash.size import sized
-from tests.crash.workload import OPTIONS
+from tests.lab.calls import kill_at, watching
+from tests.lab.children import Child
+from tests.lab.contents import contents
+from tests.lab.ledger import LedgerFile, Outcome, body, check
+from tests.lab.size import sized
+from tests.lab.workload import OPTIONS
 
 _ITEMS = 3_000
 

@@ -17,13 +17,13 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.integrity.verify import verify
-from tests.crash.children import Child
-from tests.crash.copies import Writers, wrong_copy
-from tests.crash.harness import DISK, MEMORY
-from tests.crash.machine import Machine
-from tests.crash.size import sized
 from tests.crash.test_power_cut import KINDS, need, power_cut_cycles
-from tests.events import numbered, put, take
+from tests.lab.children import Child
+from tests.lab.copies import Writers, wrong_copy
+from tests.lab.harness import DISK, MEMORY
+from tests.lab.machine import Machine
+from tests.lab.size import sized
+from tests.support.events import numbered, put, take
 
 SNAPSHOTS = pytest.mark.parametrize("kind", ["ext4", "xfs"])
 _MEMORY = {"minimum_required_space": 0, "memory_capacity": 1000, "byte_capacity": 1 << 20}

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.size import sized
-from tests.crash.spark_cluster import cluster
-from tests.crash.spark_lab import Lab, Pipeline
-from tests.crash.spark_points import MUTANTS
+from tests.lab.size import sized
+from tests.lab.spark_cluster import cluster
+from tests.lab.spark_lab import Lab, Pipeline
+from tests.lab.spark_points import MUTANTS
 
 pytestmark = [pytest.mark.crash, pytest.mark.spark, pytest.mark.timeout(7200)]
 

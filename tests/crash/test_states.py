@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.size import sized
-from tests.crash.states import CrashStates
+from tests.lab.size import sized
+from tests.lab.states import CrashStates
 
 SEEDS = range(1, 1 + sized(ci=1, full=40))
 CONFIGURATIONS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])

@@ -18,13 +18,13 @@ import pytest
 
 from spillable_stream import Channel, SpillableError
 from spillable_stream.errors import MemoryLossWarning, TornTailWarning
-from tests.crash.calls import NEEDS_STRACE, strace
-from tests.crash.children import mutate
-from tests.crash.contents import contents
-from tests.crash.ledger import LedgerFile, Outcome, check
-from tests.crash.machine import THIN, THIN_METADATA_BYTES, Machine, missing
-from tests.crash.size import sized
-from tests.crash.workload import CONFIGURATIONS, OPTIONS, Program, put
+from tests.lab.calls import NEEDS_STRACE, strace
+from tests.lab.children import mutate
+from tests.lab.contents import contents
+from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.machine import THIN, THIN_METADATA_BYTES, Machine, missing
+from tests.lab.size import sized
+from tests.lab.workload import CONFIGURATIONS, OPTIONS, Program, put
 
 _GRAIN = 8  # frames begin and end at multiples of it
 ROOM_BYTES = 24 << 20  # under a file system of 64 MiB

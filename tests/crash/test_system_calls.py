@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from tests.crash import mutants
-from tests.crash.calls import NEEDS_STRACE, Call, Recorder, read_trace, strace, watching
-from tests.crash.ledger import Ledger, LedgerFile
-from tests.crash.workload import Program
+from tests.lab import mutants
+from tests.lab.calls import NEEDS_STRACE, Call, Recorder, read_trace, strace, watching
+from tests.lab.ledger import Ledger, LedgerFile
+from tests.lab.workload import Program
 
 ROUNDS, SEED = 3, 5
 

@@ -14,10 +14,10 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.errors import MemoryLossWarning, OtherHostError
-from tests.crash.contents import CONSUMERS
-from tests.crash.users import NEEDS_USERS, NOBODY, SOMEBODY, common_directory, run_as
-from tests.damage import kill, memory_of
-from tests.events import numbered, put, take
+from tests.lab.contents import CONSUMERS
+from tests.lab.users import NEEDS_USERS, NOBODY, SOMEBODY, common_directory, run_as
+from tests.support.damage import kill, memory_of
+from tests.support.events import numbered, put, take
 
 pytestmark = NEEDS_USERS
 _SHARED = Path("/dev/shm")

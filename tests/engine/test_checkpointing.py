@@ -15,10 +15,10 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.crash.machine import mounted
-from tests.damage import flip, log_file, reboot
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.lab.machine import mounted
+from tests.support.damage import flip, log_file, reboot
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 MIB = 1 << 20

@@ -9,8 +9,8 @@ import pytest
 
 from spillable_stream import Channel, Event, StorageError
 from spillable_stream.errors import ForeignDirectoryError, NotAChannelError, OptionError
-from tests.events import put
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.events import put
+from tests.support.fake_files import FaultyFileSystem, nth
 
 
 def test_directories_that_a_killed_creation_left_unsynced_are_synced(tmp_path: Path) -> None:

@@ -27,9 +27,9 @@ from spillable_stream.format.record import NumberedBatch, Numbers
 from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.damage import log_file
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.damage import log_file
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem, nth
 
 Open = Callable[..., Channel]
 

@@ -13,8 +13,8 @@ from spillable_stream.engine.loading import StateLoader
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.spark import channel_pool
 from spillable_stream.spark.channel_pool import visit
-from tests.damage import kill, log_file
-from tests.events import ids, numbered, peek, put
+from tests.support.damage import kill, log_file
+from tests.support.events import ids, numbered, peek, put
 
 Open = Callable[..., Channel]
 

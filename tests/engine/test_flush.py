@@ -20,8 +20,8 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log.wal import WriteAheadLog
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 

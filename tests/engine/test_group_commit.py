@@ -12,7 +12,7 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.requests import Request
 from spillable_stream.errors import CommitOutcomeUnknownError
-from tests.interrupts import Interrupts
+from tests.support.interrupts import Interrupts
 
 
 @dataclass

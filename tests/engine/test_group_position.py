@@ -22,8 +22,8 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.log.wal import Entry
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
-from tests.damage import flip, frames, kill, lose_memory, reboot
-from tests.events import numbered, put, take
+from tests.support.damage import flip, frames, kill, lose_memory, reboot
+from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
 OPTIONS: dict[str, Any] = {"memory_capacity": 20, "overflow_timeout": 0}

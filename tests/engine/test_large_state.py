@@ -16,8 +16,8 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.producer_history import PASSING, ProducerHistory
-from tests.damage import reboot
-from tests.events import put, take
+from tests.support.damage import reboot
+from tests.support.events import put, take
 
 
 def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(

@@ -13,7 +13,7 @@ from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.format.frame import Frame
 from spillable_stream.storage.lock import process_note
-from tests.events import numbered, put, take
+from tests.support.events import numbered, put, take
 
 
 @pytest.fixture

@@ -35,8 +35,8 @@ from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import shown
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.damage import flip, kill, lose_memory, memory_of
-from tests.events import ids, numbered, put, take
+from tests.support.damage import flip, kill, lose_memory, memory_of
+from tests.support.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
 OPTIONS = {"memory_capacity": 19, "overflow_timeout": 0}
@@ -409,7 +409,7 @@ def test_a_prepared_take_in_lost_memory_is_forgotten(path: Path, open_channel: O
 
 
 def test_a_crash_while_the_loss_is_recorded_reports_it_again(path: Path, tmp_path: Path, open_channel: Open) -> None:
-    from tests.fakes import FaultyFileSystem, nth
+    from tests.support.fake_files import FaultyFileSystem, nth
 
     channel = open_channel(**OPTIONS)
     spilled(channel)

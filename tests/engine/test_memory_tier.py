@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,20 +12,15 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.engine import memory_directory
-from spillable_stream.engine.memory_directory import file_size_bytes
 from spillable_stream.errors import ChannelFullError, MemoryLossWarning, MemoryTierWarning, OptionError, StorageError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.log.event_reader import EventReader, ReadBatch
-from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.option_types import ChannelOptions
-from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import kill, lose_memory, memory_of, offsets
-from tests.events import ids, numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.damage import kill, lose_memory, memory_of, offsets
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 
@@ -354,28 +348,7 @@ def test_a_large_transaction_stays_in_memory_while_it_fits(path: Path, open_chan
     assert not list((path / "memory").glob("*segment*"))
 
 
-# ── the directory ───────────────────────────────────────────────────────────────────────────────
-
-
-def test_the_memory_tier_is_a_private_directory_in_shared_memory(path: Path, open_channel: Open) -> None:
-    channel = open_channel(memory_capacity=10)
-    put(channel, b"x")
-    directory = memory_of(path)
-    assert directory.parent == Path("/dev/shm")
-    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert all(stat.S_IMODE(f.stat().st_mode) == 0o600 for f in directory.iterdir())
-
-
-def test_handles_share_it_and_it_outlives_a_killed_one(path: Path, open_channel: Open) -> None:
-    first = open_channel(memory_capacity=10)
-    put(first, b"1")
-    second = open_channel()
-    put(second, b"2")
-    assert list(ids(first)) == [1, 2]
-    kill(first)
-    second.engine().close()
-    third = open_channel()
-    assert (peek(third), third.stats().drain_order) == ([b"1", b"2"], [2])
+# ── the end of the tier ─────────────────────────────────────────────────────────────────────────
 
 
 def test_the_last_close_moves_memory_to_disk_in_order_and_removes_it(path: Path, open_channel: Open) -> None:
@@ -470,16 +443,6 @@ def test_a_take_prepared_in_memory_and_committed_on_disk_never_comes_back(path: 
     assert peek(channel, 10, "g") == numbered(5, 5)
 
 
-def test_memory_stays_while_a_task_stages_in_it(path: Path, open_channel: Open) -> None:
-    with open_channel(memory_capacity=10) as channel:
-        put(channel, b"x")
-        writer = StagedFileWriter(FileSystem(), channel.engine().layout, "query", 1, memory_bytes=1 << 20)
-    assert memory_of(path).exists()
-    writer.discard()
-    open_channel().close()
-    assert not os.path.lexists(path / "memory")
-
-
 def test_a_prepared_take_outlives_the_memory_tier(path: Path, open_channel: Open) -> None:
     with open_channel(memory_capacity=10) as channel:
         put(channel, *numbered(0, 10))
@@ -530,94 +493,6 @@ def test_capacity_changes_at_any_open_and_nothing_is_lost(open_channel: Open) ->
     put(off, b"66")
     assert off.stats().drain_order == [2, -4, 52, -1]
     assert take(channel) == numbered(8, 59)
-
-
-def test_shared_memory_that_is_missing_is_warned_of_and_events_go_to_disk(path: Path, open_channel: Open) -> None:
-    channel = open_channel(memory_capacity=10, memory_dir=str(path.parent / "missing"))
-    with pytest.warns(MemoryTierWarning, match=r"missing is missing; set memoryDir .*; events go to disk"):
-        put(channel, b"x")
-    assert channel.stats().drain_order == [-1]
-
-
-def test_memory_dir_holds_the_tier(path: Path, tmp_path: Path, open_channel: Open) -> None:
-    (tmp_path / "ram").mkdir()
-    channel = open_channel(memory_capacity=10, memory_dir=str(tmp_path / "ram"))
-    put(channel, b"x")
-    assert memory_of(path).parent == tmp_path / "ram"
-    assert channel.stats().drain_order == [1]
-
-
-def test_memory_that_can_not_be_written_is_warned_of_and_the_put_goes_to_disk(path: Path) -> None:
-    """Shared memory may be full of other things, whatever the capacity says."""
-    fs = FaultyFileSystem()
-    with Channel(path, fs=fs, memory_capacity=10, minimum_required_space=0) as channel:
-        put(channel, b"1")
-        channel.checkpoint()  # begins a new file, for which memory has to be found
-        with (
-            fs.failing(lambda call: call.name in ("write", "preallocate") and call.file.startswith("memory-")),
-            pytest.warns(MemoryTierWarning, match="events go to disk"),
-        ):
-            put(channel, b"2")
-        put(channel, b"3")
-        assert channel.stats().drain_order == [1, -2]
-        channel.engine().memory._refused_at -= 61  # after a minute it is tried again
-        put(channel, b"4")
-        assert channel.stats().drain_order == [1, -2, 1]
-        assert take(channel, 1) == [b"1"]
-        assert take(channel) == [b"2", b"3", b"4"]
-
-
-def test_a_relative_memory_dir_is_one_place_for_all(
-    path: Path, tmp_path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "ram").mkdir()
-    monkeypatch.chdir(tmp_path)
-    channel = open_channel(memory_capacity=10, memory_dir="ram")
-    monkeypatch.chdir("/")
-    put(channel, b"x")
-    assert memory_of(path).parent == tmp_path / "ram"
-
-
-def test_the_default_byte_capacity_follows_what_is_free_and_is_capped(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel = open_channel(memory_capacity=10)
-    for free, machine, expected in (
-        (100 << 20, 1 << 40, 50 << 20),
-        (1 << 40, 100 << 20, 25 << 20),
-        (1 << 40, 1 << 40, 1 << 30),
-        (1 << 20, 1 << 40, 0),
-    ):
-        monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path, free=free: free)
-        monkeypatch.setattr(memory_directory, "machine_free_bytes", lambda machine=machine: machine)
-        assert channel.stats().memory.byte_capacity == expected * 80 // 100
-    with pytest.warns(MemoryTierWarning, match="has 1,048,576 bytes free|bytes free, a memory tier takes"):
-        put(channel, b"x")
-    assert channel.stats().drain_order == [-1]
-
-
-def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    channel = open_channel(memory_capacity=10, byte_capacity=1 << 40)
-    monkeypatch.setattr(FileSystem, "free_bytes", lambda self, path: 50 << 20)
-    with pytest.warns(MemoryTierWarning, match="has 52,428,800 bytes free: it takes these"):
-        put(channel, b"x")
-    assert channel.stats().drain_order == [1]
-
-
-@pytest.mark.parametrize(
-    ("byte_capacity", "events", "average", "expected"),
-    [
-        (1 << 30, 10_000, 500, 1 << 20),
-        (1 << 30, 1_000_000, 100, 6_250_000),
-        (1 << 30, 10**9, 500, 8 << 20),
-        (1 << 20, 10**9, 500, 1 << 16),
-    ],
-)
-def test_files_are_fine_enough_to_free_memory_in_steps(
-    byte_capacity: int, events: int, average: int, expected: int
-) -> None:
-    options = ChannelOptions(memory_capacity=events, avg_event_size=average)
-    assert file_size_bytes(byte_capacity, options) == expected
 
 
 def test_taken_memory_is_freed_and_its_files_are_used_again(path: Path, open_channel: Open) -> None:

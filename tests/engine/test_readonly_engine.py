@@ -31,12 +31,12 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import Head
 from spillable_stream.log.ownership import is_held, is_locked
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
-from tests.events import numbered, put, take
-from tests.fakes import FaultyFileSystem
 from tests.golden.test_golden import CHANNELS, HERE
-from tests.integrity.channels import fill, snapshot
-from tests.mounts import NEEDS_MOUNTS, mounted_readonly
+from tests.support.channels import fill, snapshot
+from tests.support.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
+from tests.support.events import numbered, put, take
+from tests.support.fake_files import FaultyFileSystem
+from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}

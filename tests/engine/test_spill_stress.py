@@ -16,7 +16,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.channel.event import batch_from_events
 from spillable_stream.engine.memory_directory import file_size_bytes
-from tests.events import numbered, put, take
+from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
 Found = dict[int, bytes]

@@ -12,8 +12,8 @@ from spillable_stream import Channel
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.staged_file import StagedFileWriter
-from tests.damage import flip, log_file, memory_of, reboot
-from tests.events import numbered, put, take
+from tests.support.damage import flip, log_file, memory_of, reboot
+from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
 

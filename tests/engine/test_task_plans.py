@@ -14,7 +14,7 @@ import spillable_stream as ss
 from spillable_stream.engine.port import ReadPlan, StagePlan
 from spillable_stream.engine.task_plans import query_of_group
 from spillable_stream.storage.filesystem import FileSystem
-from tests.events import numbered, put
+from tests.support.events import numbered, put
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ from spillable_stream import (
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log import wal
-from tests.events import numbered, peek, put, take
-from tests.fakes import Call, FaultyFileSystem
-from tests.interrupts import Interrupts
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import Call, FaultyFileSystem
+from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 PATIENCE_SECONDS = 20.0  # of a test that would hang; none waits for it

@@ -18,7 +18,7 @@ from spillable_stream.format.batch import (
     fit_batch,
     merge_schemas,
 )
-from tests.arrow_values import ACCEPTED, LEAVES, REFUSED, nested, not_utf8
+from tests.support.arrow_values import ACCEPTED, LEAVES, REFUSED, nested, not_utf8
 
 CATEGORIES = pa.dictionary(pa.int8(), pa.string())
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spillable_stream import SchemaError
 from spillable_stream.format.row_values import RowReader
-from tests.python_values import TYPES, change, is_read_as, values_of
+from tests.support.python_values import TYPES, change, is_read_as, values_of
 
 
 @settings(max_examples=1500)

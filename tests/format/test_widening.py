@@ -18,7 +18,7 @@ from spillable_stream.format.batch import accept_batch, check_columns
 from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.format.widening import misfit
-from tests.arrow_values import nested
+from tests.support.arrow_values import nested
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float32(), pa.float64()]

@@ -17,8 +17,8 @@ from spillable_stream import Channel, Event, MemoryLossWarning
 from spillable_stream.engine.requests import Put
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.log.staged_file import StagedFileWriter
-from tests.damage import kill, lose_memory, trim
 from tests.golden.dump import dump
+from tests.support.damage import kill, lose_memory, trim
 
 BASE: dict[str, Any] = {"minimum_required_space": 0, "checkpoint_on_close": False}
 

@@ -21,10 +21,10 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
-from tests.integrity.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
@@ -74,34 +74,6 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
 
 
 # ── what is kept ────────────────────────────────────────────────────────────────────────────────
-
-
-def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:
-    at = three_puts(path, checkpoint=True)
-    flip(log_file(path), at[1] + 60)
-    checkpoint = max((path / "checkpoint").glob("checkpoint-*"))
-    damaged, image = log_file(path).read_bytes(), checkpoint.read_bytes()
-    report = repaired(path)
-    assert report.quarantine is not None and report.quarantine.parent == path / "quarantine"
-    kept = {str(p.relative_to(report.quarantine)): p.read_bytes() for p in report.quarantine.rglob("*") if p.is_file()}
-    assert kept["files/data/log-000001"] == damaged
-    assert kept[f"files/checkpoint/{checkpoint.name}"] == image
-    piece = kept[f"damaged/log-000001-{at[1]}"]
-    assert len(piece) > 48 and piece == damaged[at[1] : at[1] + len(piece)]
-    said = json.loads(kept["report.json"])
-    assert (said["loss"]["lost"], said["findings"][0]["offset"]) == ([[3, 4]], at[1])
-    assert "files/head" in kept
-
-
-def test_a_second_repair_has_a_directory_of_its_own(path: Path) -> None:
-    at = three_puts(path)
-    flip(log_file(path), at[1] + 60)
-    first = repaired(path)
-    flip(log_file(path), at[2] + 60)
-    second = repaired(path)
-    assert first.quarantine != second.quarantine
-    assert (first.loss.lost, second.loss.lost) == (((3, 4),), ((5, 6),))
-    assert list(contents(path).groups["default"]) == [2]
 
 
 # ── what is lost, and what is not ───────────────────────────────────────────────────────────────
@@ -475,16 +447,6 @@ def _opens_unchanged_or_refuses(path: Path, last_id: int) -> None:
         pass
     finally:
         shutil.rmtree(copy)
-
-
-def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:
-    fill(path)
-    flip(log_file(path, 6), 100)
-    before = snapshot(path / "data", path / "checkpoint", path / "head")
-    fs = FaultyFileSystem()
-    with fs.failing(lambda call: call == ("rename", "report.json")), pytest.raises(StorageError):
-        repair(path, fs=fs)
-    assert snapshot(path / "data", path / "checkpoint", path / "head") == before
 
 
 def test_a_repaired_channel_lives_on(path: Path) -> None:

@@ -27,12 +27,12 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
-from tests.events import numbered, put, take
-from tests.fakes import FaultyFileSystem
 from tests.golden.test_golden import CHANNELS, HERE
-from tests.integrity.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
-from tests.mounts import NEEDS_MOUNTS, mounted_readonly
+from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
+from tests.support.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
+from tests.support.events import numbered, put, take
+from tests.support.fake_files import FaultyFileSystem
+from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}

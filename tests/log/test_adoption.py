@@ -17,8 +17,8 @@ from spillable_stream.log.identity import read_identity, write_identity
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.events import peek, put
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.events import peek, put
+from tests.support.fake_files import FaultyFileSystem, nth
 
 FS = FileSystem()
 

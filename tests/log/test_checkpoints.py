@@ -16,9 +16,9 @@ from spillable_stream.format.record import pack
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import flip, log_file, offsets, reboot, trim
-from tests.events import numbered, peek, put, take
-from tests.fakes import DeadDirectory, FaultyFileSystem
+from tests.support.damage import flip, log_file, offsets, reboot, trim
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import DeadDirectory, FaultyFileSystem
 
 Open = Callable[..., Channel]
 

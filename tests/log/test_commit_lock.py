@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, StorageError, TransactionStateError
-from tests.events import put, take
-from tests.fakes import Call, FaultyFileSystem, nth
-from tests.interrupts import Interrupts
+from tests.support.events import put, take
+from tests.support.fake_files import Call, FaultyFileSystem, nth
+from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 

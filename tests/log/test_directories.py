@@ -18,8 +18,8 @@ from spillable_stream.log.directories import Directories
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import File, FileSystem
-from tests.events import peek, put
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.events import peek, put
+from tests.support.fake_files import FaultyFileSystem, nth
 
 FS = FileSystem()
 Open = Callable[..., Channel]

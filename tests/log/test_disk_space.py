@@ -15,8 +15,8 @@ from spillable_stream.format.batch import encode_batch
 from spillable_stream.log import disk_space
 from spillable_stream.log.disk_space import required_bytes
 from spillable_stream.log.staged_file import StagedFileWriter
-from tests.events import put, take
-from tests.fakes import SmallDisk
+from tests.support.events import put, take
+from tests.support.fake_files import SmallDisk
 
 KIB, MIB = 1 << 10, 1 << 20
 TOTAL_BYTES, REQUIRED_BYTES = 10 * MIB, MIB

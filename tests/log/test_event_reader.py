@@ -10,9 +10,9 @@ import pytest
 from spillable_stream import Channel, CorruptionError, DataLossError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
-from tests.damage import flip, log_file, offsets
-from tests.events import numbered, put
-from tests.fakes import FaultyFileSystem
+from tests.support.damage import flip, log_file, offsets
+from tests.support.events import numbered, put
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 

@@ -11,9 +11,9 @@ from spillable_stream.format.head_page import CommitPoint, HeadState, TierEnd
 from spillable_stream.log import head as head_module
 from spillable_stream.log.head import Head
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import flip
-from tests.events import peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.damage import flip
+from tests.support.events import peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 
 @pytest.fixture

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-import pytest
-
-from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.log.identity import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
@@ -67,40 +63,3 @@ def test_a_copy_in_another_data_directory_is_not_the_channels(tmp_path: Path) ->
             (directory / name).touch()
     assert layout.log_files(FS) == [1, 2]
     assert layout.segments(FS) == names[2:]
-
-
-def test_a_missing_directory_and_an_empty_one_are_no_channel(tmp_path: Path) -> None:
-    with pytest.raises(NotAChannelError, match="is not a channel: it is missing"):
-        read_identity(FS, tmp_path / "none")
-    with pytest.raises(NotAChannelError, match=r"is not a channel: it has no channel\.json"):
-        read_identity(FS, tmp_path)
-
-
-def test_a_newer_format_is_refused(tmp_path: Path) -> None:
-    made(tmp_path)
-    identity = tmp_path / "channel.json"
-    value = json.loads(identity.read_text())
-    del value["checksum"]
-    identity.write_text(json.dumps({**value, "format": 2}))
-    with pytest.raises(UnsupportedFormatError, match=r"format version 2; this package reads up to 1: upgrade"):
-        read_identity(FS, tmp_path)
-
-
-def test_an_identity_that_is_not_what_was_written_is_corruption(tmp_path: Path) -> None:
-    made(tmp_path)
-    identity = tmp_path / "channel.json"
-    text = identity.read_text()
-    identity.write_text(text.replace("data", "date"))
-    with pytest.raises(CorruptionError, match="not what its checksum was made of"):
-        read_identity(FS, tmp_path)
-    value = json.loads(text)
-    del value["checksum"]  # as of the first channels, or by hand
-    identity.write_text(json.dumps(value))
-    assert read_identity(FS, tmp_path).channel == value["channel"]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "x"}', '{"format": 1}'])
-def test_a_damaged_identity_is_corruption(tmp_path: Path, text: str) -> None:
-    (tmp_path / "channel.json").write_text(text)
-    with pytest.raises(CorruptionError, match="identity can't be read"):
-        read_identity(FS, tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.log.preallocation import Preallocation
-from tests.fakes import FaultyFileSystem, SmallDisk
+from tests.support.fake_files import FaultyFileSystem, SmallDisk
 
 KIB, MIB = 1 << 10, 1 << 20
 ANY_SIZE = 1 << 40

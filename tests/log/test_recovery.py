@@ -11,9 +11,9 @@ import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError, StorageError, TornTailWarning
 from spillable_stream.format.frame import FrameType
-from tests.damage import age_head, flip, frames, log_file, offsets, reboot, trim
-from tests.events import numbered, peek, put, take
-from tests.fakes import FaultyFileSystem
+from tests.support.damage import age_head, flip, frames, log_file, offsets, reboot, trim
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 
@@ -282,7 +282,7 @@ def test_a_file_of_another_channel_is_refused(path: Path, tmp_path: Path, open_c
 def test_a_crash_during_recovery_is_recovered(path: Path, tmp_path: Path, open_channel: Open) -> None:
     """Every call of recovery may be the last: what is left opens as before."""
     from spillable_stream import StorageError
-    from tests.fakes import FaultyFileSystem
+    from tests.support.fake_files import FaultyFileSystem
 
     tear_second_commit(path, open_channel, kept_bytes=5)
     for number in range(1, 200):

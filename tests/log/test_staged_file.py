@@ -17,7 +17,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
 from spillable_stream.log.staged_file import StagedFileWriter, remove_abandoned_segments
 from spillable_stream.option_types import CreationOptions
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.fake_files import FaultyFileSystem, nth
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

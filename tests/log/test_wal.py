@@ -25,7 +25,7 @@ from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import Entry, Position, WriteAheadLog
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.lock import FileLock
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.fake_files import FaultyFileSystem, nth
 
 STATE: dict[str, Any] = {"state": "small"}
 

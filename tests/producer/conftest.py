@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Producer
 from spillable_stream.errors import ProducerError
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 MakeProducer = Callable[..., Producer]
 

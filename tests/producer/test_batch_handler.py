@@ -14,7 +14,7 @@ from spillable_stream import Producer, Result
 from spillable_stream.errors import ProducerError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def test_callbacks_run_off_the_sending_thread_and_get_the_result(produce: MakeProducer) -> None:

@@ -10,7 +10,7 @@ import pytest
 from spillable_stream import Producer
 from spillable_stream.errors import OptionError
 from spillable_stream.producer.config import ProducerConfig
-from tests.producer.fakes import FakeTarget
+from tests.support.fake_targets import FakeTarget
 
 
 def config(local: bool = True, max_events: int = 10_000, **given: Any) -> ProducerConfig:

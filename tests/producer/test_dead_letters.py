@@ -12,9 +12,9 @@ from spillable_stream import Channel, Event, Producer, Result
 from spillable_stream.errors import OptionError, ProducerSequenceError, SchemaError, SendFailedError, StorageError
 from spillable_stream.format.record import Numbers
 from spillable_stream.producer.target import ChannelTarget
-from tests.events import peek
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.events import peek
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 
 TYPED = pa.schema([("sku", pa.string())])
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from tests.events import peek
+from tests.support.events import peek
 
 SENT = 1_000
 UNKNOWN = "unknown"

@@ -7,7 +7,7 @@ import pytest
 
 from spillable_stream.format.types import stored_schema
 from spillable_stream.producer.fingerprint import fingerprint
-from tests.arrow_values import ACCEPTED, LEAVES, nested
+from tests.support.arrow_values import ACCEPTED, LEAVES, nested
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

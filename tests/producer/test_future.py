@@ -15,7 +15,7 @@ from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.errors import SendFailedError
 from spillable_stream.producer.future import SendFuture
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def sent(produce: MakeProducer, count: int = 3) -> list[SendFuture]:

@@ -16,7 +16,7 @@ from spillable_stream import Producer, ProducerHandler, Result
 from spillable_stream.errors import OptionError, ProducerTimeoutError
 from spillable_stream.producer.event_size import BATCH_BYTES
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 Logger = logging.Logger
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from spillable_stream import Producer, Result
 from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError
 from tests.producer.conftest import assert_nothing_left
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 FAILURES = st.sampled_from([ChannelFullError("full"), ValueError("bad"), ConnectionError("gone"), None])
 STEPS = st.lists(

@@ -14,9 +14,9 @@ from spillable_stream import Event, Producer
 from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.errors import ProducerError
 from spillable_stream.producer.mutex import Mutex
-from tests.interrupts import Interrupts
 from tests.producer.conftest import MakeProducer, assert_nothing_left
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
+from tests.support.interrupts import Interrupts
 
 
 def test_one_thread_at_a_time_has_it() -> None:

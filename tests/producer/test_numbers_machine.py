@@ -20,8 +20,8 @@ from spillable_stream.errors import ChannelFullError, OptionError, ProducerSeque
 from spillable_stream.format.record import Numbers
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
-from tests.events import peek
-from tests.producer.fakes import PATIENCE_SECONDS
+from tests.support.events import peek
+from tests.support.fake_targets import PATIENCE_SECONDS
 
 IDS = st.sampled_from(["me", "you"])
 KEYS = st.sampled_from(["a", "link to a", "b"])

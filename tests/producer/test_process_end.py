@@ -13,7 +13,7 @@ from spillable_stream import Producer
 from spillable_stream.errors import OptionError, ProducerTimeoutError, SendFailedError
 from spillable_stream.producer import process_end
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def test_a_producer_that_is_forgotten_warns_and_its_events_are_stored_as_they_linger() -> None:

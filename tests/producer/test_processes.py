@@ -18,8 +18,8 @@ from spillable_stream.engine.local_port import LockedProducer
 from spillable_stream.errors import OptionError, ProducerClosedError, SendFailedError
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
-from tests.events import peek
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
+from tests.support.events import peek
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 
 
 def in_a_fork(do: object) -> None:

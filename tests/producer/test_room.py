@@ -11,9 +11,9 @@ from spillable_stream import Producer
 from spillable_stream.errors import ProducerClosedError, ProducerTimeoutError
 from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.room import RoomQueue, Waiter
-from tests.interrupts import Interrupts
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.interrupts import Interrupts
 
 
 def test_room_is_given_in_order_and_not_past_who_needs_more() -> None:

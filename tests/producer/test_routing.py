@@ -9,7 +9,7 @@ import pytest
 from spillable_stream.errors import OptionError
 from spillable_stream.producer.routing import shard_hash
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import FakeTarget
+from tests.support.fake_targets import FakeTarget
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from spillable_stream.errors import ProducerTimeoutError, SendFailedError
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.schedule import LONGEST_LOOK_SECONDS, SLOW_SECONDS
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, FullTarget
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, FullTarget
 
 # ── full ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from spillable_stream import errors
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.send_task import may_pass
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 
 PASSING = [
     errors.ChannelBusyError,

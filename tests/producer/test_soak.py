@@ -17,9 +17,9 @@ import pytest
 from spillable_stream import Channel, Event, Producer, Result
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.schedule import SLOW_SECONDS
-from tests.crash.size import sized
+from tests.lab.size import sized
 from tests.producer.conftest import assert_nothing_left
-from tests.producer.fakes import FakeTarget
+from tests.support.fake_targets import FakeTarget
 
 pytestmark = pytest.mark.crash
 

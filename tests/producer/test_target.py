@@ -29,10 +29,10 @@ from spillable_stream.errors import (
 )
 from spillable_stream.producer.target import ChannelTarget
 from spillable_stream.state import producer_history as producers_module
-from tests.events import numbered, peek, take
-from tests.fakes import FaultyFileSystem
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.events import numbered, peek, take
+from tests.support.fake_files import FaultyFileSystem
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 QUICK = {"base_retry_backoff_ms": 1, "linger_ms": 0, "context_headers": False}
 

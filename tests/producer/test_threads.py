@@ -2,45 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from spillable_stream import Producer, Result
-from spillable_stream.errors import ProducerClosedError, ProducerError, SendFailedError
-from spillable_stream.producer.clock import Clock
+from spillable_stream.errors import ProducerClosedError, ProducerError
 from tests.producer.conftest import MakeProducer
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget, full
-
-HUGE = 2**63 - 1
-
-
-class Speechless(ValueError):
-    def __str__(self) -> str:
-        raise SystemExit("no text")
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget, full
+from tests.support.producers import Speechless, assert_it_goes_on, error_of
 
 
 class Unshowable:
     def __repr__(self) -> str:
         raise ValueError("no repr")
-
-
-def error_of(future: Any) -> SendFailedError:
-    error = future.exception(PATIENCE_SECONDS)
-    assert isinstance(error, SendFailedError)
-    return error
-
-
-def assert_it_goes_on(producer: Producer) -> None:
-    """Assert that sends are stored and told, and that all threads live."""
-    told: list[Result] = []
-    assert producer.send(b"next", callback=told.append).result(PATIENCE_SECONDS).successful and len(told) == 1
-    assert producer.stats().state == "running"
-    assert all(thread.is_alive() for thread in producer._pipeline.threads)
 
 
 # ── targets ─────────────────────────────────────────────────────────────────────────────────────
@@ -64,15 +42,6 @@ def test_a_target_that_answers_rubbish_is_told_what_to_answer(produce: MakeProdu
     assert_it_goes_on(producer)
 
 
-def test_an_error_whose_text_raises_is_told_without_it(produce: MakeProducer, target: FakeTarget) -> None:
-    target.fail(Speechless())
-    producer = produce(linger_ms=0)
-    result = error_of(producer.send(b"x")).result
-    assert (result.error_code, result.error_message) == ("Speechless", "(its text can't be told: SystemExit)")
-    assert producer.stats().last_error == "Speechless: (its text can't be told: SystemExit)"
-    assert_it_goes_on(producer)
-
-
 @pytest.mark.parametrize("error", [Speechless(), SystemExit(3)], ids=lambda e: type(e).__name__)
 def test_a_target_whose_close_raises_anything_does_not_keep_a_producer_from_its_end(
     produce: MakeProducer, error: BaseException
@@ -87,107 +56,7 @@ def test_a_target_whose_close_raises_anything_does_not_keep_a_producer_from_its_
     assert producer.stats().state == "closed"
 
 
-# ── logging ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class Raising(logging.Handler):
-    def handle(self, record: logging.LogRecord) -> bool:
-        raise SystemExit("the log is full")
-
-
-def refuse(record: logging.LogRecord) -> bool:
-    raise ValueError("a filter's trouble")
-
-
-@pytest.fixture(params=["handler", "filter"])
-def broken_log(request: pytest.FixtureRequest) -> Iterator[None]:
-    log, handler = logging.getLogger("spillable_stream.producer"), Raising()
-    if request.param == "handler":
-        log.addHandler(handler)
-    else:
-        log.addFilter(refuse)
-    yield
-    log.removeHandler(handler)
-    log.removeFilter(refuse)
-
-
-def bad(result: Result) -> None:
-    raise ValueError("mine")
-
-
-@pytest.mark.usefixtures("broken_log")
-def test_a_log_that_raises_ends_nothing_and_its_lines_go_to_standard_error(
-    produce: MakeProducer, target: FakeTarget, capsys: pytest.CaptureFixture[str]
-) -> None:
-    target.fail(ValueError("bad"), None)
-    producer = produce(linger_ms=0)
-    assert error_of(producer.send(b"x")).result.error_code == "ValueError"
-    assert producer.send(b"y", callback=bad).result(PATIENCE_SECONDS).successful
-    assert_it_goes_on(producer)
-    said = capsys.readouterr().err
-    assert "1 event for fake failed: ValueError: bad (a logging handler raised" in said
-    assert "a callback of a producer raised (a logging handler raised" in said and "ValueError: mine" in said
-
-
-@pytest.mark.usefixtures("broken_log")
-def test_what_is_in_the_dead_letter_channel_is_so_though_the_log_raises(
-    produce: MakeProducer, target: FakeTarget
-) -> None:
-    target.fail(ValueError("bad"))
-    dead = FakeTarget(name="dead")
-    producer = produce(linger_ms=0, dead_letter=dead)
-    assert error_of(producer.send(b"x")).result.dead_letter == "dead" and dead.bodies == [b"x"]
-    assert_it_goes_on(producer)
-
-
-@pytest.mark.usefixtures("broken_log")
-def test_a_log_that_raises_does_so_without_a_standard_error_too(
-    produce: MakeProducer, target: FakeTarget, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(logging, "lastResort", Raising())
-    target.fail(ValueError("bad"))
-    producer = produce(linger_ms=0)
-    assert error_of(producer.send(b"x")).result.error_code == "ValueError"
-    assert_it_goes_on(producer)
-
-
-# ── time and chance ─────────────────────────────────────────────────────────────────────────────
-
-
-def test_waits_that_are_longer_than_the_system_can_wait_end_nothing(produce: MakeProducer, target: FakeTarget) -> None:
-    target.fail(*full(1))
-    config = {"linger_ms": HUGE, "max_block_ms": HUGE, "base_retry_backoff_ms": HUGE, "max_retry_backoff_ms": HUGE}
-    producer = produce(clock=Clock(), **config)
-    future = producer.send(b"x")
-    flushing = threading.Thread(target=lambda: producer.flush(1e300))
-    flushing.start()
-    while not producer.stats().retrying_batches:
-        pass
-    assert producer.stats().state == "running"
-    producer.close(PATIENCE_SECONDS)  # which tries it once more
-    flushing.join(PATIENCE_SECONDS)
-    assert future.result(1e300).attempt_count == 2 and not flushing.is_alive()
-
-
-class BrokenClock(Clock):
-    def __init__(self, method: str) -> None:
-        self._method = method
-
-    def __getattribute__(self, name: str) -> Any:
-        if not name.startswith("_") and name == self._method:
-            raise ValueError("no time")
-        return super().__getattribute__(name)
-
-
-@pytest.mark.parametrize("method", ["monotonic", "time", "wait"])
-def test_a_clock_that_raises_is_replaced_by_the_machines(
-    produce: MakeProducer, target: FakeTarget, method: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    target.fail(*full(1))
-    producer = produce(clock=BrokenClock(method), linger_ms=1, base_retry_backoff_ms=1)
-    assert producer.send(b"x").result(PATIENCE_SECONDS).attempt_count == 2
-    assert_it_goes_on(producer)
-    assert [r.message for r in caplog.records] == ["the clock of a producer raised; the machine's is used instead"]
+# ── chance ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class Chance:
@@ -212,57 +81,6 @@ def test_a_batch_fails_whose_retry_can_not_be_planned(
     producer = produce(linger_ms=0, rng=rng)
     result = error_of(producer.send(b"x")).result
     assert [a.error_code for a in result.reserved_attempts] == ["ChannelFullError", code]
-    assert_it_goes_on(producer)
-
-
-# ── who is told ─────────────────────────────────────────────────────────────────────────────────
-
-
-def test_a_watcher_that_raises_harms_nobody(produce: MakeProducer, target: FakeTarget) -> None:
-    class Watcher:
-        def finish(self, *, forked: bool = False) -> None:
-            raise SystemExit
-
-    target.hold()
-    producer = produce(linger_ms=0)
-    futures = [producer.send(b"x") for _ in range(2)]
-    assert futures[0].batch.watch(Watcher())
-    done = threading.Event()
-    futures[1].add_done_callback(lambda f: done.set())
-    target.let_go()
-    assert futures[0].result(PATIENCE_SECONDS).successful and done.wait(PATIENCE_SECONDS)
-    assert_it_goes_on(producer)
-
-
-def test_a_batch_that_can_not_be_told_to_all_has_its_result_all_the_same(
-    produce: MakeProducer, target: FakeTarget, caplog: pytest.LogCaptureFixture
-) -> None:
-    target.hold()
-    producer = produce(linger_ms=0)
-    future = producer.send(b"x", callback=lambda r: None)
-
-    class NoMemory(list[Any]):
-        def __iter__(self) -> Any:
-            raise MemoryError
-
-    future.batch.callbacks = NoMemory(future.batch.callbacks)
-    target.let_go()
-    assert future.result(PATIENCE_SECONDS).successful
-    assert [r.message for r in caplog.records] == ["a batch for fake could not be told to all"]
-    assert_it_goes_on(producer)
-
-
-def test_a_batch_that_could_not_be_freed_at_once_is_freed_and_was_stored(
-    produce: MakeProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def release(batch: Any) -> None:
-        monkeypatch.undo()
-        raise MemoryError
-
-    producer = produce(linger_ms=0)
-    monkeypatch.setattr(producer._pipeline.accumulator, "release", release)
-    assert producer.send(b"x").result(PATIENCE_SECONDS).successful
-    producer.flush(PATIENCE_SECONDS)
     assert_it_goes_on(producer)
 
 

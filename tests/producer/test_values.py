@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event, Producer, SchemaError, SendFailedError
 from tests.channel.test_event import Broken
-from tests.producer.fakes import PATIENCE_SECONDS, FakeTarget
-from tests.python_values import HOSTILE, TYPES, change, is_read_as, values_of
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
+from tests.support.python_values import HOSTILE, TYPES, change, is_read_as, values_of
 
 MakeProducer = Callable[..., Producer]
 

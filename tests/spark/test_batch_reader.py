@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from tests.integrity.channels import snapshot
-from tests.mounts import NEEDS_MOUNTS, mounted_readonly
+from tests.support.channels import snapshot
+from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

@@ -12,8 +12,8 @@ import spillable_stream as ss
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from tests.events import numbered, peek, put
 from tests.spark.test_stream_reader import batches, source
+from tests.support.events import numbered, peek, put
 
 pytestmark = pytest.mark.spark
 

@@ -16,9 +16,9 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import channel_pool as module
 from spillable_stream.spark.channel_pool import visit, visit_to_read
-from tests.damage import age_head, flip, kill, lose_memory, offsets, reboot
-from tests.events import numbered, put
-from tests.mounts import NEEDS_MOUNTS, mounted_readonly
+from tests.support.damage import age_head, flip, kill, lose_memory, offsets, reboot
+from tests.support.events import numbered, put
+from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.integrity.verify import verify
-from tests.crash.size import sized
-from tests.damage import remove_memory_under
-from tests.spark.cluster import (
+from tests.lab.size import sized
+from tests.support.damage import remove_memory_under
+from tests.support.spark.cluster import (
     CONFIGURATION,
     THIS_HOST,
     Driver,

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from tests.spark.cluster import Driver, JobFailedError, connect_server, driver
-from tests.spark.versions import needs
+from tests.support.spark.cluster import Driver, JobFailedError, connect_server, driver
+from tests.support.spark.versions import needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

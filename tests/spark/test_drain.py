@@ -14,8 +14,8 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Takes
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.spark.stream_reader import SpillableStreamReader
-from tests.events import numbered, peek, put
 from tests.spark.test_stream_reader import source
+from tests.support.events import numbered, peek, put
 
 pytestmark = pytest.mark.spark
 

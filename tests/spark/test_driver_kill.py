@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.spark_lab import Lab
-from tests.spark.versions import ADMISSION_CONTROL
+from tests.lab.spark_lab import Lab
+from tests.support.spark.versions import ADMISSION_CONTROL
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

@@ -22,8 +22,8 @@ from spillable_stream.spark import group_hold
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.partition import EventPartition
 from spillable_stream.spark.stream_reader import SpillableStreamReader
-from tests.events import numbered, put, take
 from tests.spark.test_stream_reader import source
+from tests.support.events import numbered, put, take
 
 pytestmark = pytest.mark.spark
 

@@ -18,10 +18,10 @@ from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import kill, lose_memory
-from tests.events import numbered, put
 from tests.spark.test_stream import bodies, run, stream
-from tests.spark.versions import ADMISSION_CONTROL
+from tests.support.damage import kill, lose_memory
+from tests.support.events import numbered, put
+from tests.support.spark.versions import ADMISSION_CONTROL
 
 pytestmark = pytest.mark.spark
 MIB = 1 << 20

@@ -15,7 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import partition
 from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
-from tests.fakes import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem
 
 DEFAULTS = BatchOptions.of()
 SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])

@@ -14,8 +14,8 @@ from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.types import stored_schema
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, struct_type
-from tests.arrow_values import ACCEPTED, LEAVES, nested
-from tests.spark.versions import SPARK
+from tests.support.arrow_values import ACCEPTED, LEAVES, nested
+from tests.support.spark.versions import SPARK
 
 # Of what is accepted, what Spark does not have.
 REFUSED = {"timestamp[ns]", "duration[ns]", "interval", "decimal256", "runs"}

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 
 import spillable_stream as ss
 from spillable_stream.integrity.verify import verify
-from tests.crash.size import sized
-from tests.events import take
+from tests.lab.size import sized
 from tests.spark.test_stream import stream
-from tests.spark.versions import needs
+from tests.support.events import take
+from tests.support.spark.versions import needs
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash]
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from tests.spark.versions import ADMISSION_CONTROL, drain
+from tests.support.spark.versions import ADMISSION_CONTROL, drain
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

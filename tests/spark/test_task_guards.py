@@ -17,8 +17,8 @@ from spillable_stream.spark.partition import plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.task_guards import require_channel
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import memory_of
-from tests.events import numbered, put
+from tests.support.damage import memory_of
+from tests.support.events import numbered, put
 
 Put = Callable[..., Path]
 

@@ -20,7 +20,7 @@ from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.storage.filesystem import FileSystem
-from tests.events import numbered, put, take
+from tests.support.events import numbered, put, take
 
 Planned = Callable[[], list[bytes]]
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from tests.spark.versions import needs
+from tests.support.spark.versions import needs
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

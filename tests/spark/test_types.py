@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 import spillable_stream as ss
 from tests.spark.test_stream import run, stream
-from tests.spark.versions import SPARK, needs
+from tests.support.spark.versions import SPARK, needs
 
 pytestmark = pytest.mark.spark
 

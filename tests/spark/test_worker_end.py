@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
-from tests.events import numbered, peek
-from tests.spark import worker_like
+from tests.support.events import numbered, peek
+from tests.support.spark import worker_like
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from spillable_stream.spark import writer as writer_module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.spark.test_sink_plan import sink_plan
-from tests.spark.versions import needs
+from tests.support.spark.versions import needs
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.storage.access import Access
-from tests.crash.users import NEEDS_USERS
+from tests.lab.users import NEEDS_USERS
 
 GROUP = 65000
 

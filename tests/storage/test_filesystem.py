@@ -14,7 +14,7 @@ import pytest
 
 from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.filesystem import File, FileSystem
-from tests.fakes import FaultyFileSystem, nth
+from tests.support.fake_files import FaultyFileSystem, nth
 
 FS = FileSystem()
 

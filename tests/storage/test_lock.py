@@ -15,7 +15,7 @@ import pytest
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock, process_note
-from tests.fakes import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
 

@@ -11,7 +11,7 @@ from spillable_stream.errors import ChannelClosedError, StorageError
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.overlay import OverlayFileSystem
-from tests.integrity.channels import snapshot
+from tests.support.channels import snapshot
 
 _BELOW = bytes(range(1, 101))
 

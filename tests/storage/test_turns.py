@@ -9,7 +9,7 @@ from spillable_stream.storage import turns as module
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.turns import Turns, open_turns
-from tests.fakes import FaultyFileSystem
+from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
 

@@ -28,12 +28,12 @@ from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.progress.query_listener import QueryListener, QueryReport
 from spillable_stream.spark.progress.query_metrics import QueryMetrics
-from tests.damage import kill, lose_memory
-from tests.events import numbered, put
-from tests.spark import reader_process
-from tests.spark.reader_process import plan, progress, reader
 from tests.spark.test_stream import bodies, run, stream
-from tests.spark.versions import needs
+from tests.support.damage import kill, lose_memory
+from tests.support.events import numbered, put
+from tests.support.spark import reader_process
+from tests.support.spark.reader_process import plan, progress, reader
+from tests.support.spark.versions import needs
 
 pytestmark = [pytest.mark.spark, needs(4, 2, "a source that says to its query's progress what a listener must know")]
 Open = Callable[..., ss.Channel]
@@ -155,37 +155,6 @@ def test_series_count_what_the_listener_committed(open_channel: Open, path: Path
     listener._close_channels()
 
 
-def test_takes_that_end_later_are_left_alone(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 30))
-    consumer = channel.consumer("g")
-    for first in (1, 11, 21):
-        consumer.prepare([(first, first + 9)])
-    assert finish_takes(channel.engine(), "g", 25) == 2
-    assert group_state(channel, "g") == (20, 10)
-
-
-def test_takes_of_another_group_are_left_alone(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 5))
-    for group in ("a", "b"):
-        channel.consumer(group).prepare([(1, 5)])
-    assert finish_takes(channel.engine(), "a", 5) == 1
-    assert (group_state(channel, "a"), group_state(channel, "b")) == ((5, 0), (0, 5))
-
-
-def test_a_take_that_spans_both_tiers_is_finished(open_channel: Open) -> None:
-    channel = open_channel(memory_capacity=5, overflow_timeout=0)
-    put(channel, *numbered(0, 5))
-    put(channel, *numbered(5, 5))
-    consumer = channel.consumer("g")
-    consumer.prepare([(1, 5)])
-    consumer.prepare([(6, 10)])
-    assert channel.stats().drain_order == [5, -5]
-    assert finish_takes(channel.engine(), "g", 10) == 2
-    assert channel.stats().channel_size == 0
-
-
 def test_memory_that_is_lost_after_the_listener_committed_loses_nothing(
     open_channel: Open, path: Path, alone: QueryListener
 ) -> None:
@@ -222,27 +191,6 @@ def test_a_late_event_does_not_commit_takes_of_the_next_owner(
     tell(alone, repeated)
     assert group_state(channel) == (10, 0)
     another.stop()
-
-
-def test_an_owner_that_resumes_waits_for_who_finishes_takes(open_channel: Open) -> None:
-    channel, other = open_channel(lock_timeout=0.01), open_channel()
-    put(channel, *numbered(0, 10))
-    channel.consumer("g").prepare([(1, 10)])
-    channel._consumers.pop("g").close()
-    with channel.engine().committing(), pytest.raises(ss.LockTimeoutError):
-        other.consumer("g", resume=True)
-    assert list(other.consumer("g", resume=True).prepared().values()) == [[(1, 10)]]
-
-
-def test_no_two_owners_are_the_same(open_channel: Open) -> None:
-    first, second = open_channel(), open_channel()
-    owner = first.consumer("g").owner
-    assert group_owner(second.engine(), "g") == owner
-    first.close()
-    assert group_owner(second.engine(), "g") == owner
-    assert second.consumer("g").owner != owner
-    assert group_owner(second.engine(), "g") == second.consumer("g").owner
-    assert group_owner(second.engine(), "unknown") == ""
 
 
 def test_a_group_that_was_dropped_is_only_reported(open_channel: Open, path: Path, alone: QueryListener) -> None:

@@ -12,7 +12,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.progress.run_channels import RunChannels
-from tests.events import numbered, put
+from tests.support.events import numbered, put
 
 
 @pytest.fixture

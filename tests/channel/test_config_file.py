@@ -1,0 +1,63 @@
+"""Configuration files, with the names of Flume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import (
+    Channel,
+    OptionError,
+)
+
+
+def test_a_configuration_file_says_where_and_how(tmp_path: Path) -> None:
+    config = tmp_path / "channel.ini"
+    config.write_text(f"[channel]\npath = {tmp_path}/c\noverflowCapacity = 9\ncheckpointOnClose = false\n")
+    with Channel.from_config(config) as channel:
+        assert (channel.path, channel.options["overflow_capacity"]) == (tmp_path / "c", 9)
+        assert channel.options["checkpoint_on_close"] is False
+
+
+@pytest.mark.parametrize("text", ["", "[channel]\nkeepAlive = 1\n", "[other]\npath = /x\n"])
+def test_a_configuration_file_without_a_path_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "channel.ini").write_text(text)
+    for name in ("channel.ini", "missing.ini"):
+        with pytest.raises(OptionError, match=r"must exist and have a section \[channel\] with a path"):
+            Channel.from_config(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("lines", "capacity"),
+    [
+        ("", 0),
+        ("type = SPILLABLEMEMORY", 10_000),
+        ("type = spillablememory\nmemoryCapacity = 7", 7),
+        ("type = FILE", 0),
+    ],
+)
+def test_a_configuration_of_flumes_types(path: Path, tmp_path: Path, lines: str, capacity: int) -> None:
+    file = tmp_path / "channel.ini"
+    if "FILE" in lines:
+        Channel(path, memory_capacity=5).close()
+    file.write_text(f"[channel]\npath = {path}\nminimumRequiredSpace = 0\n{lines}\n")
+    with Channel.from_config(file) as channel:
+        assert channel.options["memory_capacity"] == capacity
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[channel]\npath = x\ntype = MEMORY\n",
+            "must be FILE or SPILLABLEMEMORY.*not 'MEMORY'",
+        ),
+        ("path = x\n", "can't be read"),
+        ("[other]\npath = x\n", r"a section \[channel\]"),
+    ],
+)
+def test_a_configuration_that_is_wrong_names_its_file(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "bad.ini").write_text(text)
+    with pytest.raises(OptionError, match=f"bad.ini.*{message}"):
+        Channel.from_config(tmp_path / "bad.ini")

@@ -1,0 +1,173 @@
+"""How groups begin and how they end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import (
+    Channel,
+    DataLossError,
+    GroupOwnedError,
+    MemoryLossWarning,
+    OptionError,
+)
+from spillable_stream.engine import groups
+from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from tests.support.damage import lose_memory
+from tests.support.events import numbered, peek, put, take
+
+Open = Callable[..., Channel]
+
+
+def test_a_new_group_starts_at_the_oldest_event_that_is_left(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    take(channel, 2, "a")
+    assert peek(channel, group="b") == numbered(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("starting", "expected"), [("earliest", 0), ("latest", 5), ("0", 0), ("1", 0), ("4", 3), ("6", 5)]
+)
+def test_a_new_group_starts_where_it_is_told(open_channel: Open, starting: str, expected: int) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    channel.consumer("g", starting=starting)
+    put(channel, *numbered(5, 1))
+    assert peek(channel, group="g") == numbered(expected, 6 - expected)
+
+
+def test_a_start_beyond_the_end_is_refused(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    with pytest.raises(OptionError, match="startingOffsets 7 is beyond the next event's ID, 6"):
+        channel.consumer("g", starting="7")
+
+
+def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    take(channel, 3)
+    with pytest.raises(DataLossError, match="the events 2 to 3 have left the channel"):
+        channel.consumer("g", starting="2")
+
+
+def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    peek(channel, group="slow")
+    take(channel, group="fast")
+    assert channel.stats().channel_size == 5
+    channel.drop_group("slow")
+    assert channel.stats().channel_size == 0
+    assert list(channel.stats().groups) == ["fast"]
+
+
+def test_dropping_a_group_that_is_not_there_names_those_that_are(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    with pytest.raises(OptionError, match=re.escape(f"{path} has no group 'slow'; its groups are: none")):
+        channel.drop_group("slow")
+    put(channel, *numbered(0, 5))
+    for name in numbered(0, 22):
+        peek(channel, group=f"g{name.decode()}")
+    files, log = sorted(path.rglob("*")), channel.engine().positions
+    with pytest.raises(OptionError, match=r"has no group 'G1'; its groups are: 'g0', .*'g19' and 2 more$"):
+        channel.drop_group("G1")
+    assert sorted(path.rglob("*")) == files
+    assert channel.engine().positions == log
+
+
+def test_a_group_that_another_process_dropped_is_not_there(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 5))
+    peek(channel, group="g")
+    other.stats()
+    channel.drop_group("g")
+    with pytest.raises(OptionError, match="has no group 'g'"):
+        other.drop_group("g")
+
+
+def test_a_group_that_is_owned_is_not_dropped(open_channel: Open) -> None:
+    first, second = open_channel(), open_channel()
+    first.consumer("g")
+    with pytest.raises(GroupOwnedError, match=r"owned by pid .*; stop it first"):
+        second.drop_group("g")
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 129, "a b"])
+def test_a_group_name_that_is_no_file_name_is_refused(open_channel: Open, name: str) -> None:
+    with pytest.raises(OptionError, match="group must be letters"):
+        open_channel().take_transaction(name)
+
+
+def test_a_group_made_while_events_leave_begins_at_the_first_that_is_left(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(), open_channel()
+    put(channel, *numbered(0, 10))
+    real = groups.starting_position
+
+    def slow(*arguments: object) -> int:
+        position = real(*arguments)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        take(other, 6, "fast")
+        return position
+
+    peek(other, group="fast")
+    monkeypatch.setattr(groups, "starting_position", slow)
+    assert peek(channel, group="new") == numbered(6, 4)
+
+
+@pytest.mark.parametrize(
+    "group", ["", ".", "..", "../../x", "a/b", ".hidden", "a\0b", "a\n", "g" * 300, "\ud800", None, 7, []], ids=ascii
+)
+def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no_file(
+    open_channel: Open, path: Path, group: Any
+) -> None:
+    channel = open_channel()
+    before, log = sorted(path.parent.rglob("*")), channel.engine().positions
+    for use in (channel.consumer, channel.take_transaction, channel.drop_group):
+        with pytest.raises(OptionError, match="group must be letters, digits"):
+            use(group)
+    with pytest.raises(OptionError):
+        group_owner(channel.engine(), group)
+    with pytest.raises(OptionError):
+        wait_for_owner_to_go(channel.engine(), group, "", 0)
+    assert sorted(path.parent.rglob("*")) == before
+    assert channel.engine().positions == log
+
+
+@pytest.mark.parametrize("group", ["../../x", "a b"])
+def test_a_group_of_an_older_log_whose_name_is_not_allowed_now_can_be_dropped(
+    open_channel: Open, path: Path, group: str
+) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    channel.engine().commit(Control(FrameType.GROUP, {"group": group, "position": 0}))
+    take(channel)
+    before = sorted(path.parent.rglob("*"))
+    assert channel.stats().channel_size == 5
+    channel.drop_group(group)
+    assert channel.stats().channel_size == 0
+    assert sorted(path.parent.rglob("*")) == before
+    with pytest.raises(OptionError, match="group must be"):
+        channel.drop_group(group)
+
+
+def test_a_group_of_an_older_log_takes_no_part_in_the_report_of_a_lost_memory_tier(
+    open_channel: Open, path: Path
+) -> None:
+    with open_channel(memory_capacity=100, flush_on_close=False) as channel:
+        channel.engine().commit(Control(FrameType.GROUP, {"group": "../../x", "position": 0}))
+        put(channel, *numbered(0, 5))
+    lose_memory(path)
+    with pytest.warns(MemoryLossWarning):
+        channel = open_channel()
+    assert channel.stats().groups["../../x"].lost[0][0] == 1

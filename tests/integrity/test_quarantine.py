@@ -1,0 +1,61 @@
+"""What a repair keeps of what it found and changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import StorageError
+from spillable_stream.integrity.findings import Report
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from tests.support.channels import contents, fill, snapshot, three_puts
+from tests.support.damage import flip, log_file
+from tests.support.fake_files import FaultyFileSystem
+
+
+def repaired(path: Path) -> Report:
+    """Repair a channel and prove that it is healthy then."""
+    report = repair(path)
+    assert verify(path).healthy, verify(path).findings
+    return report
+
+
+def test_copies_the_damaged_bytes_and_a_report_are_in_quarantine(path: Path) -> None:
+    at = three_puts(path, checkpoint=True)
+    flip(log_file(path), at[1] + 60)
+    checkpoint = max((path / "checkpoint").glob("checkpoint-*"))
+    damaged, image = log_file(path).read_bytes(), checkpoint.read_bytes()
+    report = repaired(path)
+    assert report.quarantine is not None and report.quarantine.parent == path / "quarantine"
+    kept = {str(p.relative_to(report.quarantine)): p.read_bytes() for p in report.quarantine.rglob("*") if p.is_file()}
+    assert kept["files/data/log-000001"] == damaged
+    assert kept[f"files/checkpoint/{checkpoint.name}"] == image
+    piece = kept[f"damaged/log-000001-{at[1]}"]
+    assert len(piece) > 48 and piece == damaged[at[1] : at[1] + len(piece)]
+    said = json.loads(kept["report.json"])
+    assert (said["loss"]["lost"], said["findings"][0]["offset"]) == ([[3, 4]], at[1])
+    assert "files/head" in kept
+
+
+def test_a_second_repair_has_a_directory_of_its_own(path: Path) -> None:
+    at = three_puts(path)
+    flip(log_file(path), at[1] + 60)
+    first = repaired(path)
+    flip(log_file(path), at[2] + 60)
+    second = repaired(path)
+    assert first.quarantine != second.quarantine
+    assert (first.loss.lost, second.loss.lost) == (((3, 4),), ((5, 6),))
+    assert list(contents(path).groups["default"]) == [2]
+
+
+def test_nothing_is_changed_before_the_copies_are_complete(path: Path) -> None:
+    fill(path)
+    flip(log_file(path, 6), 100)
+    before = snapshot(path / "data", path / "checkpoint", path / "head")
+    fs = FaultyFileSystem()
+    with fs.failing(lambda call: call == ("rename", "report.json")), pytest.raises(StorageError):
+        repair(path, fs=fs)
+    assert snapshot(path / "data", path / "checkpoint", path / "head") == before

@@ -1,0 +1,227 @@
+"""Every state that a power cut can leave of a program: rebuilt, opened, checked.
+
+After each operation of a recorded program `images` says what the disk may hold. Each such image is
+written into a directory and opened, every other one as after a reboot and the rest as after a remount:
+boot and host are what they were, and the head is of any moment before. What the channel then holds must
+fit what the ledger said up to that operation, and the channel must go on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import traceback
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from spillable_stream import Channel, Event
+from tests.lab.contents import CONSUMERS, changes, contents, files_that_count
+from tests.lab.disk import Disk, Image, images
+from tests.lab.ledger import Found, Outcome, check
+from tests.lab.recorder import Note, Operation, recording
+from tests.lab.workload import OPTIONS, Program
+from tests.support.damage import remove_memory_under
+
+__all__ = ["CrashStates", "Failure"]
+
+CHANNEL = "channel"
+_CRASHES_KEPT = 0.01
+_ENOUGH = 3  # failures
+
+
+@dataclass
+class Failure:
+    """A state in which something was wrong.
+
+    Args:
+        wrong: what.
+        history: the operations up to the crash.
+        image: what the disk held.
+        rebooted: whether the machine was started again; else the disk alone was mounted again.
+        seed: with which the states were chosen.
+    """
+
+    wrong: list[str]
+    history: list[Operation | Note]
+    image: Image
+    rebooted: bool
+    seed: int
+
+    def __str__(self) -> str:
+        names = {p: len(c) if isinstance(c, bytes) else c for p, c in self.image.names.items()}
+        last = "\n".join(f"  {i:4} {o}" for i, o in list(enumerate(self.history))[-40:])
+        crash = f"{'reboot' if self.rebooted else 'remount'} after operation {len(self.history)}"
+        return f"seed {self.seed}, {crash}\n{last}\n{names}\n" + "\n".join(self.wrong)
+
+
+@dataclass
+class CrashStates:
+    """The states of one program and what was wrong in them.
+
+    Args:
+        directory: where the program runs and the states are rebuilt, best in memory.
+        configuration: one of the workload's.
+        seed: chooses the program's steps and the states.
+        samples: how many arbitrary subsets are tried after each operation (`images`).
+
+    Attributes:
+        states: how many distinct states were opened.
+        failures: those in which something was wrong; at most a few.
+    """
+
+    directory: Path
+    configuration: str = "disk"
+    seed: int = 1
+    samples: int = 10
+    states: int = 0
+    failures: list[Failure] = field(default_factory=list)
+    _boots: int = 0
+    _found: dict[int, Found | None] = field(default_factory=dict)
+    _rebooted: dict[int, bool] = field(default_factory=dict)
+    _crashes: list[tuple[Image, list[str]]] = field(default_factory=list)
+
+    def run(self, rounds: int = 1, failing_sync: int = 0) -> int:
+        """Record a program on an empty disk, check every state of it, and return how many syncs it did.
+
+        Args:
+            rounds: of the program.
+            failing_sync: which of its syncs fails; 0 for none.
+        """
+        return self._run(Image({}), [], rounds, failing_sync)
+
+    def run_after_a_crash(self, rounds: int = 1) -> None:
+        """Record a program that begins with what a crash left, its recovery included, and check every state of it."""
+        image, lines = self._crashes.pop()
+        self._run(image, lines, rounds)
+
+    def _run(self, image: Image, before: list[str], rounds: int, failing_sync: int = 0) -> int:
+        root = self.directory / "program"
+        root.mkdir()
+        image.write(root)
+        disk = Disk.of(image)
+        self._boots += 1
+        with recording(root, failing_sync) as record, self._boot(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            record.know(disk.inodes())
+            program = Program(root / CHANNEL, record, self.configuration, rounds, self.seed + 1000 * self._boots)
+            if failing_sync:
+                program.run_whatever_fails()
+            else:
+                program.run()
+        self.check_all(disk, before, record.operations)
+        remove_memory_under(root)
+        shutil.rmtree(root)
+        return record.syncs
+
+    def _boot(self) -> Any:
+        """Let what is written into the head be of a boot that only the program knows, and who is told of it."""
+        boot = f"boot {self._boots}".encode().ljust(16)
+        return mock.patch("spillable_stream.storage.boot.boot_id", lambda: boot)
+
+    def check_all(self, disk: Disk, before: list[str], operations: list[Operation | Note]) -> None:
+        """Check every state of a program.
+
+        Args:
+            disk: what there was before it.
+            before: the ledger up to then.
+            operations: what it did.
+        """
+        rng = random.Random(self.seed)
+        lines = list(before)
+        for i, operation in enumerate(operations, 1):
+            if isinstance(operation, Note):
+                lines.append(operation.line)
+            else:
+                disk.do(operation)
+                if operation.name == "store":
+                    continue
+            outcome = Outcome.of([lines])
+            for image in images(disk, rng, self.samples):
+                if len(self.failures) >= _ENOUGH:
+                    return
+                rebooted = self._is_rebooted(image)
+                wrong = self._check(image, outcome, rebooted)
+                if wrong:
+                    self.failures.append(Failure(wrong, operations[:i], image, rebooted, self.seed))
+                if rng.random() < _CRASHES_KEPT:
+                    self._crashes.append((image, list(lines)))
+
+    def _is_rebooted(self, image: Image) -> bool:
+        """Choose how an image is opened: every other one that is new as after a reboot."""
+        return self._rebooted.setdefault(image.key(), len(self._rebooted) % 2 == 0)
+
+    def _check(self, image: Image, outcome: Outcome, rebooted: bool) -> list[str]:
+        key = image.key()
+        wrong: list[str] = []
+        if key not in self._found:
+            self.states += 1
+            with contextlib.nullcontext() if rebooted else self._boot():
+                self._found[key], wrong = self._open(image, outcome)
+        found = self._found[key]
+        return wrong if found is None else wrong + check(outcome, found)
+
+    def _open(self, image: Image, outcome: Outcome) -> tuple[Found | None, list[str]]:
+        """Return what the channel of an image holds, and what is wrong with how it goes on."""
+        root = self.directory / "state"
+        shutil.rmtree(root, ignore_errors=True)
+        root.mkdir()
+        image.write(root)
+        path = root / CHANNEL
+        options = {} if f"{CHANNEL}/channel.json" in image.names else OPTIONS  # else the open changes them
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                with Channel(path, **options) as channel:
+                    found = contents(channel)
+                healed = files_that_count(path)
+                with Channel(path) as channel:
+                    wrong = [f"a second open changed {name}" for name in changes(healed, files_that_count(path))]
+                    wrong += _goes_on(channel, found, outcome)
+                wrong += _left_behind(path)
+        except Exception:  # whatever it is, the channel should have opened
+            return None, [traceback.format_exc(limit=-6)]
+        return found, wrong
+
+
+def _goes_on(channel: Channel, found: Found, outcome: Outcome) -> Iterator[str]:
+    """Put, take everything, make checkpoints, and say what is not as it should be."""
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"after the crash"))
+    new_id = tx.committed.first_id
+    doubtful = [last for _, last in found.doubtful]
+    used = max([*found.bodies, *outcome.seen, *outcome.acknowledged.values(), *doubtful], default=0)
+    if new_id <= used:
+        yield f"the ID {new_id} was given again; {used} had been"
+    if channel.stats().channel_size != len(found.remaining) + 1:
+        yield f"the channel says that it holds {channel.stats().channel_size} of {len(found.remaining) + 1} events"
+    with channel.take_transaction(CONSUMERS) as take:
+        taken = [event.write_order_id for event in take.take_many(1 << 20)]
+    if taken != [*found.remaining, new_id]:
+        yield f"{taken} were taken instead of {found.remaining} and {new_id}"
+    channel.checkpoint()
+    engine = channel.engine()
+    with engine.committing():
+        engine.tiers.disk.roll(engine.state.small)
+        engine.catch_up()
+    channel.checkpoint()
+
+
+def _left_behind(path: Path) -> Iterator[str]:
+    """Say which files are there though nothing needs them: everything was taken and there are two checkpoints."""
+    allowed = 2 + 2  # data files from the older checkpoint on
+    names = sorted(files_that_count(path))
+    data = [n for n in names if n.startswith("data/log-")]
+    if len(data) > allowed:
+        yield f"data files were left behind: {data}"
+    for name in names:
+        if ".tmp" in name or "segment." in name:
+            yield f"{name} was left behind"
+    if len([n for n in names if n.startswith("checkpoint/checkpoint-")]) > 2:
+        yield f"checkpoints were left behind: {names}"
+    if (path / "memory").is_symlink():
+        yield "the link to the memory tier was left behind"

@@ -1,0 +1,36 @@
+"""What a query has yet to take, and how old that is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from spillable_stream.spark.listener.lag import Lag, age_seconds
+
+import spillable_stream as ss
+from tests.support.events import numbered, put, take
+
+Open = Callable[..., ss.Channel]
+
+
+def test_the_lag_begins_after_what_a_batch_covers_or_the_group_has_taken(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    take(channel, 4, "g")
+    state = channel.engine().state
+    assert Lag.beyond(state, "g", 2).events == 6
+    assert Lag.beyond(state, "g", 7).events == 3
+    assert Lag.beyond(state, "g", 10) == Lag(0, None)
+
+
+def test_a_group_that_was_dropped_has_everything_before_it_that_is_left(open_channel: Open) -> None:
+    channel = open_channel()
+    channel.consumer("slow")
+    put(channel, *numbered(0, 10))
+    assert Lag.beyond(channel.engine().state, "dropped", 0).events == 10
+
+
+def test_the_age_is_that_of_the_first_event_and_never_negative() -> None:
+    assert age_seconds(None) is None
+    assert age_seconds(int((time.time() + 60) * 1e6)) == 0.0
+    assert 59 < (age_seconds(int((time.time() - 60) * 1e6)) or 0) < 120

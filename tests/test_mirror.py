@@ -1,0 +1,111 @@
+"""Where the tests of a module are: in the mirrored folder, in a test module of its name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+PACKAGE = TESTS.parent / "spillable_stream"
+
+# Modules without a test module, and where what they promise is tested. This list only shrinks.
+ELSEWHERE = {
+    "engine/loading": "engine/test_engine",
+    "engine/replica": "engine/test_engine",
+    "format/conversion": "format/test_widening",
+    "format/extent": "log/test_event_reader",  # a tuple of fields
+    "format/value_flat": "format/test_value_readers",
+    "format/value_leaf": "format/test_value_readers",
+    "format/value_times": "format/test_value_readers",
+    "integrity/event_check": "integrity/test_verify",
+    "integrity/identity": "integrity/test_repair",
+    "integrity/inspection": "integrity/test_verify",
+    "integrity/inventory": "integrity/test_verify",
+    "integrity/order": "integrity/test_verify",
+    "integrity/tolerant_replay": "integrity/test_repair",
+    "log/ownership": "log/test_directories",
+    "log/owning": "log/test_directories",
+    "log/tiers": "engine/test_memory_tier",
+    "spark/batch_limits": "spark/test_stream_reader",
+    "spark/channel_pool": "spark/listener/test_query_listener",
+    "spark/checkpoint_check": "spark/test_stream_reader",
+    "spark/compat": "spark/test_writer",  # a base class for Spark 4.0
+    "spark/listener/query_metrics": "spark/listener/test_query_listener",
+    "spark/listener/source_progress": "spark/listener/test_query_listener",
+    "spark/metadata": "spark/test_batch_reader",
+}
+
+# Test modules of more than one module: what a room promises as a whole, told by a property or a story.
+SCENARIOS = {
+    "channel/test_cost": "how many calls a put and a take cost",
+    "channel/test_machine": "any sequence of calls, beside a model",
+    "channel/test_mode": "the members of a Unix group share a channel",
+    "channel/test_moved_events": "events on disk after later ones",
+    "channel/test_processes": "several processes at once",
+    "channel/test_values": "what is acknowledged can be given out again",
+    "engine/test_large_state": "a state larger than a frame",
+    "engine/test_memory_loss": "the memory tier is gone",
+    "engine/test_spill_stress": "many threads and processes on little memory",
+    "engine/test_strays": "files that are not the channel's",
+    "log/test_fairness": "each process has its share of the lock",
+    "producer/test_ends": "every kind of end of a process",
+    "producer/test_machine": "any sequence of sends, failures and time",
+    "producer/test_numbers_machine": "any sequence of sends and lost answers, by whom the batches are numbered",
+    "producer/test_processes": "forks, exits and signals",
+    "producer/test_soak": "healthy destinations beside others",
+    "producer/test_values": "what is accepted is taken as it was sent",
+    "spark/test_cluster": "executors in other processes and on other hosts",
+    "spark/test_connect": "a Spark Connect client",
+    "spark/test_drain": "what a query has read makes room",
+    "spark/test_driver_kill": "the driver is killed",
+    "spark/test_fan": "several queries on one channel",
+    "spark/test_memory_tier": "Spark on a channel with a memory tier",
+    "spark/test_pipelines": "declarative pipelines",
+    "spark/test_soak": "a query that is stopped and started at random",
+    "spark/test_stream": "source and sink on a real Spark",
+    "spark/test_triggers": "every trigger",
+    "test_docs": "what the docs show",
+    "test_examples": "the examples",
+    "test_mirror": "this",
+    "test_package": "what is exported and installed",
+}
+
+# Folders of tests that are about the project, not about a room of the package.
+OF_THE_PROJECT = {"benchmarks", "crash", "golden", "lab", "support"}
+
+
+def modules() -> set[str]:
+    """The package's modules that do something."""
+    return {str(p.relative_to(PACKAGE).with_suffix("")) for p in PACKAGE.rglob("*.py") if not p.stem.startswith("__")}
+
+
+def all_test_modules() -> set[str]:
+    """The test modules of the mirrored folders."""
+    found = (p.relative_to(TESTS) for p in TESTS.rglob("test_*.py"))
+    return {str(p.with_suffix("")) for p in found if p.parts[0] not in OF_THE_PROJECT}
+
+
+def name_of_test(module: str) -> str:
+    folder, _, name = module.rpartition("/")
+    return f"{folder}/test_{name}".lstrip("/")
+
+
+def test_every_module_has_a_test_module_of_its_name() -> None:
+    missing = {m for m in modules() if name_of_test(m) not in all_test_modules()} - ELSEWHERE.keys()
+    assert not missing, f"make a test module for each of {sorted(missing)}; ELSEWHERE only shrinks"
+
+
+def test_every_test_module_is_of_a_module_or_a_scenario() -> None:
+    stray = all_test_modules() - {name_of_test(m) for m in modules()} - SCENARIOS.keys()
+    assert not stray, f"{sorted(stray)}: name each as the module that it is about, or list it in SCENARIOS"
+
+
+def test_the_lists_are_of_what_there_is() -> None:
+    tested = {m for m in modules() if name_of_test(m) in all_test_modules()}
+    assert ELSEWHERE.keys() <= modules() - tested, "take what is tested or gone off ELSEWHERE"
+    assert not set(ELSEWHERE.values()) - all_test_modules()
+    assert SCENARIOS.keys() <= all_test_modules() - {name_of_test(m) for m in modules()}
+
+
+def test_helpers_are_in_one_place() -> None:
+    stray = [p for p in TESTS.rglob("*.py") if not p.name.startswith(("test_", "__init__", "conftest"))]
+    assert {p.relative_to(TESTS).parts[0] for p in stray} <= {"golden", "lab", "support"}
