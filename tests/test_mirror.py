@@ -26,11 +26,11 @@ ELSEWHERE = {
     "log/owning": "log/test_directories",
     "log/tiers": "engine/test_memory_tier",
     "spark/batch_limits": "spark/test_stream_reader",
-    "spark/channel_pool": "spark/listener/test_query_listener",
+    "spark/channel_pool": "spark/progress/test_query_listener",
     "spark/checkpoint_check": "spark/test_stream_reader",
     "spark/compat": "spark/test_writer",  # a base class for Spark 4.0
-    "spark/listener/query_metrics": "spark/listener/test_query_listener",
-    "spark/listener/source_progress": "spark/listener/test_query_listener",
+    "spark/progress/query_metrics": "spark/progress/test_query_listener",
+    "spark/progress/source_progress": "spark/progress/test_query_listener",
     "spark/metadata": "spark/test_batch_reader",
 }
 

@@ -14,6 +14,7 @@ from spillable_stream.engine import memory_directory
 from spillable_stream.engine.memory_directory import file_size_bytes
 from spillable_stream.errors import MemoryTierWarning
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import kill, memory_of
 from tests.support.events import ids, peek, put, take
@@ -137,5 +138,5 @@ def test_a_byte_capacity_beyond_what_is_free_is_warned_of(open_channel: Open, mo
 def test_files_are_fine_enough_to_free_memory_in_steps(
     byte_capacity: int, events: int, average: int, expected: int
 ) -> None:
-    options = {"memory_capacity": events, "avg_event_size": average}
+    options = ChannelOptions(memory_capacity=events, avg_event_size=average)
     assert file_size_bytes(byte_capacity, options) == expected

@@ -16,6 +16,7 @@ import pytest
 from spillable_stream import Channel, Event
 from spillable_stream.channel.event import batch_from_events
 from spillable_stream.engine.memory_directory import file_size_bytes
+from spillable_stream.option_types import ChannelOptions
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -261,7 +262,7 @@ def test_two_gibibytes_through_sixty_four_mebibytes_of_memory_leave_no_trace(pat
     print(f"shared memory {shared / _MIB:.0f} MiB at most, disk {disk / _MIB:.0f} MiB at the end")
     print(f"{measured.spilled:,} of {transactions:,} transactions spilled")
     assert later < warm + 128
-    file_bytes = file_size_bytes(64 * _MIB, {"memory_capacity": 1_000_000, "avg_event_size": 500})
+    file_bytes = file_size_bytes(64 * _MIB, ChannelOptions(memory_capacity=1_000_000, avg_event_size=500))
     assert 32 * _MIB < shared <= 64 * _MIB + 2 * file_bytes
     assert measured.spilled > transactions // warm_up
     assert disk < 2 * 64 * _MIB

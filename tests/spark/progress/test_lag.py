@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from spillable_stream.spark.listener.lag import Lag, age_seconds
-
 import spillable_stream as ss
+from spillable_stream.spark.progress.lag import Lag, age_seconds
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., ss.Channel]

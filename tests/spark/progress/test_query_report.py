@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from spillable_stream.spark.listener.lag import Lag
-from spillable_stream.spark.listener.query_report import QueryReport
+from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.query_report import QueryReport
 
 REPORT = QueryReport("q", "id", "run", "uuid", None, None, True, 3, 10, None, 2.5, None)
 
