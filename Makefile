@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-matrix demo bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java check test test-all coverage release test-matrix demo bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,15 +20,28 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
-check: $(STAMP) ## Run the linter, the format check, the type checkers and the import contracts
+check: $(STAMP) ## Run the linter, the format check, the type checkers, the import contracts and the spell check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	@scripts/check_known_types.sh
 	.venv/bin/lint-imports
+	git ls-files -z | xargs -0 .venv/bin/codespell
 
 test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory
 	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
+
+test-all: java $(STAMP) ## Run the slow tests too, and each property with all of its examples, as CI does
+	.venv/bin/python -m pytest -q -m "not crash" -n 2 --dist loadfile --hypothesis-profile full --durations 40 --durations-min 2
+
+coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
+	.venv/bin/coverage erase
+	.venv/bin/coverage run -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
+	.venv/bin/coverage combine -q
+	.venv/bin/coverage report
+
+release: $(STAMP) ## Build the wheel and the sdist, check them, and run the README with the wheel in an empty environment
+	.venv/bin/python scripts/release.py
 
 CELLS ?=
 PYTHONS ?=
@@ -62,9 +75,9 @@ power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and 
 
 SIZE ?= full
 crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci runs the sizes of CI
-	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 tests/crash tests/producer tests/spark
+	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
-	rm -rf .venv .matrix build dist *.egg-info .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .matrix build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 from spillable_stream import Channel
 from tests.support.damage import remove_memory_under
+from tests.support.examples import register_profiles
 
-# The same examples in every run, and no verdict about time.
-settings.register_profile("spillable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("spillable")
+register_profiles()
 
 
 @pytest.fixture(autouse=True)

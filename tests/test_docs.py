@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE, markdown_table
+from tests.support.spark.sessions import short_sessions
 from tests.support.spark.versions import SPARK
 
 ROOT = Path(__file__).parent.parent
@@ -35,7 +35,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     program.write_text("\n".join(blocks).replace("/tmp/spillable-readme", str(tmp_path)))
     if not blocks:
         return
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = short_sessions(tmp_path / "spark-conf")
     done = subprocess.run([sys.executable, program], cwd=tmp_path, env=environment, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 
@@ -61,6 +61,7 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("page", NOTEBOOKS, ids=lambda p: p.stem)
@@ -70,6 +71,7 @@ def test_notebook_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
     from nbclient import NotebookClient
 
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("SPARK_CONF_DIR", short_sessions(tmp_path / "spark-conf")["SPARK_CONF_DIR"])
     notebook = nbformat.read(page, as_version=4)
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     left = [path.name for path in tmp_path.iterdir() if path.name.startswith("spillable-")]

@@ -63,6 +63,7 @@ SCENARIOS = {
     "spark/test_soak": "a query that is stopped and started at random",
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_triggers": "every trigger",
+    "test_contracts": "the import contracts name every room",
     "test_docs": "what the docs show",
     "test_examples": "the examples",
     "test_mirror": "this",

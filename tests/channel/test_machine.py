@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from spillable_stream import Channel, ChannelFullError, Event, MemoryLossWarning, TakeTransaction
 from spillable_stream.log import head as head_module
 from tests.support.damage import kill, lose_memory
+from tests.support.examples import examples
 
 GROUPS = ["a", "b", "c"]
 CAPACITY = 25
@@ -313,6 +314,6 @@ class SpillMachine(ChannelMachine):
 
 
 TestChannelMachine = ChannelMachine.TestCase
-TestChannelMachine.settings = settings(max_examples=80, stateful_step_count=60)
+TestChannelMachine.settings = settings(max_examples=examples(80), stateful_step_count=60)
 TestSpillMachine = SpillMachine.TestCase
-TestSpillMachine.settings = settings(max_examples=120, stateful_step_count=60)
+TestSpillMachine.settings = settings(max_examples=examples(120), stateful_step_count=60)

@@ -24,6 +24,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from tests.support.damage import flip, frames, kill, lose_memory, reboot
 from tests.support.events import numbered, put, take
+from tests.support.examples import examples
 
 Open = Callable[..., Channel]
 OPTIONS: dict[str, Any] = {"memory_capacity": 20, "overflow_timeout": 0}
@@ -169,7 +170,7 @@ def told(state: ChannelState) -> tuple[dict[str, list[Any]], int, int]:
 
 
 TestTwoLogs = TwoLogs.TestCase
-TestTwoLogs.settings = settings(max_examples=150, stateful_step_count=40)
+TestTwoLogs.settings = settings(max_examples=examples(150), stateful_step_count=40)
 
 
 # ── with files ──────────────────────────────────────────────────────────────────────────────

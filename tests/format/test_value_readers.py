@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from spillable_stream import SchemaError
 from spillable_stream.format.row_values import RowReader
+from tests.support.examples import examples
 from tests.support.python_values import TYPES, change, is_read_as, values_of
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(TYPES, st.data())
 def test_a_value_is_refused_or_reads_back_as_what_it_was_though_it_is_changed_later(
     t: pa.DataType, data: st.DataObject
@@ -44,7 +45,7 @@ def test_a_value_is_refused_or_reads_back_as_what_it_was_though_it_is_changed_la
         assert is_read_as(one, other, t), (one, other, t)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(TYPES, st.data())
 def test_values_that_fit_are_read(t: pa.DataType, data: st.DataObject) -> None:
     value = data.draw(values_of(t, odd=False))

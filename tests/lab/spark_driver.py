@@ -26,7 +26,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests.lab.spark_points import KillDataSource, is_armed, step
-from tests.spark.conftest import local_files
+from tests.support.spark.sessions import local_files
 from tests.support.spark.versions import ADMISSION_CONTROL
 
 WINDOW_SECONDS = 20

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spillable_stream import Producer, Result
 from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError
 from tests.producer.conftest import assert_nothing_left
+from tests.support.examples import examples
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 
 FAILURES = st.sampled_from([ChannelFullError("full"), ValueError("bad"), ConnectionError("gone"), None])
@@ -115,7 +116,7 @@ class Run:
 
 
 @pytest.mark.timeout(300)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS, st.integers(0, 2), st.booleans(), st.booleans())
 def test_every_future_completes_once_and_nothing_is_held_at_the_end(
     steps: list[tuple[str, Any]], retries: int, dead: bool, at_once: bool

@@ -21,6 +21,7 @@ from spillable_stream.format.record import Numbers
 from spillable_stream.producer.future import SendFuture
 from spillable_stream.producer.target import ChannelTarget
 from tests.support.events import peek
+from tests.support.examples import examples
 from tests.support.fake_targets import PATIENCE_SECONDS
 
 IDS = st.sampled_from(["me", "you"])
@@ -167,7 +168,7 @@ class Run:
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_successful_is_stored_once_whoever_numbers_and_however_often_it_is_sent(steps: list[tuple]) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as directory:

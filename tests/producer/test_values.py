@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 
 from spillable_stream import Channel, Event, Producer, SchemaError, SendFailedError
 from tests.channel.test_event import Broken
+from tests.support.examples import examples
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.python_values import HOSTILE, TYPES, change, is_read_as, values_of
 
 MakeProducer = Callable[..., Producer]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(TYPES, st.data())
 def test_what_is_accepted_is_taken_as_it_was_sent_or_put(
     tmp_path_factory: pytest.TempPathFactory, t: pa.DataType, data: st.DataObject

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
+from tests.support.spark.sessions import SHORT_LIVED, local_files
 
 _LOOKUPS = 3
 
@@ -27,6 +28,7 @@ def spark() -> Iterator[Any]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "America/New_York")
         .config("spark.sql.streaming.checkpointFileManagerClass", local_files())
+        .config("spark.driver.extraJavaOptions", SHORT_LIVED)
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
@@ -60,14 +62,6 @@ def no_source_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     for hold in holds:
         with contextlib.suppress(ss.SpillableError):
             hold.close()
-
-
-def local_files() -> str:
-    """Return the class of Spark's checkpoint files that is quick on a local disk."""
-    import pyspark
-
-    room = "" if pyspark.__version__.startswith("4.0") else "checkpointing."
-    return f"org.apache.spark.sql.execution.streaming.{room}FileSystemBasedCheckpointFileManager"
 
 
 @pytest.fixture

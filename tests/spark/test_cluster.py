@@ -27,7 +27,7 @@ from tests.support.spark.cluster import (
     standalone,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 # What `make test` leaves to the full `make crash`: a cluster takes long to start, and there is one for each fixture.
 FULL = [pytest.mark.crash, pytest.mark.skipif(not sized(ci=0, full=1), reason="only with CRASH_SIZE=full")]

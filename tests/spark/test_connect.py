@@ -14,7 +14,7 @@ import spillable_stream as ss
 from tests.support.spark.cluster import Driver, JobFailedError, connect_server, driver
 from tests.support.spark.versions import needs
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROWS = 1_000
 SMALL, LARGE = 10, 2_000  # bytes of a row: a task's rows travel through the driver, or are staged in a file

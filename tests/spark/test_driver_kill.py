@@ -9,7 +9,7 @@ import pytest
 from tests.lab.spark_lab import Lab
 from tests.support.spark.versions import ADMISSION_CONTROL
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 # Before Spark 4.2 a run that ends by itself leaves its last windows to the next one with new rows.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from typing import Any
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
+
+from tests.support.spark.sessions import short_sessions
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 NEEDED = ["pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml"]
@@ -28,6 +29,7 @@ def is_there(module: str) -> bool:
 MISSING = [module for module in NEEDED if not is_there(module)]
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.spark,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(bool(MISSING), reason=f"PySpark {pyspark.__version__}, without {', '.join(MISSING)}"),
@@ -56,7 +58,7 @@ def run(pipeline: Path) -> None:
     done = subprocess.run(
         [str(home / "bin" / "spark-pipelines"), "run", *options],
         cwd=pipeline,
-        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
+        env={**short_sessions(pipeline.parent / "spark-conf"), "SPARK_HOME": str(home)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=800,

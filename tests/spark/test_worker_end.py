@@ -17,6 +17,7 @@ import pytest
 import spillable_stream as ss
 from tests.support.events import numbered, peek
 from tests.support.spark import worker_like
+from tests.support.spark.sessions import short_sessions
 
 
 @pytest.fixture
@@ -87,6 +88,7 @@ def test_a_program_that_is_no_worker_of_spark_decides_itself_about_signals(path:
     assert os.path.lexists(path / "memory")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.parametrize("query", ["sink", "source", "move"])
 def test_after_a_session_stopped_all_is_on_disk(path: Path, tmp_path: Path, query: str) -> None:
@@ -122,7 +124,7 @@ def test_after_a_session_stopped_all_is_on_disk(path: Path, tmp_path: Path, quer
     with ss.Channel(other, minimum_required_space=0, memory_capacity=1000):
         pass
     command = [sys.executable, "-c", program, path, other, tmp_path / "checkpoint", query]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    environment = short_sessions(tmp_path / "spark-conf")
     subprocess.run(command, check=True, timeout=300, env=environment, capture_output=True)
     deadline = time.monotonic() + 60
     while os.path.lexists(path / "memory") or os.path.lexists(other / "memory"):

@@ -1,0 +1,45 @@
+"""The import contracts in setup.cfg name every room that there is, so that no new one is without."""
+
+from __future__ import annotations
+
+from configparser import ConfigParser
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = "spillable_stream"
+
+# Anybody may import these of the package's own modules, and they import anybody: what is exported, and `python -m`.
+DOORS = {"__init__", "__main__"}
+PURE = {"format", "state"}
+
+
+def rooms() -> set[str]:
+    """The package's folders and the modules beside them."""
+    found = (ROOT / PACKAGE).iterdir()
+    return {p.stem for p in found if p.suffix == ".py" or (p / "__init__.py").exists()} - DOORS
+
+
+def contract(name: str, key: str) -> set[str]:
+    """What a contract says of the package's rooms, or of other modules."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    words = config[f"importlinter:contract:{name}"][key].replace("|", " ").split()
+    return {word.removeprefix(f"{PACKAGE}.") for word in words}
+
+
+def test_every_room_has_its_layer() -> None:
+    assert contract("layers", "layers") == rooms()
+
+
+def test_every_room_but_spark_is_kept_from_pyspark() -> None:
+    assert contract("pyspark", "source_modules") == rooms() - {"spark"}
+    assert contract("pyspark", "forbidden_modules") == {"pyspark"}
+
+
+def test_the_pure_rooms_neither_read_nor_write_nor_ask_the_time() -> None:
+    assert contract("pure", "source_modules") == PURE
+    assert contract("pure", "forbidden_modules") >= {"os", "io", "time", "pathlib"}
+
+
+def test_matplotlib_is_kept_from_all_of_the_package() -> None:
+    assert contract("matplotlib", "source_modules") == {PACKAGE}
