@@ -2,18 +2,17 @@
 
 ::
 
-                 begin                      ask                       plan
-    UNHEARD ──────────────▶ NEW ──────────────────────▶ ASKED ──────────────────▶ PLANNED ─┐
-       │                     ▲                          │ ▲ │                       │  ▲   │ plan
-       │                     └────────── begin ─────────┘ │ └─ ask, while nothing   │  └───┘
-       │        Spark asks for the start of a first       │    is new               │
-       │        batch again before it plans it            └────────── ask ──────────┘
+    UNHEARD ── begin ──▶ NEW ── ask ──▶ ASKED ── plan ──▶ PLANNED
+       │                  ▲              │ ▲                 │
+       │                  └─── begin ────┘ └────── ask ──────┘
        │
        ├── ask ────▶ ASKED       a query that goes on after a restart (Spark 4.2 and later)
-       └── plan ───▶ PLANNED     the same, where Spark first plans its last batch again
+       └── plan ───▶ PLANNED     the same, where Spark plans its last batch again first
 
-    begin   initialOffset: the query is new, and its first batch starts at the group's position
-    ask     latestOffset: Spark wants to know where the next batch ends; `answer` says it
+    begin   initialOffset: the query is new, and its first batch starts at the group's position. Spark says so twice:
+            again between asking for the first batch and planning it
+    ask     latestOffset: Spark wants to know where the next batch ends, and `answer` says it; in ASKED again and again
+            while there is nothing new
     plan    partitions: Spark has written where the batch begins and ends, and reads it
 
 In NEW, Spark knows of no batch: the first one may still begin elsewhere, if a former owner's take was committed before

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -65,7 +65,7 @@ class Staged(WriterCommitMessage):
     channel: str
     owner: str
     query: str | None
-    frames: list[Frame]
+    frames: list[Frame] = field(repr=False)  # a log has no use for payloads
     segment: SegmentRef | None
 
 
