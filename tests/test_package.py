@@ -64,6 +64,7 @@ def test_names_that_the_documentation_shows_are_the_rooms_own(tmp_path: Path) ->
     from spillable_stream import Channel, Report, exit_on_sigterm, listener, repair, verify
     from spillable_stream.spark import listener as sparks
 
+    assert callable(sparks) and spillable_stream.spark.listener is sparks, "no module comes in between"
     with exit_on_sigterm(), Channel(tmp_path / "c", minimum_required_space=0):
         pass
     assert isinstance(verify(tmp_path / "c"), Report) and verify(tmp_path / "c").healthy
