@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.channel.arrow_schema import convert_spark_schemas
+from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_schemas
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.stats import ChannelStats, GroupStats
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
     from spillable_stream.integrity.findings import Report
@@ -85,7 +86,7 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def _spark_schema(schema: Any) -> Any:
+def _spark_schema(schema: SparkSchema) -> pa.Schema:
     from spillable_stream.spark.schema import arrow_schema
 
     return arrow_schema(schema)

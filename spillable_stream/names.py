@@ -8,7 +8,6 @@ only of a name that is allowed here.
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from spillable_stream.errors import OptionError
 
@@ -32,7 +31,7 @@ _APPLICATION_BYTES = 1024  # every data file begins with all of them
 _OWNER = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 
 
-def is_name(value: Any) -> bool:
+def is_name(value: object) -> bool:
     """Tell whether a group or a producer may have this name."""
     return (
         isinstance(value, str)
@@ -54,7 +53,7 @@ def parse_name(value: str) -> str:
     return str(value)
 
 
-def check_group(value: Any) -> str:
+def check_group(value: object) -> str:
     """Return the name of a group.
 
     Raises:
@@ -65,7 +64,7 @@ def check_group(value: Any) -> str:
     return str(value)
 
 
-def check_producer(value: Any) -> str:
+def check_producer(value: object) -> str:
     """Return the ID of a producer that has a name of its own.
 
     Raises:
@@ -76,7 +75,7 @@ def check_producer(value: Any) -> str:
     return str(value)
 
 
-def check_owner(value: Any) -> str:
+def check_owner(value: object) -> str:
     """Return whose a staged segment is: a Spark query's ID, or a name that this package made.
 
     Raises:

@@ -361,7 +361,7 @@ def _key(name: str) -> str:
     return name.replace("_", "").replace("-", "").lower()
 
 
-def parse_options(given: Mapping[str, Any], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
+def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: str) -> dict[str, Any]:
     """Return the options that were given, by keyword name, as values of their types.
 
     Args:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Protocol
 
 import pyarrow as pa
 
 from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.errors import SchemaError
 
-__all__ = ["as_arrow_schema", "convert_spark_schemas"]
-
-_spark_converter: Callable[[Any], pa.Schema] | None = None
+__all__ = ["SparkSchema", "as_arrow_schema", "convert_spark_schemas"]
 
 
-def convert_spark_schemas(convert: Callable[[Any], pa.Schema]) -> None:
+class SparkSchema(Protocol):
+    """What of a Spark ``StructType`` tells it from everything else."""
+
+    def fieldNames(self) -> list[str]:
+        """Return the columns' names."""
+
+
+_spark_converter: Callable[[SparkSchema], pa.Schema] | None = None
+
+
+def convert_spark_schemas(convert: Callable[[SparkSchema], pa.Schema]) -> None:
     """Say how a Spark ``StructType`` becomes an Arrow schema: `spillable_stream.spark` knows, and this room does not.
 
     Args:
@@ -25,7 +33,7 @@ def convert_spark_schemas(convert: Callable[[Any], pa.Schema]) -> None:
     _spark_converter = convert
 
 
-def as_arrow_schema(schema: Any) -> pa.Schema:
+def as_arrow_schema(schema: pa.Schema | SparkSchema) -> pa.Schema:
     """Return a schema as Arrow's.
 
     Args:
@@ -45,6 +53,6 @@ def as_arrow_schema(schema: Any) -> pa.Schema:
     return schema
 
 
-def _from_spark(schema: Any) -> pa.Schema:
+def _from_spark(schema: SparkSchema) -> pa.Schema:
     assert _spark_converter is not None, "the package says how when it is imported"
     return _spark_converter(schema)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import pyarrow as pa
 
-from spillable_stream.channel.arrow_schema import as_arrow_schema
+from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
@@ -83,7 +83,7 @@ class Channel:
         self,
         path: str | os.PathLike[str],
         *,
-        schema: Any = None,
+        schema: pa.Schema | SparkSchema | None = None,
         create: bool = True,
         readonly: bool = False,
         fs: FileSystem | None = None,
@@ -422,7 +422,7 @@ class Channel:
                 self._flush_as_last()
         engine.park()
 
-    def resume(self, *, schema: Any = None, **options: Unpack[ChannelKeywords]) -> bool:
+    def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
         """Go on after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
 
         Args:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from types import TracebackType
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
@@ -45,6 +45,7 @@ from spillable_stream.state.ranges import Range, count_of
 __all__ = ["PutTransaction", "State", "TakeTransaction", "Transaction"]
 
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 _BUFFERED_EVENTS = 8192
 _BUFFERED_BYTES = 4 << 20
@@ -259,10 +260,10 @@ class PutTransaction(Transaction):
                 "roll the transaction back"
             ) from self._failure
 
-    def _undivided(self, work: Callable[..., None], *arguments: Any) -> None:
+    def _undivided(self, work: Callable[_P, None], *arguments: _P.args, **keywords: _P.kwargs) -> None:
         """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
         try:
-            work(*arguments)
+            work(*arguments, **keywords)
         except BaseException as e:
             self._failure = e
             raise
@@ -455,7 +456,7 @@ class TakeTransaction(Transaction):
         table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
         return table.append_column(ID_COLUMN, ids)
 
-    def _objects(self, found: list[ReadBatch]) -> list[Any]:
+    def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
         if not self._typed:
             return [e for read in found for e in events_from_batch(read)]
         schema = self._engine.schemas()[-1]

@@ -9,7 +9,7 @@ from typing import Any
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import CommitRecord
+from spillable_stream.format.record import CommitRecord, Seen
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending, TierUsage
 from spillable_stream.state.producer_history import Answer
@@ -94,7 +94,7 @@ class AppendPlan:
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""
-        seen: dict[str, Any] | None = None
+        seen: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
             # The first COMMIT of an append says it for all: what is left of one begins with it.
             seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()

@@ -24,7 +24,7 @@ from corruption. Nothing on disk is ever unpickled.
 from __future__ import annotations
 
 from dataclasses import astuple, dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import msgpack
 
@@ -37,8 +37,13 @@ __all__ = [
     "NONSENSE",
     "CommitRecord",
     "FileHeader",
+    "GroupRecord",
+    "LostRecord",
     "NumberedBatch",
     "Numbers",
+    "ReserveRecord",
+    "SchemaRecord",
+    "Seen",
     "SegmentRef",
     "TakeRecord",
     "pack",
@@ -79,7 +84,7 @@ class NumberedBatch(NamedTuple):
     numbers: Numbers
 
 
-def pack(value: Any) -> bytes:
+def pack(value: object) -> bytes:
     """Return ``value`` as msgpack."""
     return bytes(msgpack.packb(value, use_bin_type=True))
 
@@ -189,6 +194,55 @@ class SegmentRef:
     time_us: int = 0
 
 
+class Seen(TypedDict):
+    """What the disk tier's log says of the memory tier's, so that its loss never brings back what was taken.
+
+    The keys: the next write-order ID; of groups, position and ranges ahead; of queries, the batch ID; of producers,
+    what `spillable_stream.state.producer_history` makes of them.
+    """
+
+    next: int
+    groups: dict[str, list[Any]]
+    sinks: NotRequired[dict[str, int]]
+    producers: NotRequired[dict[str, list[Any]]]
+
+
+class LostRecord(Seen):
+    """What went with a memory tier, or with damage: ranges of events, and of IDs that may have been in use.
+
+    ``kept`` says that the memory tier is still there.
+    """
+
+    lost: list[tuple[int, int]]
+    doubtful: list[tuple[int, int]]
+    kept: NotRequired[bool]
+
+
+class SchemaRecord(TypedDict):
+    """A schema and its number; the schema is an Arrow IPC message."""
+
+    id: int
+    schema: bytes
+
+
+class GroupRecord(TypedDict):
+    """A group that is made at a position, or dropped."""
+
+    group: str
+    position: NotRequired[int]
+    drop: NotRequired[bool]
+
+
+class ReserveRecord(TypedDict):
+    """A memory tier, as `spillable_stream.state.channel_state.MemoryTierInfo`, and the last ID that it may use."""
+
+    generation: int
+    bytes: int
+    open: bool
+    through: int
+    token: str
+
+
 @dataclass(slots=True)
 class CommitRecord:
     """The end of a transaction.
@@ -210,7 +264,7 @@ class CommitRecord:
     segments: list[SegmentRef] = field(default_factory=list)
     sink: tuple[str, int] | None = None
     spilled: str = ""
-    seen: dict[str, Any] | None = None
+    seen: Seen | None = None
     producer: NumberedBatch | None = None
 
     def frame(self, count: int) -> Frame:

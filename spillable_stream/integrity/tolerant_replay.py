@@ -222,7 +222,7 @@ class TolerantReplay:
         if header.type == FrameType.TAKE:
             self._know_group(TakeRecord.parse(found.payload or b"").group)
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
-            for name in (record.seen or {}).get("groups", ()):
+            for name in record.seen.get("groups", ()) if record.seen else ():
                 self._know_group(name)
             if record.kind != "move":
                 self._commit_orphans(in_memory(file.file_id), header.transaction_id)

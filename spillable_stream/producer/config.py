@@ -6,7 +6,6 @@ import os
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.options import PRODUCER, defaults, parse_options
@@ -36,7 +35,7 @@ class ProducerConfig:
     context_headers: bool
 
     @classmethod
-    def of(cls, given: Mapping[str, Any], *, local: bool, max_events: int, channels: int = 1) -> ProducerConfig:
+    def of(cls, given: Mapping[str, object], *, local: bool, max_events: int, channels: int = 1) -> ProducerConfig:
         """Return the configuration that was given, filled with defaults that fit it.
 
         Args:

@@ -126,7 +126,7 @@ class Producer:
             opened.close()
         return found
 
-    def _configured(self, given: Mapping[str, Any]) -> ProducerConfig:
+    def _configured(self, given: ProducerKeywords) -> ProducerConfig:
         receiving = [t for t in self._targets.values() if t is not self._dead]
         most = min(t.max_events for t in receiving)
         if self._dead is not None and self._dead.max_events < max(t.max_events for t in receiving):
@@ -246,6 +246,7 @@ class Producer:
         if not found:
             raise OptionError("send_many needs at least one event")
         headers: dict[int, dict[str, str]] = {}
+        bodies: list[Any]
         if destination.typed:
             bodies, size_bytes = _checked_rows(found, destination)
         else:
@@ -444,7 +445,7 @@ def _checked_timeout(seconds: float | None) -> float | None:
     return seconds
 
 
-def _checked_event(event: Any, headers: Any) -> tuple[bytes, dict[str, str] | None, int]:
+def _checked_event(event: object, headers: object) -> tuple[bytes, dict[str, str] | None, int]:
     """Return the body, a copy of the headers, and how much both hold; raises SchemaError."""
     if not issubclass(type(event), Event):
         body, own = read_body(event), None if headers is None else read_headers(headers)
@@ -458,7 +459,7 @@ def _checked_event(event: Any, headers: Any) -> tuple[bytes, dict[str, str] | No
     return body, own, size_bytes if own is None else size_bytes + headers_bytes(own)
 
 
-def _checked_row(event: Any, headers: Any, destination: Destination) -> tuple[Any, int]:
+def _checked_row(event: object, headers: object, destination: Destination) -> tuple[dict[str, Any], int]:
     """Return a copy of a row, and how much it holds; raises SchemaError."""
     if headers is not None:
         raise SchemaError(f"{destination.name} is a typed channel: its events have no headers")
@@ -467,7 +468,7 @@ def _checked_row(event: Any, headers: Any, destination: Destination) -> tuple[An
     return row, reader.size_bytes(row)
 
 
-def _checked_rows(events: Sequence[Any], destination: Destination) -> tuple[list[Any], int]:
+def _checked_rows(events: Sequence[object], destination: Destination) -> tuple[list[dict[str, Any]], int]:
     """Return copies of rows, and how much they hold; raises SchemaError."""
     reader = row_reader(destination.target.schema)
     rows = [reader.read(event) for event in events]

@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
+from spillable_stream.format.record import (
+    CommitRecord,
+    GroupRecord,
+    LostRecord,
+    ReserveRecord,
+    SchemaRecord,
+    Seen,
+    TakeRecord,
+    parse_record,
+)
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.producer_history import ProducerHistory
@@ -473,17 +482,17 @@ class ChannelState:
         for block in together:
             self.blocks.disk.insert(block)
 
-    def unsaid(self) -> dict[str, Any]:
+    def unsaid(self) -> Seen:
         """Return what the disk tier's log has yet to say of what the memory tier's log says."""
         groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
-        seen: dict[str, Any] = {"next": self.next_id, "groups": groups}
+        seen: Seen = {"next": self.next_id, "groups": groups}
         if self.unsaid_sinks:
             seen["sinks"] = dict(self.unsaid_sinks)
         if self.producers.unsaid:
             seen["producers"] = self.producers.seen()
         return seen
 
-    def _see(self, seen: dict[str, Any]) -> None:
+    def _see(self, seen: Seen) -> None:
         """Learn what the memory tier's log said, where that log is gone."""
         self.next_id = max(self.next_id, seen["next"])
         for query, batch in seen.get("sinks", {}).items():
@@ -502,20 +511,34 @@ class ChannelState:
             self.overflow = self.memory_free_percent() < self.options.overflow_deactivation_threshold
 
     def _control(self, type_: FrameType, value: Any) -> None:
-        if type_ == FrameType.OPTIONS:
-            self.options = self.options.changed(value)
-            self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
-        elif type_ == FrameType.SCHEMA:
-            if value["id"] == len(self.schemas):
-                self.schemas.append(value["schema"])
-        elif type_ == FrameType.RESERVE:
-            tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
-            self.memory = MemoryTierInfo(*tier)
-            if not self.memory.open:
-                self._forget_memory()
-        elif type_ == FrameType.LOST:
-            self._lose(value)
-        elif value.get("drop"):
+        match type_:
+            case FrameType.OPTIONS:
+                self._change_options(value)
+            case FrameType.SCHEMA:
+                self._add_schema(value)
+            case FrameType.RESERVE:
+                self._reserve(value)
+            case FrameType.LOST:
+                self._lose(value)
+            case FrameType.GROUP:
+                self._change_group(value)
+
+    def _change_options(self, value: dict[str, Any]) -> None:
+        self.options = self.options.changed(value)
+        self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
+
+    def _add_schema(self, value: SchemaRecord) -> None:
+        if value["id"] == len(self.schemas):
+            self.schemas.append(value["schema"])
+
+    def _reserve(self, value: ReserveRecord) -> None:
+        tier = value["generation"], value["bytes"], value["open"], value["through"], value["token"]
+        self.memory = MemoryTierInfo(*tier)
+        if not self.memory.open:
+            self._forget_memory()
+
+    def _change_group(self, value: GroupRecord) -> None:
+        if value.get("drop"):
             self.groups.pop(value["group"], None)
             self.unsaid_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
@@ -524,13 +547,13 @@ class ChannelState:
             for first, last in self.gone():
                 group.lose(first, last)
 
-    def do_without_memory(self, next_id: int, groups: dict[str, Any]) -> None:
+    def do_without_memory(self, next_id: int, groups: dict[str, list[Any]]) -> None:
         """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""
         self._see({"next": next_id, "groups": groups})
         self.blocks.memory.clear()
         self._raise_floor()
 
-    def _lose(self, value: dict[str, Any]) -> None:
+    def _lose(self, value: LostRecord) -> None:
         """Do without a memory tier that is gone."""
         self._see(value)
         for first, last in value["lost"]:

@@ -224,11 +224,11 @@ class ProducerHistory:
             del self._states[alike[0]]
             self.unsaid.pop(alike[0], None)
 
-    def seen(self) -> dict[str, Any]:
+    def seen(self) -> dict[str, list[Any]]:
         """Return what the disk tier's log has yet to say."""
         return {name: self._states[name].image() for name in self.unsaid if name in self._states}
 
-    def learn(self, seen: Mapping[str, Any]) -> None:
+    def learn(self, seen: Mapping[str, Iterable[Any]]) -> None:
         """Note what `seen` returned."""
         for name, image in seen.items():
             self._state(name).learn(image)
