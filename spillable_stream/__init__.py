@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from spillable_stream.producer.result import Attempt, Result
     from spillable_stream.producer.stats import ProducerStats
     from spillable_stream.producer.target import Target
-    from spillable_stream.spark.progress.query_listener import QueryListener
+    from spillable_stream.spark import QueryListener
     from spillable_stream.termination import exit_on_sigterm
 
 __version__ = "0.1.0"
@@ -129,6 +129,6 @@ def listener(
         ImportError: pyspark is missing, or ``prometheus`` is given and prometheus-client is missing.
         OptionError: ``prometheus`` is neither a port nor a new registry, or no group can have a name in ``channels``.
     """
-    from spillable_stream.spark.progress.query_listener import listener
+    from spillable_stream.spark import listener
 
     return listener(spark, prometheus=prometheus, channels=channels)
