@@ -38,7 +38,7 @@ class EventCheck:
 
     Args:
         fs: the file system.
-        evidence: what counts of the files.
+        inventory: what counts of the files.
         findings: where damage is noted.
         sound: log files that were walked as a whole and have no damage; they are not read again.
 
@@ -47,11 +47,11 @@ class EventCheck:
         read_bytes: how many bytes these have.
     """
 
-    def __init__(self, fs: FileSystem, evidence: Inventory, findings: Findings, sound: set[int | str]) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, sound: set[int | str]) -> None:
         self.frames = self.read_bytes = 0
         self._fs = fs
-        self._layout: Layout = evidence.layout
-        counted = [*evidence.disk[evidence.root() :], *evidence.memory]  # of others the blocks alone say what counts
+        self._layout: Layout = inventory.layout
+        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # of others the blocks alone say what counts
         self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
         self._findings = findings
         self._sound = sound

@@ -23,10 +23,10 @@ from spillable_stream.engine.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size
-from spillable_stream.format.record import TakeRecord, pack
+from spillable_stream.format.record import MALFORMED, TakeRecord, pack
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
-from spillable_stream.integrity.order import MALFORMED, Order, parsed_commit
+from spillable_stream.log.append_check import TolerantAppendChecker, parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState, GroupState
@@ -65,7 +65,7 @@ class TolerantReplay:
 
     Args:
         fs: the file system.
-        evidence: what counts of the files.
+        inventory: what counts of the files.
         state: the state to begin with.
         findings: where damage is noted.
         exact: whether ``state`` is exact, and not only the best there is.
@@ -82,7 +82,7 @@ class TolerantReplay:
     """
 
     def __init__(
-        self, fs: FileSystem, evidence: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
+        self, fs: FileSystem, inventory: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
     ) -> None:
         self.state = state
         self.files = self.frames = self.read_bytes = self.misfits = 0
@@ -90,7 +90,7 @@ class TolerantReplay:
         self.damaged: set[int | str] = set()
         self.uncertain = False
         self._fs = fs
-        self._evidence = evidence
+        self._inventory = inventory
         self._findings = findings
         self._tainted = False  # whether the state may be wrong
         self._begun = exact or state.next_id > 1  # whether the first event's ID is known
@@ -99,7 +99,7 @@ class TolerantReplay:
         self._with_memory = False
         self._hidden_transactions = 0
         self._schemas: list[pa.Schema] = []
-        self._orders: dict[int, Order] = {}
+        self._orders: dict[int, TolerantAppendChecker] = {}
         self._before = FrameHeader(FrameType.FILE_HEADER, 0, 0, 0, 0, 0, 0, 0)
         self._hole: tuple[Finding, int] | None = None  # damage, and the next ID before it
         if not exact:
@@ -125,10 +125,10 @@ class TolerantReplay:
         return self._settled()
 
     def _disk_log(self, start: Position) -> Iterator[_Step]:
-        checkpoints = [c for c in self._evidence.checkpoints if c.position > start]
+        checkpoints = [c for c in self._inventory.checkpoints if c.position > start]
         before: LogFile | None = None
         time_us = 0
-        for file in [f for f in self._evidence.disk if f.file_id >= start.file_id]:
+        for file in [f for f in self._inventory.disk if f.file_id >= start.file_id]:
             previous = file.header.previous if file.header else None
             broken = before is not None and file.header is not None and (previous or (0,))[0] != before.file_id
             while checkpoints and checkpoints[0].position.file_id < file.file_id:
@@ -151,12 +151,12 @@ class TolerantReplay:
         for checkpoint in checkpoints:
             if before is not None:
                 yield _Step(time_us, before, _Truth(checkpoint.image))
-        if before is not None and (checkpoints or self._evidence.missing_end):
+        if before is not None and (checkpoints or self._inventory.missing_end):
             yield _Step(time_us, before, _Missing())
 
     def _memory_log(self, start: Position) -> Iterator[_Step]:
         time_us = 0
-        files = [f for f in self._evidence.memory if f.file_id >= start.file_id]
+        files = [f for f in self._inventory.memory if f.file_id >= start.file_id]
         gaps = {b.file_id for a, b in pairwise(files) if a.file_id + 1 < b.file_id}
         for file in files:
             if file.file_id in gaps:
@@ -167,7 +167,7 @@ class TolerantReplay:
 
     def _frames(self, file: LogFile, offset: int, time_us: int) -> Iterator[_Step]:
         self.files += 1
-        self._orders[file.file_id] = Order(offset)
+        self._orders[file.file_id] = TolerantAppendChecker(offset)
         if offset == 0:
             self.walked.add(file.file_id)
         with opened(self._fs, file.path) as f:
@@ -182,7 +182,7 @@ class TolerantReplay:
 
     def _apply(self, file: LogFile, found: LocatedFrame) -> None:
         header = found.header
-        wrong = self._orders[file.file_id].wrong(found)
+        wrong = self._orders[file.file_id].fault(found)
         if wrong is not None:
             self._note(file, Damage(found.offset, found.end, header), wrong)
             self._taint(unknown_bytes=found.end - found.offset)
@@ -244,11 +244,11 @@ class TolerantReplay:
     def _pass_over(self, file: LogFile, damage: Damage) -> None:
         header = damage.header
         if header is None or header.type == FrameType.FILE_HEADER:
-            self._orders[file.file_id].wrong(damage._replace(header=None))
+            self._orders[file.file_id].fault(damage._replace(header=None))
             self._note(file, damage, "the file's header is damaged" if damage.offset == 0 else "no frame is whole here")
             self._taint(unknown_bytes=damage.size)
             return
-        self._orders[file.file_id].wrong(damage)
+        self._orders[file.file_id].fault(damage)
         self._note(file, damage, f"the payload of a {header.type.name} frame is damaged")
         if header.type == FrameType.PUT:
             self._fill_hole(header)
@@ -288,7 +288,7 @@ class TolerantReplay:
                 state.blocks.memory.remove(put.write_order_id)
             kind = "put" if mine else "control"
             header = FrameHeader(FrameType.COMMIT, 0, tx, first, last - first + 1 if mine else 0, 0, 0, 0)
-            file_id = mine[-1][0] if mine else self._evidence.disk[-1].file_id
+            file_id = mine[-1][0] if mine else self._inventory.disk[-1].file_id
             try:
                 state.apply(file_id, 0, header, pack({"kind": kind, "start": 0}))
             except MALFORMED:
@@ -388,9 +388,9 @@ class TolerantReplay:
         self._commit_orphans(memory=False)
         self._commit_orphans(memory=True)
         if self.uncertain:
-            for name in self._evidence.owned_groups:
+            for name in self._inventory.owned_groups:
                 self._know_group(name)
-        known = self._evidence.known
+        known = self._inventory.known
         if known is not None:
             self._close_hole(known.last_id + 1)
         if not self._again_through:
