@@ -95,7 +95,11 @@ def find_tail(
             appends.fault(scanner.skip_damage(size))
         elif found.header.type in ENDS:
             waiting, end = [], found.end
-    end = max(end, synced)
+    if proof is None and end < damaged:
+        proof = _proof_of_sync(file, seed, end, synced)
+    if proof is not None:
+        report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
+        end = synced = max(end, proof.synced)
     return Tail(end, synced, written_bytes(file, end), size < floor)
 
 
