@@ -197,10 +197,10 @@ class _Inspector:
         return found
 
     def _count(self, replay: TolerantReplay) -> None:
-        self._walked |= replay.walked
+        self._walked |= replay.steps.walked
         self._damaged |= replay.damaged
-        self._found.frames += replay.frames
-        self._found.read_bytes += replay.read_bytes
+        self._found.frames += replay.steps.frames
+        self._found.read_bytes += replay.steps.read_bytes
 
     def _base(self, first: int) -> tuple[ChannelState, bool]:
         """Return the state to replay a data file from, and whether it is exact."""
