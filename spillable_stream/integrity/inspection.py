@@ -276,7 +276,7 @@ class _Inspector:
         return [gap for first, last in state.missing() for gap in known.gaps(first, last)]
 
     def _check_chain(self, root: int) -> None:
-        """Note data files that are missing behind the newest checkpoint."""
+        """Add data files that are missing behind the newest checkpoint."""
         disk, checkpoints = self._inventory.disk, self._inventory.checkpoints
         if not disk or not checkpoints:
             return
@@ -288,7 +288,7 @@ class _Inspector:
             path = self._layout.log_file(newest)
             self._findings.damage(path, f"{path.name} is missing: a checkpoint was made of it")
         elif newest < disk[root].file_id:
-            self._note_missing_files([])
+            self._report_missing_files([])
 
     def _settle_last_id(self, replay: TolerantReplay) -> None:
         """Let no ID be used again that may have been."""
@@ -304,11 +304,11 @@ class _Inspector:
         """Make sure that some finding names every event that is lost."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         left = [gap for first, last in lost for gap in known.gaps(first, last)]
-        if left and not self._note_missing_files(left):
+        if left and not self._report_missing_files(left):
             self._findings.damage(self._layout.path, "events that should be there are in no file", events=left)
 
-    def _note_missing_files(self, events: list[Range]) -> bool:
-        """Note the data files whose numbers are missing in between, and tell whether there are any."""
+    def _report_missing_files(self, events: list[Range]) -> bool:
+        """Add the data files whose numbers are missing in between, and tell whether there are any."""
         present = [f.file_id for f in self._inventory.disk]
         missing = sorted(set(range(present[0], present[-1])) - set(present)) if present else []
         gone = [f.path for f in self._findings.all() if f.severity is Severity.DAMAGE and f.offset is None]
