@@ -18,7 +18,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.owning import make_directories, require_unowned
-from spillable_stream.log.recovery import written_bytes
+from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions
 from spillable_stream.state.channel_state import ChannelState

@@ -10,8 +10,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from spillable_stream.engine.loading import StateLoader
+from spillable_stream.engine.loading import LoadedState, StateLoader
 from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.memory_recovery import MemoryRecovery
+from spillable_stream.engine.recovery import recover_channel
 from spillable_stream.errors import ChannelBusyError
 from spillable_stream.log.adoption import adopt
 from spillable_stream.log.anchors import are_anchored, write_anchors
@@ -43,7 +45,8 @@ class Held:
         tiers: its logs.
         checkpoints: its checkpoints.
         memory_directory: the memory tier's directory.
-        opening: loads its state.
+        loader: loads its state.
+        memory_recovery: recovers its memory tier.
         torn_bytes: how many bytes a recovery cut.
         recovered: whether this handle came first, and recovered it.
     """
@@ -54,20 +57,39 @@ class Held:
     tiers: Tiers
     checkpoints: Checkpoints
     memory_directory: MemoryDirectory
-    opening: StateLoader
+    loader: StateLoader
+    memory_recovery: MemoryRecovery
     torn_bytes: int = 0
     recovered: bool = False
+    _replayed: LoadedState | None = None  # by the recovery, for the first load
 
     def recover(self, timeout_seconds: float) -> None:
         """Recover from the log; no other handle that is not parked has the channel open."""
         with self.lock.locked(timeout_seconds):
-            self.torn_bytes = self.opening.recover()
+            self.torn_bytes, self._replayed = recover_channel(
+                self.lock, self.tiers, self.checkpoints, self.memory_directory, self.loader, self.memory_recovery
+            )
             write_anchors(*self._anchors())
         self.recovered = True
 
+    def load(self) -> LoadedState:
+        """Return the state at the published ends.
+
+        Raises what `StateLoader.load` raises.
+        """
+        replayed, self._replayed = self._replayed, None
+        return self.loader.load(replayed)
+
     def is_current(self) -> bool:
-        """Tell whether the head, and the memory tier that it publishes, are of use."""
-        return self.is_anchored() and self.opening.is_current() and self.opening.is_proven()
+        """Tell whether the head, and the memory tier that it publishes, are of use.
+
+        Raises:
+            OtherHostError: the memory tier is alive elsewhere.
+        """
+        if not self.is_anchored() or (published := self.lock.head.read()) is None:
+            return False
+        # Of a damaged head the older slot is left, which would take commits back.
+        return self.memory_recovery.is_usable(published) and self.lock.head.is_whole()
 
     def is_anchored(self) -> bool:
         """Tell whether the locks and the head are those of the other handles, and none was put in their place."""
@@ -190,8 +212,9 @@ def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
             lock.require_directories = directories.require_in_place
             tiers, checkpoints = Tiers(lock), Checkpoints(fs, layout)
             memory = MemoryDirectory(fs, layout)
-            opening = StateLoader(lock, tiers, checkpoints, memory)
-            return Held(directories, open_lock, lock, tiers, checkpoints, memory, opening)
+            loader = StateLoader(lock, tiers, checkpoints)
+            memory_recovery = MemoryRecovery(lock, tiers, memory, loader)
+            return Held(directories, open_lock, lock, tiers, checkpoints, memory, loader, memory_recovery)
     except BaseException:
         open_lock.close()
         directories.close()

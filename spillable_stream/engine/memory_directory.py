@@ -13,11 +13,12 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
-from spillable_stream.format.file_names import Tier, is_spare
+from spillable_stream.format.file_names import is_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.layout import Layout
@@ -332,12 +333,17 @@ class MemoryDirectory:
             write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
             self._hold(alone=True)
 
-    def is_unused(self, token: str) -> bool:
-        """Tell whether the tier with a token is there and never held anything: its first file was yet to be made."""
+    def is_unused(self, token: str, files: Sequence[int]) -> bool:
+        """Tell whether the tier with a token is there and never held anything: its first file was yet to be made.
+
+        Args:
+            token: the token that the log says.
+            files: the tier's log files that count.
+        """
         owner = self._owner()
         if owner is None or owner.token != token or self._is_copied(owner):
             return False
-        return self._fs.is_in_memory(self._layout.memory) and not self._layout.log_files(self._fs, Tier.MEMORY)
+        return self._fs.is_in_memory(self._layout.memory) and not files
 
     def is_elsewhere(self) -> bool:
         """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""

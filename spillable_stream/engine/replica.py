@@ -113,11 +113,11 @@ class Replica:
     def _use(self, held: Held) -> None:
         """Go on with a channel that was just held: load its state."""
         try:
-            self.state, self.positions = held.opening.load()
+            self.state, self.positions = held.load()
         except BaseException:
             held.close()
             raise
-        self._held, self._opening, self._applied = held, held.opening, None
+        self._held, self._loader, self._applied = held, held.loader, None
         self.lock, self.tiers = held.lock, held.tiers
         self.fs, self.layout = held.lock.fs, held.lock.layout
         self.checkpoints, self.directories = held.checkpoints, held.directories
@@ -188,7 +188,7 @@ class Replica:
         self.applying = True
         try:
             for file_id, found in self.tiers.records(self.positions, end):
-                self._opening.apply(self.state, file_id, found)
+                self._loader.apply(self.state, file_id, found)
             self.positions = end
             self._half_applied = False
         finally:
@@ -197,7 +197,7 @@ class Replica:
     def _load(self) -> None:
         self.applying = True
         try:
-            self.state, self.positions = self._opening.load()
+            self.state, self.positions = self._loader.load()
             self._half_applied = False
         finally:
             self.applying = False

@@ -34,6 +34,7 @@ from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
 __all__ = [
     "BY_PRODUCER",
     "FORMAT_VERSION",
+    "MALFORMED",
     "NONSENSE",
     "CommitRecord",
     "FileHeader",
@@ -56,6 +57,8 @@ FORMAT_VERSION = 1
 NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What the use of a record can raise whose checksums are right and that no version of this package wrote."""
 
+MALFORMED = (CorruptionError, *NONSENSE)
+"""What reading a record and using it can raise together, of one whose checksums are right."""
 
 BY_PRODUCER = 0
 """The fingerprint of a batch whose number the producer chose: it sends what it numbered, and nothing else."""

@@ -38,8 +38,8 @@ class EventCheck:
 
     Args:
         fs: the file system.
-        evidence: what counts of the files.
-        findings: where damage is noted.
+        inventory: what counts of the files.
+        findings: where damage is added.
         sound: log files that were walked as a whole and have no damage; they are not read again.
 
     Attributes:
@@ -50,11 +50,11 @@ class EventCheck:
     frames: int
     read_bytes: int
 
-    def __init__(self, fs: FileSystem, evidence: Inventory, findings: Findings, sound: set[int | str]) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, sound: set[int | str]) -> None:
         self.frames = self.read_bytes = 0
         self._fs = fs
-        self._layout: Layout = evidence.layout
-        counted = [*evidence.disk[evidence.root() :], *evidence.memory]  # of others the blocks alone say what counts
+        self._layout: Layout = inventory.layout
+        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # of others the blocks alone say what counts
         self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
         self._findings = findings
         self._sound = sound
@@ -105,7 +105,7 @@ class EventCheck:
                     continue
                 if hole is not None:
                     through = first - 1 if good else first + header.count - 1
-                    self._note(path, hole, through, block)
+                    self._add_damage(path, hole, through, block)
                     hole = None
                 if good and unbroken:
                     found[-1].count += header.count
@@ -118,7 +118,7 @@ class EventCheck:
                     break
         if expected <= block.last_id:
             end = hole or _Hole(size, 0, expected)
-            self._note(path, end, block.last_id, block, "" if hole else "the file ends before its last event")
+            self._add_damage(path, end, block.last_id, block, "" if hole else "the file ends before its last event")
         return found
 
     def _is_good(self, item: LocatedFrame | Damage) -> bool:
@@ -128,7 +128,7 @@ class EventCheck:
         self.read_bytes += item.end - item.offset
         return item.header.type != FrameType.PUT or fits(item.header, item.payload or b"", self._schemas)
 
-    def _note(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:
+    def _add_damage(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:
         events = ((hole.first_id, through),) if through >= hole.first_id else ()
         transactions = (block.transaction_id,) if block.transaction_id else ()
         text = text or "a frame is damaged among events that are still needed"

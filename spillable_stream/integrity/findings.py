@@ -49,7 +49,7 @@ class Finding:
 
 
 class Findings:
-    """Findings in the order in which they were made; of one place there is one, which learns."""
+    """Findings in the order in which they were made; those of one place are merged."""
 
     def __init__(self) -> None:
         self._at: dict[tuple[Path, int | None], Finding] = {}

@@ -10,7 +10,7 @@ from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header, payload_matches
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.order import parsed_header
+from spillable_stream.log.chain import parsed_header
 from spillable_stream.log.identity import layout_of, read_identity
 from spillable_stream.log.layout import CHECKPOINT, Layout
 from spillable_stream.log.owner import OWNER_FILE, read_owner

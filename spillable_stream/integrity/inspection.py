@@ -8,23 +8,25 @@ from pathlib import Path
 
 from spillable_stream.engine.group_position import parse_group_position, read_group_position
 from spillable_stream.engine.loading import restored
+from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
-from spillable_stream.format.file_names import group_of
+from spillable_stream.format.file_names import generation_of, group_of
 from spillable_stream.integrity.event_check import EventCheck
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity import check_owners, find_identity
-from spillable_stream.integrity.inventory import Inventory, LogFile, gather
+from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.memory_loss import appends_may_be_missing, lose_memory, lose_newest_appends, token_of
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Inspection", "survey"]
+__all__ = ["Inspection", "inspect"]
 
 _UNKNOWN_IDS = 1 << 32  # more than any channel used since its last sign of life
 _SHOWN_STRAYS = 10
@@ -37,7 +39,7 @@ class Inspection:
 
     Args:
         layout: where the files are.
-        evidence: what counts of them.
+        inventory: what counts of them.
         findings: what was found.
         state: the state that is left, with the events that can be read and before the loss is recorded.
         loss: what can't be had back.
@@ -52,7 +54,7 @@ class Inspection:
     """
 
     layout: Layout
-    evidence: Inventory
+    inventory: Inventory
     findings: Findings
     state: ChannelState
     identity_damaged: bool
@@ -72,7 +74,7 @@ class Inspection:
         return any(f.severity is Severity.DAMAGE and f.path.name not in identity for f in self.findings.all())
 
 
-def survey(fs: FileSystem, path: Path) -> Inspection:
+def inspect(fs: FileSystem, path: Path) -> Inspection:
     """Read a channel and find out what is wrong with it; nothing is written.
 
     Args:
@@ -90,48 +92,48 @@ def survey(fs: FileSystem, path: Path) -> Inspection:
     layout, identity_damaged = find_identity(fs, path, findings)
     layout.grant(fs)
     owners_damaged = check_owners(fs, layout, findings)
-    found = _Surveyor(fs, gather(fs, layout, findings), findings, identity_damaged).run()
+    found = _Inspector(fs, take_inventory(fs, layout, findings), findings, identity_damaged).run()
     found.owners_damaged = owners_damaged
     return found
 
 
-class _Surveyor:
-    """The steps of a survey."""
+class _Inspector:
+    """The steps of an inspection."""
 
-    def __init__(self, fs: FileSystem, evidence: Inventory, findings: Findings, identity_damaged: bool) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, identity_damaged: bool) -> None:
         self._fs = fs
-        self._evidence = evidence
+        self._inventory = inventory
         self._findings = findings
-        self._layout = evidence.layout
-        self._known = evidence.known
+        self._layout = inventory.layout
+        self._known = inventory.known
         self._doubtful_through = 0
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
         self._found = Inspection(
-            evidence.layout, evidence, findings, ChannelState(ChannelOptions(), []), identity_damaged
+            inventory.layout, inventory, findings, ChannelState(ChannelOptions(), []), identity_damaged
         )
 
     def run(self) -> Inspection:
         """Return what was found."""
-        evidence, found = self._evidence, self._found
-        root = evidence.root()
+        inventory, found = self._inventory, self._found
+        root = inventory.root()
         replay = self._replay(root)
-        if root and not evidence.disk[root].holds_everything and self._unexplained(replay.state):
+        if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
             replay = self._replay(0)  # what seemed left over from a deletion is needed
         found.state = state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
-        audit = EventCheck(self._fs, evidence, self._findings, self._walked - self._damaged)
-        state.blocks = audit.readable(state)
+        event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
+        state.blocks = event_check.readable(state)
         lost = state.missing()
         self._explain(lost)
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         found.loss = Loss(tuple(lost), doubtful, replay.repeated())
         found.last_id = max(last_id, through)
-        found.files = len(self._walked) + audit.files
-        found.frames += audit.frames
-        found.read_bytes += audit.read_bytes
+        found.files = len(self._walked) + event_check.files
+        found.frames += event_check.frames
+        found.read_bytes += event_check.read_bytes
         self._check_positions()
         self._note_segments()
         self._note_strays()
@@ -141,10 +143,10 @@ class _Surveyor:
 
     def _replay(self, first: int) -> TolerantReplay:
         """Replay both tiers from a data file on."""
-        disk = self._evidence.disk
+        disk = self._inventory.disk
         begin = Position(disk[first].file_id, 0) if disk else Position(0, 0)
         base, exact = self._base(first)
-        replay = TolerantReplay(self._fs, self._evidence, base, self._findings, exact=exact)
+        replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=exact)
         replay.run(begin)
         self._count(replay)
         if not self._memory_is_open(replay):
@@ -158,23 +160,24 @@ class _Surveyor:
 
     def _replay_memory(self, first: int, begin: Position, image: LogFile) -> TolerantReplay:
         """Replay both tiers from a file of the memory tier on, which begins with the whole state."""
-        files = self._evidence.memory
+        files = self._inventory.memory
         if image.header is None:
             base, _ = self._base(first)
-            replay = TolerantReplay(self._fs, self._evidence, base, self._findings, exact=False)
+            replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=False)
             replay.run(begin, Position(files[0].file_id, 0))
         else:
             disk = Position(*image.header.state["disk"])
-            last = self._evidence.disk[-1] if self._evidence.disk else None
+            last = self._inventory.disk[-1] if self._inventory.disk else None
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
-            replay = TolerantReplay(self._fs, self._evidence, restored(image.header.state), self._findings)
+            replay = TolerantReplay(self._fs, self._inventory, restored(image.header.state), self._findings)
             replay.run(disk, Position(image.file_id, 0))
         self._count(replay)
-        rebooted = image.header is None or image.header.state.get("boot") != boot_id()
-        if self._evidence.head is None and rebooted:  # what was appended last may not have survived
-            self._doubtful_through = replay.state.memory.reserved_id
+        in_memory = self._fs.is_in_memory(self._layout.memory)
+        unsafe = appends_may_be_missing(image.header.state if image.header else None, boot_id(), in_memory)
+        if self._inventory.head is None and unsafe and (loss := lose_newest_appends(replay.state)) is not None:
+            self._doubtful_through = loss.last_id
         return replay
 
     def _replay_checkpoint(self, replay: TolerantReplay) -> TolerantReplay:
@@ -183,43 +186,43 @@ class _Surveyor:
         Args:
             replay: of the whole log; where there is damage, it is the best there is.
         """
-        evidence = self._evidence
-        if replay.uncertain or self._damaged or not evidence.checkpoints:
+        inventory = self._inventory
+        if replay.uncertain or self._damaged or not inventory.checkpoints:
             return replay
-        newest = evidence.checkpoints[-1]
-        if newest.position.file_id not in (file.file_id for file in evidence.disk):
+        newest = inventory.checkpoints[-1]
+        if newest.position.file_id not in (file.file_id for file in inventory.disk):
             return replay
-        found = TolerantReplay(self._fs, evidence, restored(newest.image), Findings())
+        found = TolerantReplay(self._fs, inventory, restored(newest.image), Findings())
         found.run(newest.position)
         return found
 
     def _count(self, replay: TolerantReplay) -> None:
-        self._walked |= replay.walked
+        self._walked |= replay.steps.walked
         self._damaged |= replay.damaged
-        self._found.frames += replay.frames
-        self._found.read_bytes += replay.read_bytes
+        self._found.frames += replay.steps.frames
+        self._found.read_bytes += replay.steps.read_bytes
 
     def _base(self, first: int) -> tuple[ChannelState, bool]:
         """Return the state to replay a data file from, and whether it is exact."""
-        evidence = self._evidence
-        if not evidence.disk:
-            if evidence.checkpoints:
-                return restored(evidence.checkpoints[-1].image), False
+        inventory = self._inventory
+        if not inventory.disk:
+            if inventory.checkpoints:
+                return restored(inventory.checkpoints[-1].image), False
             self._found.unrepairable = "the channel has no data files, and no checkpoint that can be read"
             return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
-        header = evidence.disk[first].header
+        header = inventory.disk[first].header
         if header is not None:
             return restored(header.state), True
-        later = [f.header.state for f in evidence.disk[first:] + evidence.memory if f.header is not None]
-        images = [*later, *(c.image for c in evidence.checkpoints)]
+        later = [f.header.state for f in inventory.disk[first:] + inventory.memory if f.header is not None]
+        images = [*later, *(c.image for c in inventory.checkpoints)]
         if images:
             return ChannelState(ChannelOptions.of(images[0]["options"]), images[0]["schemas"]), False
-        return self._guessed(evidence.disk[first])
+        return self._guessed(inventory.disk[first])
 
     def _guessed(self, file: LogFile) -> tuple[ChannelState, bool]:
         """Return the state of an event channel, where nothing says what the channel's schema is and all frames fit."""
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        trial = TolerantReplay(self._fs, self._evidence, state, Findings(), exact=False)
+        trial = TolerantReplay(self._fs, self._inventory, state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
             self._found.unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
@@ -231,37 +234,37 @@ class _Surveyor:
     # ── the memory tier ─────────────────────────────────────────────────────────────────────────
 
     def _memory_is_open(self, replay: TolerantReplay) -> bool:
-        if self._evidence.head is not None:
-            return self._evidence.head.memory.file_id > 0
-        return replay.state.memory.open or (replay.uncertain and bool(self._evidence.memory))
+        if self._inventory.head is not None:
+            return self._inventory.head.memory.file_id > 0
+        return replay.state.memory.open or (replay.uncertain and bool(self._inventory.memory))
 
     def _memory_image(self, replay: TolerantReplay) -> LogFile | None:
         """Return the file of the memory tier to replay from, or None if the tier is gone or another one's."""
-        evidence = self._evidence
-        published = evidence.head.memory.file_id if evidence.head else 0
-        if not evidence.memory or evidence.memory[-1].file_id < published:
+        inventory = self._inventory
+        published = inventory.head.memory.file_id if inventory.head else 0
+        if not inventory.memory or inventory.memory[-1].file_id < published:
             return None
-        whole = [f for f in evidence.memory if f.header is not None]
-        if not whole:
-            return evidence.memory[0]
-        header = whole[-1].header
-        token = header.state["memory"][4] if header else ""
-        return whole[-1] if replay.uncertain or token == replay.state.memory.token else None
+        tier = replay.state.memory
+        if not replay.uncertain and generation_of(inventory.memory[-1].file_id) != tier.generation:
+            return None
+        newest = next((f for f in reversed(inventory.memory) if f.header is not None), None)
+        if newest is None or newest.header is None:
+            return inventory.memory[0]
+        return newest if replay.uncertain or token_of(newest.header.state) == tier.token else None
 
     def _lose_memory(self, replay: TolerantReplay) -> None:
-        """Do without the memory tier: what the next open does too."""
-        state, reserved = replay.state, replay.state.memory.reserved_id
-        groups = {}
-        for name, group in state.groups.items():
-            group.learn(*read_group_position(self._fs, self._layout, name))
-            groups[name] = group.taken()
+        """Take the memory tier out of the state, as the next open does."""
+        state, inventory = replay.state, self._inventory
+        positions = {name: read_group_position(self._fs, self._layout, name) for name in state.groups}
+        files = [f.file_id for f in inventory.memory]
+        unused = MemoryDirectory(self._fs, self._layout).is_unused(state.memory.token, files)
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
-        state.do_without_memory(last_id + 1, groups)
-        if self._evidence.head is None:
-            self._doubtful_through = max(reserved, last_id + _UNKNOWN_IDS if replay.uncertain else 0)
-        if lost := state.missing():
+        loss = lose_memory(state, positions, last_id, unused=unused)
+        if inventory.head is None:
+            self._doubtful_through = max(loss.last_id, last_id + _UNKNOWN_IDS if replay.uncertain else 0)
+        if loss.lost:
             text = "the memory tier is gone, and with it events that were not taken; opening the channel records it too"
-            self._findings.damage(self._layout.memory, text, events=lost)
+            self._findings.damage(self._layout.memory, text, events=loss.lost)
         else:
             self._findings.note(self._layout.memory, "the memory tier is gone; no event is known to be lost with it")
 
@@ -273,40 +276,40 @@ class _Surveyor:
         return [gap for first, last in state.missing() for gap in known.gaps(first, last)]
 
     def _check_chain(self, root: int) -> None:
-        """Note data files that are missing behind the newest checkpoint."""
-        disk, checkpoints = self._evidence.disk, self._evidence.checkpoints
+        """Add data files that are missing behind the newest checkpoint."""
+        disk, checkpoints = self._inventory.disk, self._inventory.checkpoints
         if not disk or not checkpoints:
             return
         newest = checkpoints[-1].position.file_id
-        head = self._evidence.head
+        head = self._inventory.head
         if head is not None and checkpoints[-1].position > Position(*head.disk[:2]):
             return  # made since
         if newest not in (f.file_id for f in disk):
             path = self._layout.log_file(newest)
             self._findings.damage(path, f"{path.name} is missing: a checkpoint was made of it")
         elif newest < disk[root].file_id:
-            self._note_missing_files([])
+            self._report_missing_files([])
 
     def _settle_last_id(self, replay: TolerantReplay) -> None:
         """Let no ID be used again that may have been."""
-        state, evidence = replay.state, self._evidence
+        state, inventory = replay.state, self._inventory
         if self._known is not None:
             state.next_id = max(state.next_id, self._known.last_id + 1)
-        last = evidence.disk[-1].file_id if evidence.disk else 0
-        newest = max([c.position.file_id for c in evidence.checkpoints], default=0)
-        if not evidence.exact and (evidence.missing_end or newest > last):  # what is known is a lower bound
+        last = inventory.disk[-1].file_id if inventory.disk else 0
+        newest = max([c.position.file_id for c in inventory.checkpoints], default=0)
+        if not inventory.exact and (inventory.missing_end or newest > last):  # what is known is a lower bound
             self._doubtful_through = max(self._doubtful_through, state.last_id + _UNKNOWN_IDS)
 
     def _explain(self, lost: list[Range]) -> None:
         """Make sure that some finding names every event that is lost."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         left = [gap for first, last in lost for gap in known.gaps(first, last)]
-        if left and not self._note_missing_files(left):
+        if left and not self._report_missing_files(left):
             self._findings.damage(self._layout.path, "events that should be there are in no file", events=left)
 
-    def _note_missing_files(self, events: list[Range]) -> bool:
-        """Note the data files whose numbers are missing in between, and tell whether there are any."""
-        present = [f.file_id for f in self._evidence.disk]
+    def _report_missing_files(self, events: list[Range]) -> bool:
+        """Add the data files whose numbers are missing in between, and tell whether there are any."""
+        present = [f.file_id for f in self._inventory.disk]
         missing = sorted(set(range(present[0], present[-1])) - set(present)) if present else []
         gone = [f.path for f in self._findings.all() if f.severity is Severity.DAMAGE and f.offset is None]
         for path in [self._layout.log_file(i) for i in missing[:100]] or [p for p in gone if "log-" in p.name][:1]:

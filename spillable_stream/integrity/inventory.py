@@ -8,30 +8,43 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import Tier, generation_of, group_of, in_memory, log_name
+from spillable_stream.format.file_names import Tier, group_of, in_memory, log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd, is_half_damaged, parse_head
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import MALFORMED, FileHeader
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.order import MALFORMED, parsed_header, settled_end
+from spillable_stream.log.chain import (
+    HeaderOf,
+    NewestFile,
+    first_commit,
+    first_of_chain,
+    judge_newest_file,
+    named_end,
+    newest_generation,
+    parsed_header,
+    stale_file,
+)
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.frames import LocatedFrame, find_frame, walk
+from spillable_stream.log.frames import LocatedFrame, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
+from spillable_stream.log.tail import find_tail, go_on
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["Inventory", "LogFile", "ValidCheckpoint", "gather", "opened"]
+__all__ = ["Inventory", "LogFile", "ValidCheckpoint", "opened", "take_inventory"]
 
 _HEAD_READS = 5  # the writer may be in the middle of a slot
+_NOT_PUBLISHED = "the file was being made and is not published; it does not count"
 
 
 @dataclass(slots=True)
@@ -107,13 +120,8 @@ class Inventory:
 
     def root(self) -> int:
         """Return the index of the first data file from which an unbroken chain leads to the last."""
-        at = len(self.disk) - 1
-        while at > 0:
-            header = self.disk[at].header
-            if header is not None and (header.previous is None or header.previous[0] != self.disk[at - 1].file_id):
-                break
-            at -= 1
-        return max(at, 0)
+        files = [f.file_id for f in self.disk]
+        return first_of_chain(self.layout, files, _headers(self.disk), go_on) if files else 0
 
 
 @contextmanager
@@ -126,7 +134,7 @@ def opened(fs: FileSystem, path: Path) -> Iterator[File]:
         file.close()
 
 
-def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Inventory:
+def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Inventory:
     """Read the head, the checkpoints and the headers of all log files.
 
     Args:
@@ -150,15 +158,14 @@ def gather(fs: FileSystem, layout: Layout, findings: Findings) -> Inventory:
     directory = MemoryDirectory(fs, layout)
     directory.require_trusted()
     own = directory.is_own() or directory.proves_itself()  # a copy's link leads to the original's
-    memory = [_read_log_file(fs, layout, i) for i in layout.log_files(fs, Tier.MEMORY)] if own else []
-    newest = generation_of(memory[-1].file_id) if memory else 0
-    memory = [f for f in memory if generation_of(f.file_id) == newest]
+    newest = newest_generation(layout.log_files(fs, Tier.MEMORY)) if own else []
+    memory = [_read_log_file(fs, layout, i) for i in newest]
     owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
-    evidence = Inventory(layout, head, known, checkpoints, bad, disk, memory, owned, half)
-    evidence.exact = head is not None
-    _trust_disk(fs, evidence, findings)
-    _trust_memory(fs, evidence, findings)
-    return evidence
+    inventory = Inventory(layout, head, known, checkpoints, bad, disk, memory, owned, half)
+    inventory.exact = head is not None
+    _trust_disk(fs, inventory, findings)
+    _trust_memory(fs, inventory, findings)
+    return inventory
 
 
 def _read_head(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[bytes, CommitPoint] | None:
@@ -189,7 +196,7 @@ def _read_or_empty(fs: FileSystem, path: Path) -> bytes:
 
 
 def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[list[ValidCheckpoint], list[Path]]:
-    reader = Checkpoints(fs, layout, lambda e: _note_backup(layout, e, findings))
+    reader = Checkpoints(fs, layout, lambda e: _report_backup(layout, e, findings))
     valid, bad = [], []
     for path in reader.foreign():
         findings.note(path, "the checkpoint is of another channel, or its header is damaged; it is left alone")
@@ -210,13 +217,13 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
         except StorageError as e:
             if path.parent != layout.backup_checkpoint_dir:
                 raise
-            _note_backup(layout, e, findings)
+            _report_backup(layout, e, findings)
         else:
             valid.append(ValidCheckpoint(position, path, image))
     return sorted(valid, key=lambda c: c.position), bad
 
 
-def _note_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
+def _report_backup(layout: Layout, cause: StorageError, findings: Findings) -> None:
     path = layout.backup_checkpoint_dir or layout.checkpoint_dir
     findings.note(
         path, f"backupCheckpointDir can't be used, and checkpoints have no copies; nothing needs them: {cause}"
@@ -234,50 +241,58 @@ def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
     return LogFile(file_id, path, seed, header, begin if header else 0)
 
 
-def _trust_disk(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
     """Find out which data files count, and up to where."""
-    if evidence.head:
-        _drop_unpublished(evidence.disk, evidence.head.disk, findings)
+    known = inventory.known.disk if inventory.known else NO_TIER
+    if inventory.head:
+        _drop_unpublished(inventory.disk, inventory.head.disk, findings)
     else:
-        _drop_unfinished(fs, evidence, findings)
-    known = evidence.known.disk if evidence.known else NO_TIER
-    root = evidence.disk[evidence.root()] if evidence.disk else None
-    if root is not None and root.holds_everything:
-        known = _note_cut_short_repair(evidence, root, known, findings)
-    _drop_stale(evidence, known, findings)
-    if not evidence.disk:
-        findings.damage(evidence.layout.data_dirs[0], "the channel has no data files")
-    elif known.file_id > evidence.disk[-1].file_id:
-        path = evidence.layout.log_file(known.file_id)
+        checkpoint = Checkpoints(fs, inventory.layout, lambda _: None).newest_file_id()
+        text = "the file was being made when the host stopped; the next open removes it"
+        _drop_unfinished(fs, inventory.disk, max(checkpoint, known.file_id), text, findings)
+    root = inventory.disk[inventory.root()] if inventory.disk else None
+    if root is not None:
+        if root.holds_everything:
+            known = _report_cut_short_repair(inventory, root, known, findings)
+        _drop_stale(inventory, root, known, findings)
+    if not inventory.disk:
+        findings.damage(inventory.layout.data_dirs[0], "the channel has no data files")
+    elif known.file_id > inventory.disk[-1].file_id:
+        path = inventory.layout.log_file(known.file_id)
         findings.damage(path, f"{path.name}, the newest data file, is missing")
-        evidence.missing_end = True
-    for file, following in pairwise(evidence.disk):
-        previous = following.header.previous if following.header else None
-        if previous is not None and previous[0] == file.file_id:
-            file.end = previous[1]
-        else:
+        inventory.missing_end = True
+    _settle_ends(fs, inventory.disk, known)
+    _drop_foreign_history(fs, inventory, findings)
+    if inventory.disk:
+        _trust_last(fs, inventory, inventory.disk[-1], inventory.head and inventory.head.disk, known, findings)
+
+
+def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
+    """Find out up to where the files count that are not written any more."""
+    for file, following in pairwise(files):
+        end = named_end(following.header, file.file_id)
+        if end is None:
             with opened(fs, file.path) as f:
-                file.end = settled_end(f, file.seed, known.end if known.file_id == file.file_id else 0)[0]
-    _drop_foreign_history(fs, evidence, findings)
-    if evidence.disk:
-        _trust_last(fs, evidence, evidence.disk[-1], evidence.head and evidence.head.disk, known, findings)
+                floor = known.end if known.file_id == file.file_id else 0
+                end = find_tail(f, file.seed, 0, floor, go_on).end
+        file.end = end
 
 
-def _drop_foreign_history(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
     """Leave out checkpoints of a log that was restored since, and went on in another way."""
-    for file in evidence.disk:
-        for made in [c for c in evidence.checkpoints if c.position.file_id == file.file_id]:
+    for file in inventory.disk:
+        for made in [c for c in inventory.checkpoints if c.position.file_id == file.file_id]:
             with opened(fs, file.path) as f:
                 if is_of_another_history(f, file.seed, made.position.offset, made.image["time"]):
                     text = (
                         f"{file.path.name} holds other commits where this checkpoint was made: it is of another history"
                     )
                     findings.damage(made.path, text)
-                    evidence.checkpoints.remove(made)
+                    inventory.checkpoints.remove(made)
 
 
 def _trust_last(
-    fs: FileSystem, evidence: Inventory, last: LogFile, published: TierEnd | None, known: TierEnd, findings: Findings
+    fs: FileSystem, inventory: Inventory, last: LogFile, published: TierEnd | None, known: TierEnd, findings: Findings
 ) -> None:
     """Find out up to where the file counts that was written last."""
     if published and published.file_id == last.file_id:
@@ -285,76 +300,75 @@ def _trust_last(
         if published.state != HeadState.CLEAN:
             findings.note(last.path, "an append was under way, or was cut short; it does not count", last.end)
         return
-    made = [c.position.offset for c in evidence.checkpoints if c.position.file_id == last.file_id]
+    made = [c.position.offset for c in inventory.checkpoints if c.position.file_id == last.file_id]
     floor = max([known.end if known.file_id == last.file_id else 0, *made])
     with opened(fs, last.path) as file:
-        last.end, torn = settled_end(file, last.seed, floor)
-        if file.size() < floor and not in_memory(last.file_id):
-            evidence.missing_end = True  # and more may have been there than is proven
-    if torn and not in_memory(last.file_id):
-        text = f"a transaction that was never acknowledged: the next open cuts {torn} bytes"
-        findings.note(last.path, text, last.end, torn)
+        tail = find_tail(file, last.seed, 0, floor, go_on)
+    last.end = tail.end
+    if in_memory(last.file_id):
+        return
+    if tail.is_cut:
+        inventory.missing_end = True  # and more may have been there than is proven
+    if tail.torn_bytes:
+        text = f"a transaction that was never acknowledged: the next open cuts {tail.torn_bytes} bytes"
+        findings.note(last.path, text, tail.end, tail.torn_bytes)
 
 
 def _drop_unpublished(files: list[LogFile], published: TierEnd, findings: Findings) -> None:
-    """Leave out files that a roll was making; whoever commits next removes them."""
+    """Leave out files that a roll was making; the next commit removes them."""
     while files and files[-1].file_id > published.file_id:
-        findings.note(files.pop().path, "the file was being made and is not published; it does not count")
+        findings.note(files.pop().path, _NOT_PUBLISHED)
 
 
-def _drop_unfinished(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
-    """Leave out a newest file that was being made when the host stopped."""
-    files = evidence.disk
-    if len(files) < 2 or files[-1].header is not None or files[-2].header is None:
-        return
-    proven = Checkpoints(fs, evidence.layout, lambda _: None).newest_file_id()
-    if files[-1].file_id <= max(proven, evidence.known.disk.file_id if evidence.known else 0):
-        return
-    with opened(fs, files[-1].path) as file:
-        if next(find_frame(file, files[-1].seed, 0, FrameType.COMMIT), None) is not None:
-            return
-    findings.note(files.pop().path, "the file was being made when the host stopped; the next open removes it")
+def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text: str, findings: Findings) -> None:
+    """Leave out the newest files of a tier, as far as they were being made when their maker died."""
+    headers = _headers(files)
+    while files:
+        commit = partial(first_commit, fs, files[-1].path, files[-1].seed)
+        if judge_newest_file([f.file_id for f in files], headers, published, commit) is not NewestFile.UNFINISHED:
+            break
+        findings.note(files.pop().path, text)
 
 
-def _note_cut_short_repair(evidence: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> TierEnd:
+def _report_cut_short_repair(inventory: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> TierEnd:
     """Set aside what a repair that was killed had yet to remove, and return what is known of the log then."""
     text = "a repair was cut short and left what contradicts its outcome: run it again"
-    for checkpoint in [c for c in evidence.checkpoints if c.position.file_id < root.file_id]:
+    for checkpoint in [c for c in inventory.checkpoints if c.position.file_id < root.file_id]:
         findings.damage(checkpoint.path, text)
-        evidence.checkpoints.remove(checkpoint)
+        inventory.checkpoints.remove(checkpoint)
     if known.file_id and known.file_id < root.file_id:
-        findings.damage(evidence.layout.head, text)
+        findings.damage(inventory.layout.head, text)
         return NO_TIER
     return known
 
 
-def _drop_stale(evidence: Inventory, known: TierEnd, findings: Findings) -> None:
+def _drop_stale(inventory: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> None:
     """Leave out files that begin before the end that was published of the file before them: they came back."""
-    for i, following in enumerate(evidence.disk[1:], 1):
-        previous = following.header.previous if following.header else None
-        if previous is not None and previous[0] == known.file_id and previous[1] < known.end:
-            for file in evidence.disk[i:]:
-                text = f"the file is stale: {log_name(known.file_id)} was committed beyond where this one begins"
-                findings.damage(file.path, text)
-            del evidence.disk[i:]
-            return
+    files = [f.file_id for f in inventory.disk]
+    start = max([root.file_id, *(c.position.file_id for c in inventory.checkpoints if c.position.file_id in files)])
+    stale = stale_file(files, _headers(inventory.disk), known, start)
+    if stale is None:
+        return
+    at = files.index(stale)
+    for file in inventory.disk[at:]:
+        text = f"the file is stale: {log_name(known.file_id)} was committed beyond where this one begins"
+        findings.damage(file.path, text)
+    del inventory.disk[at:]
 
 
-def _trust_memory(fs: FileSystem, evidence: Inventory, findings: Findings) -> None:
+def _trust_memory(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
     """Find out which files of the memory tier count, and up to where."""
-    known = evidence.known.memory if evidence.known else NO_TIER
-    published = evidence.head.memory if evidence.head else None
-    files = evidence.memory
+    known = inventory.known.memory if inventory.known else NO_TIER
+    published = inventory.head.memory if inventory.head else None
+    files = inventory.memory
     if published is not None and published.file_id:
         _drop_unpublished(files, published, findings)
-    while len(files) > 1 and files[-1].file_id > known.file_id and files[-1].header is None:
-        findings.note(files.pop().path, "the file was being made and is not published; it does not count")
-    for file, following in pairwise(files):
-        previous = following.header.previous if following.header else None
-        if previous is not None and previous[0] == file.file_id:
-            file.end = previous[1]
-        else:
-            with opened(fs, file.path) as f:
-                file.end = settled_end(f, file.seed, 0)[0]
+    _drop_unfinished(fs, files, known.file_id, _NOT_PUBLISHED, findings)
+    _settle_ends(fs, files, known)
     if files:
-        _trust_last(fs, evidence, files[-1], published, known, findings)
+        _trust_last(fs, inventory, files[-1], published, known, findings)
+
+
+def _headers(files: list[LogFile]) -> HeaderOf:
+    """Return what reads the headers of files: they were read already."""
+    return {f.file_id: f.header for f in files}.__getitem__

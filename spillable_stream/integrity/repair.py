@@ -76,20 +76,20 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
     """
     fs, path = fs or FileSystem(), Path(path).absolute()
     with _alone(fs, path, make=False):
-        found = examine(fs, path)
-        if report_of(found).healthy:
-            return report_of(found)
+        inspection = examine(fs, path)
+        if report_of(inspection).healthy:
+            return report_of(inspection)
     with _alone(fs, path, make=True):
-        found = examine(fs, path)
-        report = report_of(found)
+        inspection = examine(fs, path)
+        report = report_of(inspection)
         if report.healthy:
             return report
-        if found.unrepairable:
-            raise CorruptionError(f"{path} can't be repaired: {found.unrepairable}", str(path))
-        quarantine = Quarantine(fs, found.layout)
-        report = report_of(found, quarantine.path)
-        quarantine.keep(report, _changed(fs, found))
-        _Repair(fs, found).run()
+        if inspection.unrepairable:
+            raise CorruptionError(f"{path} can't be repaired: {inspection.unrepairable}", str(path))
+        quarantine = Quarantine(fs, inspection.layout)
+        report = report_of(inspection, quarantine.path)
+        quarantine.keep(report, _changed(fs, inspection))
+        _Repair(fs, inspection).run()
         return report
 
 
@@ -118,56 +118,56 @@ def _alone(fs: FileSystem, path: Path, make: bool) -> Iterator[None]:
         lock.close()
 
 
-def _changed(fs: FileSystem, found: Inspection) -> list[Path]:
+def _changed(fs: FileSystem, inspection: Inspection) -> list[Path]:
     """Return the files that a repair changes or removes."""
-    changed = [*found.bad_positions, *found.evidence.bad_checkpoints]
-    if found.evidence.half_head:
-        changed.append(found.layout.head)
-    if found.identity_damaged:
-        changed.append(found.layout.path / "channel.json")
-    if found.owners_damaged:
-        owned = (found.layout.path, *found.layout.directories().values())
+    changed = [*inspection.bad_positions, *inspection.inventory.bad_checkpoints]
+    if inspection.inventory.half_head:
+        changed.append(inspection.layout.head)
+    if inspection.identity_damaged:
+        changed.append(inspection.layout.path / "channel.json")
+    if inspection.owners_damaged:
+        owned = (inspection.layout.path, *inspection.layout.directories().values())
         changed += [d / OWNER_FILE for d in owned if fs.exists(d / OWNER_FILE)]
-    if found.log_damaged:
-        changed += [found.layout.head, *(path for _, path in _checkpoints(fs, found.layout).all())]
-        if MemoryDirectory(fs, found.layout).is_own():
-            changed += memory_files(fs, found.layout)
-        live = found.state.blocks.segments()
-        changed += [found.layout.segment_file(n) for n in found.layout.segments(fs) if n not in live]
+    if inspection.log_damaged:
+        changed += [inspection.layout.head, *(path for _, path in _checkpoints(fs, inspection.layout).all())]
+        if MemoryDirectory(fs, inspection.layout).is_own():
+            changed += memory_files(fs, inspection.layout)
+        live = inspection.state.blocks.segments()
+        changed += [inspection.layout.segment_file(n) for n in inspection.layout.segments(fs) if n not in live]
     return changed
 
 
 def _checkpoints(fs: FileSystem, layout: Layout) -> Checkpoints:
-    """Return the channel's checkpoints; a backup directory that fails is in the survey's findings."""
+    """Return the channel's checkpoints; a backup directory that fails is in the inspection's findings."""
     return Checkpoints(fs, layout, lambda _: None)
 
 
 class _Repair:
     """The steps of a repair after the copies are made."""
 
-    def __init__(self, fs: FileSystem, found: Inspection) -> None:
+    def __init__(self, fs: FileSystem, inspection: Inspection) -> None:
         self._fs = fs
-        self._found = found
-        self._layout = found.layout
-        self._checkpoints = _checkpoints(fs, found.layout)
+        self._inspection = inspection
+        self._layout = inspection.layout
+        self._checkpoints = _checkpoints(fs, inspection.layout)
 
     def run(self) -> None:
-        """Do what the survey found to be necessary."""
-        fs, found = self._fs, self._found
-        if found.owners_damaged or not fs.exists(self._layout.path / OWNER_FILE):
+        """Do what the inspection found to be necessary."""
+        fs, inspection = self._fs, self._inspection
+        if inspection.owners_damaged or not fs.exists(self._layout.path / OWNER_FILE):
             own_again(fs, self._layout)
-        if found.log_damaged:
+        if inspection.log_damaged:
             self._disown_head()
             self._begin_anew()
             self._checkpoints.remove([path for _, path in self._checkpoints.all()])
             self._remove([self._layout.head])
             MemoryDirectory(fs, self._layout).remove()
             fs.sync_directory(self._layout.path)
-        elif found.evidence.half_head:
+        elif inspection.inventory.half_head:
             self._disown_head()
-        self._checkpoints.remove(found.evidence.bad_checkpoints)
-        self._remove(found.bad_positions)
-        if found.identity_damaged:
+        self._checkpoints.remove(inspection.inventory.bad_checkpoints)
+        self._remove(inspection.bad_positions)
+        if inspection.identity_damaged:
             write_identity(fs, replace(self._layout, owned=True))
 
     def _remove(self, paths: list[Path]) -> None:
@@ -195,10 +195,10 @@ class _Repair:
         file = self._fs.open(temporary, create=True, exclusive=True)
         try:
             builder = _LogBuilder(file, self._layout, file_id, image)
-            for block in self._found.state.blocks.memory:
+            for block in self._inspection.state.blocks.memory:
                 if not isinstance(block.file, str):
                     builder.move(self._fs, block)
-            builder.lose(self._found)
+            builder.lose(self._inspection)
             file.sync()
         finally:
             file.close()
@@ -207,15 +207,15 @@ class _Repair:
 
     def _new_file_id(self) -> int:
         """Return a number that no data file had."""
-        found = self._found.evidence
-        known = found.known.disk.file_id if found.known else 0
+        inventory = self._inspection.inventory
+        known = inventory.known.disk.file_id if inventory.known else 0
         files = self._layout.log_files(self._fs)
         return max([known, self._checkpoints.newest_file_id(), *files]) + 1
 
     def _move_segments(self, file_id: int) -> list[Block]:
         """Copy the segments of the memory tier to disk, and return their blocks there."""
         moved = []
-        for block in self._found.state.blocks.memory:
+        for block in self._inspection.state.blocks.memory:
             if isinstance(block.file, str):
                 copy_to_disk(self._fs, self._layout, block.file)
                 values = {name: getattr(block, name) for name in Block.__slots__}
@@ -224,7 +224,7 @@ class _Repair:
 
     def _image(self, moved: list[Block]) -> dict[str, Any]:
         """Return the state that is left, all of it on disk."""
-        state = restored(self._found.state.image())
+        state = restored(self._inspection.state.image())
         for block in moved:
             state.blocks.disk.insert(block)
         state.blocks.memory.clear()
@@ -274,11 +274,11 @@ class _LogBuilder:
         Move(entries, []).plan(plan)
         self._append(plan)
 
-    def lose(self, found: Inspection) -> None:
+    def lose(self, inspection: Inspection) -> None:
         """Append the record of what is lost, if anything is."""
-        loss = found.loss
+        loss = inspection.loss
         if loss.lost or loss.doubtful:
-            value = {"lost": loss.lost, "doubtful": loss.doubtful, "next": found.last_id + 1, "groups": {}}
+            value = {"lost": loss.lost, "doubtful": loss.doubtful, "next": inspection.last_id + 1, "groups": {}}
             plan = self._plan()
             Control(FrameType.LOST, value).plan(plan)
             self._append(plan)

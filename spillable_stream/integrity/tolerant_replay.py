@@ -1,7 +1,7 @@
-"""Replaying a log past damage: what can be proven is kept, and what is not known is said.
+"""Replaying a log past damage: what can be proven is kept, and what is not known is told.
 
-Every data file and every checkpoint begins with the truth of its moment, so what damage hides is
-hidden until the next of them only. In between,
+Every data file begins with an image of the state, and so does every checkpoint. Each is exact at its place, so
+what damage hides is hidden until the next of them only. In between,
 
 * a PUT is committed if anything after it proves that its append was synced, though its COMMIT is
   damaged: an append that failed is cut before anything is written behind it;
@@ -12,10 +12,8 @@ hidden until the next of them only. In between,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from heapq import merge
-from itertools import pairwise
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -23,11 +21,13 @@ from spillable_stream.engine.loading import restored
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameType, frame_size
-from spillable_stream.format.record import TakeRecord, pack
-from spillable_stream.integrity.findings import Finding, Findings, Severity
-from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
-from spillable_stream.integrity.order import MALFORMED, Order, parsed_commit
-from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.format.record import MALFORMED, TakeRecord, pack
+from spillable_stream.integrity.damage_findings import DamageFindings
+from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.inventory import Inventory, LogFile
+from spillable_stream.integrity.log_steps import ExactImage, LogSteps
+from spillable_stream.log.append_check import parsed_commit
+from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -36,29 +36,41 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["TolerantReplay", "fits"]
 
-# A group that nobody has, which holds back every event while it is not known who else does.
-_HOLD = ""
-_CONTROLS = {FrameType.OPTIONS, FrameType.SCHEMA, FrameType.GROUP, FrameType.RESERVE, FrameType.LOST}
-_ENDED = {FrameType.COMMIT, FrameType.ROLLBACK, FrameType.FILE_HEADER}
-_UNKNOWN_IDS = 1 << 32
+# Placeholder group that retains every event until we know which real groups still need it.
+_PLACEHOLDER = ""
+_MISSING_FILE_BYTES = 1 << 32
+_UNKNOWN_ID = 1 << 62
 
 
-class _Truth(NamedTuple):
-    """An image of the state, exact at a place of the disk tier's log."""
+@dataclass(slots=True)
+class _Doubt:
+    """What damage may hide of the state, until the next exact image.
 
-    image: dict[str, Any]
+    Args:
+        is_raised: whether the state may be wrong.
+        hides_records: whether takes or control records may be hidden that nothing later tells.
+        hides_takes: whether takes may be, though all else is known.
+        takes_through: up to which ID hidden takes may reach; 0 while that is not known.
+        transactions: how many transactions may be hidden.
+    """
 
+    is_raised: bool = False
+    hides_records: bool = False
+    hides_takes: bool = False
+    takes_through: int = 0
+    transactions: int = 0
 
-class _Missing(NamedTuple):
-    """A place where a data file is missing."""
+    def add_bytes(self, count: int) -> None:
+        """Count bytes of which nobody knows which frames were in them."""
+        self.hides_records = True
+        self.takes_through = 0
+        self.transactions += count // HEADER_SIZE_BYTES + 1
 
-
-class _Step(NamedTuple):
-    """What comes next in a log."""
-
-    time_us: int
-    file: LogFile
-    what: LocatedFrame | Damage | _Truth | _Missing
+    def bound_takes(self, header: FrameHeader) -> None:
+        """Learn from the COMMIT of a put which IDs were there to be taken before it."""
+        may_hide = self.hides_records or self.hides_takes
+        if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:
+            self.takes_through = header.write_order_id - 1
 
 
 class TolerantReplay:
@@ -66,181 +78,123 @@ class TolerantReplay:
 
     Args:
         fs: the file system.
-        evidence: what counts of the files.
+        inventory: what counts of the files.
         state: the state to begin with.
-        findings: where damage is noted.
+        findings: where damage is added.
         exact: whether ``state`` is exact, and not only the best there is.
 
     Attributes:
         state: the state so far.
-        files: how many files were walked.
-        frames: how many frames were whole.
-        read_bytes: how many bytes these have.
-        damaged: the numbers of the files in which there is damage.
-        walked: the numbers of the files that were walked as a whole.
+        steps: reads the logs, and counts what it reads.
         misfits: how many PUT frames are whole and can't be decoded.
-        uncertain: whether damage may hide takes or control records that nothing later tells.
     """
 
-    files: int
-    frames: int
     misfits: int
-    read_bytes: int
 
     def __init__(
-        self, fs: FileSystem, evidence: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
+        self, fs: FileSystem, inventory: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
     ) -> None:
         self.state: ChannelState = state
-        self.files = self.frames = self.read_bytes = self.misfits = 0
-        self.walked: set[int | str] = set()
-        self.damaged: set[int | str] = set()
-        self.uncertain: bool = False
-        self._fs = fs
-        self._evidence = evidence
-        self._findings = findings
-        self._tainted = False  # whether the state may be wrong
-        self._begun = exact or state.next_id > 1  # whether the first event's ID is known
-        self._again_through = 0  # up to which ID takes may be hidden
-        self._takes_hidden = False  # whether they may be, though all else is known
+        self.steps = LogSteps(fs, inventory)
+        self.misfits = 0
+        self._inventory = inventory
+        self._damage = DamageFindings(findings)
+        self._doubt = _Doubt()
+        self._knows_first_id = exact or state.next_id > 1
         self._with_memory = False
-        self._hidden_transactions = 0
         self._schemas: list[pa.Schema] = []
-        self._orders: dict[int, Order] = {}
-        self._before = FrameHeader(FrameType.FILE_HEADER, 0, 0, 0, 0, 0, 0, 0)
-        self._hole: tuple[Finding, int] | None = None  # damage, and the next ID before it
         if not exact:
-            self._taint(unknown_bytes=HEADER_SIZE_BYTES)
+            self._raise_doubt(unknown_bytes=HEADER_SIZE_BYTES)
 
-    # ── what comes next ─────────────────────────────────────────────────────────────────────────
+    @property
+    def damaged(self) -> set[int | str]:
+        """The numbers of the files in which there is damage."""
+        return self._damage.files
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether damage may hide take or control records that nothing later tells."""
+        return self._doubt.hides_records
 
     def run(self, disk: Position, memory: Position | None = None) -> ChannelState:
-        """TolerantReplay everything from two places on and return the state, with every transaction settled."""
-        logs = [self._disk_log(disk)]
+        """Replay everything from a place of each log on, and return the state, with every transaction settled.
+
+        Args:
+            disk: where to start in the data files.
+            memory: where to start in the memory tier's files; None to leave them out.
+        """
         self._with_memory = memory is not None
-        if memory is not None:
-            logs.append(self._memory_log(memory))
-        for step in merge(*logs, key=lambda s: s.time_us):
+        for step in self.steps.since(disk, memory):
             if isinstance(step.what, LocatedFrame):
-                self._apply(step.file, step.what)
+                self._apply(step.file, step.what, step.fault)
             elif isinstance(step.what, Damage):
                 self._pass_over(step.file, step.what)
-            elif isinstance(step.what, _Truth):
-                self._learn(step.what.image)
+            elif isinstance(step.what, ExactImage):
+                self._correct(step.what.image)
             else:
-                self._taint(unknown_bytes=_UNKNOWN_IDS)
-        return self._settled()
-
-    def _disk_log(self, start: Position) -> Iterator[_Step]:
-        checkpoints = [c for c in self._evidence.checkpoints if c.position > start]
-        before: LogFile | None = None
-        time_us = 0
-        for file in [f for f in self._evidence.disk if f.file_id >= start.file_id]:
-            previous = file.header.previous if file.header else None
-            broken = before is not None and file.header is not None and (previous or (0,))[0] != before.file_id
-            while checkpoints and checkpoints[0].position.file_id < file.file_id:
-                yield _Step(time_us, file, _Truth(checkpoints.pop(0).image))
-                broken = True
-            if broken or (before is None and file.file_id > start.file_id):
-                yield _Step(time_us, file, _Missing())
-            offset = start.offset if file.file_id == start.file_id else 0
-            if offset == 0 and file.header is not None:
-                yield _Step(time_us, file, _Truth(file.header.state))
-            step = None
-            for following in self._frames(file, offset, time_us):
-                time_us = following.time_us
-                yield from _truths(checkpoints, Position(file.file_id, _begin(following)), step)
-                step = following
-                yield step
-            if step is not None:
-                yield from _truths(checkpoints, Position(file.file_id, file.end), step)
-            before = file
-        for checkpoint in checkpoints:
-            if before is not None:
-                yield _Step(time_us, before, _Truth(checkpoint.image))
-        if before is not None and (checkpoints or self._evidence.missing_end):
-            yield _Step(time_us, before, _Missing())
-
-    def _memory_log(self, start: Position) -> Iterator[_Step]:
-        time_us = 0
-        files = [f for f in self._evidence.memory if f.file_id >= start.file_id]
-        gaps = {b.file_id for a, b in pairwise(files) if a.file_id + 1 < b.file_id}
-        for file in files:
-            if file.file_id in gaps:
-                yield _Step(time_us, file, _Missing())
-            for step in self._frames(file, start.offset if file.file_id == start.file_id else 0, time_us):
-                time_us = step.time_us
-                yield step
-
-    def _frames(self, file: LogFile, offset: int, time_us: int) -> Iterator[_Step]:
-        self.files += 1
-        self._orders[file.file_id] = Order(offset)
-        if offset == 0:
-            self.walked.add(file.file_id)
-        with opened(self._fs, file.path) as f:
-            for item in walk(f, file.seed, offset, file.end):
-                if isinstance(item, LocatedFrame):
-                    time_us = item.header.time_us or time_us
-                    self.frames += 1
-                    self.read_bytes += item.end - item.offset
-                yield _Step(time_us, file, item)
+                self._raise_doubt(unknown_bytes=_MISSING_FILE_BYTES)
+        return self._settle()
 
     # ── whole frames ────────────────────────────────────────────────────────────────────────────
 
-    def _apply(self, file: LogFile, found: LocatedFrame) -> None:
-        header = found.header
-        wrong = self._orders[file.file_id].wrong(found)
-        if wrong is not None:
-            self._note(file, Damage(found.offset, found.end, header), wrong)
-            self._taint(unknown_bytes=found.end - found.offset)
-            if header.type != FrameType.COMMIT or not self._is_about_pending(found):
+    def _apply(self, file: LogFile, found: LocatedFrame, fault: str | None) -> None:
+        header, state = found.header, self.state
+        if fault is not None:
+            self._doubt_frame(file, found, fault)
+            # A COMMIT in a wrong place, or of too few frames, may end what is pending, or be the next put.
+            is_next = header.transaction_id in state.pending or header.write_order_id == state.next_id
+            if header.type != FrameType.COMMIT or not is_next:
                 return
         if header.type == FrameType.FILE_HEADER:
             return
-        if header.type == FrameType.PUT and not fits(header, found.payload or b"", self._decoded()):
+        if header.type == FrameType.PUT and not fits(header, found.payload or b"", self._decoded_schemas()):
             self.misfits += 1
-            self._note(file, Damage(found.offset, found.end, header), "the events of a frame can't be decoded")
-        self._fill_hole(header)
-        self._before = header
+            self._add_damage(file, _as_damage(found), "the events of a frame can't be decoded")
+        self._follow(header)
         try:
-            if self._tainted and not self._mind(file, found):
-                return
-            self.state.apply(file.file_id, found.offset, header, found.payload)
+            if self._doubt.is_raised:
+                self._reveal(file, found)
+                if self._is_unknown_take(found):
+                    return
+            state.apply(file.file_id, found.offset, header, found.payload)
         except MALFORMED as e:
-            self._note(file, Damage(found.offset, found.end, header), f"a {header.type.name} makes no sense: {e}")
-            self._taint(unknown_bytes=found.end - found.offset)
+            self._doubt_frame(file, found, f"a {header.type.name} makes no sense: {e}")
 
-    def _is_about_pending(self, found: LocatedFrame) -> bool:
-        """Tell whether a COMMIT in a wrong place, or of too few frames, ends what is pending or is the next put."""
-        header = found.header
-        return header.transaction_id in self.state.pending or header.write_order_id == self.state.next_id
+    def _follow(self, header: FrameHeader) -> None:
+        """Learn from a frame after damage what was in it."""
+        self._doubt.bound_takes(header)
+        self._damage.follow(header, self.state.pending.get(header.transaction_id))
 
-    def _mind(self, file: LogFile, found: LocatedFrame) -> bool:
-        """Before a frame is applied to a state that may be wrong: learn what it says of what was hidden.
-
-        Returns:
-            Whether it can be applied.
-        """
+    def _reveal(self, file: LogFile, found: LocatedFrame) -> None:
+        """Add to a state that may be wrong what a frame, which is yet to be applied, says of what was hidden."""
         header, state = found.header, self.state
-        if header.write_order_id and not self._begun:
-            self._begun = True
+        if header.write_order_id and not self._knows_first_id:
+            self._knows_first_id = True
             state.next_id = state.floor = header.write_order_id
-            state.groups[_HOLD] = GroupState(state.floor - 1)
+            self._hold_everything()
         if header.type == FrameType.TAKE:
-            self._know_group(TakeRecord.parse(found.payload or b"").group)
+            self._add_group(TakeRecord.parse(found.payload or b"").group)
         elif header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
             for name in record.seen.get("groups", ()) if record.seen else ():
-                self._know_group(name)
+                self._add_group(name)
             if record.kind != "move":
                 self._commit_orphans(in_memory(file.file_id), header.transaction_id)
-            pending = state.pending.get(header.transaction_id)
-            return record.kind != "take" or (pending is not None and bool(pending.takes))
-        return True
 
-    def _know_group(self, name: str) -> None:
-        """Make a group whose making is hidden: it begins where everything does that is held back."""
+    def _is_unknown_take(self, found: LocatedFrame) -> bool:
+        """Tell whether a frame is the COMMIT of a take whose TAKE is hidden, so that it can't be applied."""
+        if found.header.type != FrameType.COMMIT:
+            return False
+        record, pending = parsed_commit(found.payload), self.state.pending.get(found.header.transaction_id)
+        return record is not None and record.kind == "take" and not (pending and pending.takes)
+
+    def _add_group(self, name: str) -> None:
+        """Make a group whose making is hidden: it begins where the placeholder does."""
         self.state.groups.setdefault(name, GroupState(self.state.floor - 1))
 
-    def _decoded(self) -> list[pa.Schema]:
+    def _hold_everything(self) -> None:
+        self.state.groups[_PLACEHOLDER] = GroupState(self.state.floor - 1)
+
+    def _decoded_schemas(self) -> list[pa.Schema]:
         if len(self._schemas) != len(self.state.schemas):
             self._schemas = [decode_schema(s) for s in self.state.schemas]
         return self._schemas
@@ -250,23 +204,22 @@ class TolerantReplay:
     def _pass_over(self, file: LogFile, damage: Damage) -> None:
         header = damage.header
         if header is None or header.type == FrameType.FILE_HEADER:
-            self._orders[file.file_id].wrong(damage._replace(header=None))
-            self._note(file, damage, "the file's header is damaged" if damage.offset == 0 else "no frame is whole here")
-            self._taint(unknown_bytes=damage.size)
+            text = "the file's header is damaged" if damage.offset == 0 else "no frame is whole here"
+            self._add_damage(file, damage, text)
+            self._raise_doubt(unknown_bytes=damage.size)
             return
-        self._orders[file.file_id].wrong(damage)
-        self._note(file, damage, f"the payload of a {header.type.name} frame is damaged")
+        self._add_damage(file, damage, f"the payload of a {header.type.name} frame is damaged")
         if header.type == FrameType.PUT:
-            self._fill_hole(header)
-            self._before = header
+            self._follow(header)
             self.state.apply(file.file_id, damage.offset, header, None)
-            return
-        self._taint(unknown_bytes=0 if header.type == FrameType.COMMIT else damage.size)
-        if header.type == FrameType.COMMIT:
-            self._before = header
+        elif header.type == FrameType.COMMIT:
+            self._raise_doubt()
+            self._damage.before = header
             if self.state.memory.open and not self._with_memory:  # it said what was taken in memory, once
-                self._takes_hidden, self._again_through = True, 0
+                self._doubt.hides_takes, self._doubt.takes_through = True, 0
             self._commit_without_payload(file, damage.offset, header)
+        else:
+            self._raise_doubt(unknown_bytes=damage.size)
 
     def _commit_without_payload(self, file: LogFile, offset: int, header: FrameHeader) -> None:
         """Commit what a header says is committed; what segments it adopts and which batch it is, is not known."""
@@ -274,45 +227,69 @@ class TolerantReplay:
         known = pending is not None and (pending.takes or pending.frames or pending.controls)
         kind = "put" if header.write_order_id else "take" if pending and pending.takes else "control"
         if not known and not header.write_order_id:
-            self._taint(unknown_bytes=frame_size(header.length))
+            self._raise_doubt(unknown_bytes=frame_size(header.length))
         self._commit_orphans(in_memory(file.file_id), header.transaction_id)
         self.state.apply(file.file_id, offset, header, pack({"kind": kind, "start": 0}))
 
     def _commit_orphans(self, memory: bool, but: int = -1) -> None:
-        """Commit what was appended, as later frames prove, and whose own COMMIT is damaged."""
+        """Commit what was appended to a tier, as later frames prove, and whose own COMMIT is damaged.
+
+        Args:
+            memory: whether it is the memory tier.
+            but: a transaction whose COMMIT is there.
+        """
+        for tx, pending in list(self.state.pending.items()):
+            frames = [f for f in pending.frames if in_memory(f[0]) == memory]
+            if tx != but and not pending.takes and (frames or pending.controls):
+                self._commit_orphan(tx, frames)
+
+    def _commit_orphan(self, tx: int, frames: list[tuple[int, int, FrameHeader]]) -> None:
         state = self.state
-        for tx, pending in list(state.pending.items()):
-            mine = [f for f in pending.frames if in_memory(f[0]) == memory]
-            if tx == but or pending.takes or not (mine or pending.controls):
-                continue
-            first = min((put.write_order_id for _, _, put in mine), default=0)
-            last = max((put.write_order_id + put.count - 1 for _, _, put in mine), default=0)
-            if mine and (last < state.floor or any(True for _ in state.blocks.disk.between(first, last))):
-                del state.pending[tx]  # it is there already
-                continue
-            for _, _, put in mine:  # of a move
-                state.blocks.memory.remove(put.write_order_id)
-            kind = "put" if mine else "control"
-            header = FrameHeader(FrameType.COMMIT, 0, tx, first, last - first + 1 if mine else 0, 0, 0, 0)
-            file_id = mine[-1][0] if mine else self._evidence.disk[-1].file_id
-            try:
-                state.apply(file_id, 0, header, pack({"kind": kind, "start": 0}))
-            except MALFORMED:
-                state.pending.pop(tx, None)
+        first = min((put.write_order_id for _, _, put in frames), default=0)
+        last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
+        if frames and (last < state.floor or any(True for _ in state.blocks.disk.between(first, last))):
+            del state.pending[tx]  # it is there already
+            return
+        for _, _, put in frames:  # of a move
+            state.blocks.memory.remove(put.write_order_id)
+        kind, count = ("put", last - first + 1) if frames else ("control", 0)
+        header = FrameHeader(FrameType.COMMIT, 0, tx, first, count, 0, 0, 0)
+        file_id = frames[-1][0] if frames else self._inventory.disk[-1].file_id
+        try:
+            state.apply(file_id, 0, header, pack({"kind": kind, "start": 0}))
+        except MALFORMED:
+            state.pending.pop(tx, None)
 
-    def _taint(self, unknown_bytes: int = 0) -> None:
-        """Note that the state may be wrong from here on, and what may be hidden."""
+    def _add_damage(self, file: LogFile, damage: Damage, text: str) -> None:
+        self._damage.add(file, damage, text, self._next_id())
+
+    def _next_id(self) -> int:
+        """Return the ID that the next PUT should have."""
+        pending = [f for p in self.state.pending.values() for f in p.frames]
+        return max([self.state.next_id, *(put.write_order_id + put.count for _, _, put in pending)])
+
+    # ── doubt ───────────────────────────────────────────────────────────────────────────────────
+
+    def _doubt_frame(self, file: LogFile, found: LocatedFrame, text: str) -> None:
+        """Add a frame to the findings that is whole and can't be what was written there."""
+        self._add_damage(file, _as_damage(found), text)
+        self._raise_doubt(unknown_bytes=found.end - found.offset)
+
+    def _raise_doubt(self, unknown_bytes: int = 0) -> None:
+        """Record that the state may be wrong from here on.
+
+        Args:
+            unknown_bytes: how many bytes may hold any frames.
+        """
         if unknown_bytes:
-            self.uncertain = True
-            self._again_through = 0
-            self._hidden_transactions += unknown_bytes // HEADER_SIZE_BYTES + 1
-        if not self._tainted:
-            self._tainted = True
-            self.state.groups[_HOLD] = GroupState(self.state.floor - 1)
+            self._doubt.add_bytes(unknown_bytes)
+        if not self._doubt.is_raised:
+            self._doubt.is_raised = True
+            self._hold_everything()
 
-    def _learn(self, image: dict[str, Any]) -> None:
-        """Take over an image that is exact here, if the state may be wrong."""
-        if not self._tainted:
+    def _correct(self, image: dict[str, Any]) -> None:
+        """Replace a state that may be wrong by an image that is exact here, but for what the image does not have."""
+        if not self._doubt.is_raised:
             return
         self._commit_orphans(memory=False)
         old = self.state
@@ -331,94 +308,49 @@ class TolerantReplay:
         if len(new.blocks.memory):
             new.next_id = max(new.next_id, old.next_id)
         self.state = new
-        self._tainted = self.uncertain = self._takes_hidden = False
-        self._begun = True
-        self._again_through = self._hidden_transactions = 0
-        self._close_hole(new.next_id)
-
-    # ── which events were in what is damaged ────────────────────────────────────────────────────
-
-    def _note(self, file: LogFile, damage: Damage, text: str) -> None:
-        header = damage.header
-        events: tuple[Range, ...] = ()
-        transactions = {header.transaction_id} if header else set()
-        if header and header.type == FrameType.PUT:
-            events = ((header.write_order_id, header.write_order_id + header.count - 1),)
-        elif header is None and self._before.type not in _ENDED:
-            transactions.add(self._before.transaction_id)
-        finding = Finding(
-            Severity.DAMAGE, file.path, text, damage.offset, damage.size, events, tuple(sorted(transactions - {0}))
-        )
-        self._findings.add(finding)
-        self.damaged.add(file.file_id)
-        if header is None:
-            self._hole = finding, self._next_id()
-
-    def _next_id(self) -> int:
-        """Return the next ID that a PUT should have."""
-        pending = [f for p in self.state.pending.values() for f in p.frames]
-        return max([self.state.next_id, *(put.write_order_id + put.count for _, _, put in pending)])
-
-    def _fill_hole(self, header: FrameHeader) -> None:
-        """Learn from the frame after damage which events and transactions were in it."""
-        if self._again_through == 0 and header.type == FrameType.COMMIT and header.write_order_id:
-            self._again_through = header.write_order_id - 1 if self.uncertain or self._takes_hidden else 0
-        if self._hole is None:
-            return
-        finding, _ = self._hole
-        if header.type == FrameType.COMMIT:
-            pending = self.state.pending.get(header.transaction_id)
-            held = sum(put.count for _, _, put in pending.frames) if pending else 0
-            if held < header.count and not (pending and pending.takes):
-                self._findings.add(_about(finding, header.transaction_id))
-        if header.type == FrameType.PUT and header.write_order_id:
-            self._close_hole(header.write_order_id)
-        elif header.type == FrameType.COMMIT and header.write_order_id:
-            self._close_hole(header.write_order_id + header.count)
-        elif header.type in _CONTROLS:
-            self._close_hole(0)
-
-    def _close_hole(self, next_id: int) -> None:
-        if self._hole is not None:
-            finding, before = self._hole
-            self._hole = None
-            if next_id > before:
-                self._findings.add(_about(finding, 0, ((before, next_id - 1),)))
+        self._doubt = _Doubt()
+        self._knows_first_id = True
+        self._damage.close(new.next_id)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
 
-    def _settled(self) -> ChannelState:
-        """Return the state, with what was committed committed and nothing held back for nobody."""
-        if not self._tainted:
+    def _settle(self) -> ChannelState:
+        """Commit what was committed, take the placeholder away, and return the state."""
+        doubt = self._doubt
+        if not doubt.is_raised:
             return self.state
         self._commit_orphans(memory=False)
         self._commit_orphans(memory=True)
-        if self.uncertain:
-            for name in self._evidence.owned_groups:
-                self._know_group(name)
-        known = self._evidence.known
+        if doubt.hides_records:
+            for name in self._inventory.owned_groups:
+                self._add_group(name)
+        known = self._inventory.known
         if known is not None:
-            self._close_hole(known.last_id + 1)
-        if not self._again_through:
-            self._again_through = 1 << 62
+            self._damage.close(known.last_id + 1)
+        doubt.takes_through = doubt.takes_through or _UNKNOWN_ID
         image = self.state.image()
-        image["groups"].pop(_HOLD, None)
+        image["groups"].pop(_PLACEHOLDER, None)
         positions = [group[0] for group in image["groups"].values()]
         image["floor"] = max([image["floor"], *([min(positions) + 1] if positions else [])])
-        image["nextTransaction"] += self._hidden_transactions
+        image["nextTransaction"] += doubt.transactions
         self.state = restored(image)
         self.state.blocks.drop_through(self.state.floor - 1)
         return self.state
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:
         """Return for each group the events that it may have taken, though no record that is left says so."""
-        if not self.uncertain and not self._takes_hidden:
+        doubt = self._doubt
+        if not doubt.hides_records and not doubt.hides_takes:
             return {}
-        through = min(self._again_through, self.state.last_id)
+        through = min(doubt.takes_through, self.state.last_id)
         found = {
             name: tuple(group.ahead.gaps(group.position + 1, through)) for name, group in self.state.groups.items()
         }
         return {name: ranges for name, ranges in found.items() if ranges}
+
+
+def _as_damage(found: LocatedFrame) -> Damage:
+    return Damage(found.offset, found.end, found.header)
 
 
 def fits(header: FrameHeader, payload: bytes, schemas: list[pa.Schema]) -> bool:
@@ -431,23 +363,3 @@ def fits(header: FrameHeader, payload: bytes, schemas: list[pa.Schema]) -> bool:
     except (pa.ArrowException, OSError, *MALFORMED):
         return False
     return int(batch.num_rows) == header.count
-
-
-def _begin(step: _Step) -> int:
-    return step.what.offset if isinstance(step.what, LocatedFrame | Damage) else 0
-
-
-def _truths(checkpoints: list[ValidCheckpoint], through: Position, before: _Step | None) -> Iterator[_Step]:
-    """Yield the checkpoints up to a place; damage that reaches over one hides what comes after it too."""
-    while checkpoints and checkpoints[0].position <= through:
-        checkpoint = checkpoints.pop(0)
-        if before is None:
-            continue
-        yield _Step(before.time_us, before.file, _Truth(checkpoint.image))
-        if isinstance(before.what, Damage) and before.what.end > checkpoint.position.offset:
-            yield before
-
-
-def _about(finding: Finding, transaction_id: int, events: tuple[Range, ...] = ()) -> Finding:
-    transactions = (transaction_id,) if transaction_id else ()
-    return Finding(finding.severity, finding.path, finding.text, finding.offset, finding.size, events, transactions)

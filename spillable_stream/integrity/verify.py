@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
+from spillable_stream.format.record import MALFORMED
 from spillable_stream.integrity.findings import Report
-from spillable_stream.integrity.inspection import Inspection, survey
-from spillable_stream.integrity.order import MALFORMED
+from spillable_stream.integrity.inspection import Inspection, inspect
+from spillable_stream.log.looks import looks
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["examine", "report_of", "verify"]
-
-_ATTEMPTS = 5
 
 
 def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
@@ -38,7 +38,7 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
 
 
 def examine(fs: FileSystem, path: Path) -> Inspection:
-    """Survey a channel, again while others change what was found wrong.
+    """Inspect a channel, again while others change what was found wrong.
 
     Args:
         fs: the file system.
@@ -47,24 +47,23 @@ def examine(fs: FileSystem, path: Path) -> Inspection:
     Raises what `verify` raises.
     """
     before: Inspection | None = None
-    for _ in range(_ATTEMPTS):
-        head = _head(fs, path)
+    for look in looks(partial(_head, fs, path)):
         try:
-            found = _surveyed(fs, path)
+            inspection = _inspect(fs, path)
         except FileNotFoundError:  # another process made a checkpoint and deleted files meanwhile
             before = None
             continue
-        if report_of(found).healthy or head == _head(fs, path):
-            return found
-        if before is not None and before.findings.all() == found.findings.all():
-            return found
-        before = found
+        if report_of(inspection).healthy or look.is_unmoved():
+            return inspection
+        if before is not None and before.findings.all() == inspection.findings.all():
+            return inspection
+        before = inspection
     raise ChannelBusyError(f"{path} changes faster than it can be read; try again when less is put and taken")
 
 
-def _surveyed(fs: FileSystem, path: Path) -> Inspection:
+def _inspect(fs: FileSystem, path: Path) -> Inspection:
     try:
-        return survey(fs, path)
+        return inspect(fs, path)
     except (FileNotFoundError, SpillableError):
         raise
     except (*MALFORMED, pa.ArrowException, OverflowError, RecursionError) as e:
@@ -79,16 +78,16 @@ def _head(fs: FileSystem, path: Path) -> bytes:
         return b""
 
 
-def report_of(found: Inspection, quarantine: Path | None = None) -> Report:
-    """Return the report of a survey."""
+def report_of(inspection: Inspection, quarantine: Path | None = None) -> Report:
+    """Return the report of an inspection."""
     return Report(
-        found.layout.path,
-        found.layout.channel,
-        found.findings.all(),
-        found.loss,
-        found.files,
-        found.frames,
-        found.read_bytes,
-        found.unrepairable,
+        inspection.layout.path,
+        inspection.layout.channel,
+        inspection.findings.all(),
+        inspection.loss,
+        inspection.files,
+        inspection.frames,
+        inspection.read_bytes,
+        inspection.unrepairable,
         quarantine,
     )

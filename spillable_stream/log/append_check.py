@@ -1,4 +1,4 @@
-"""AppendChecker: proof that the frames of a log are all there, once, and where they were written.
+"""Proof that the frames of a log are all there, once, and where they were written.
 
 A frame's checksums say that it is whole, not that it is in its place. Every COMMIT says where its
 append began, and how many events it is about, so a frame that is missing, there twice, or elsewhere
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import MAX_COUNT, FrameHeader, FrameType
-from spillable_stream.format.record import NONSENSE, SegmentRef, unpack
-from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.format.record import MALFORMED, CommitRecord, SegmentRef, unpack
+from spillable_stream.log.frames import Damage, LocatedFrame
 
-__all__ = ["ENDS", "AppendChecker"]
+__all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
 
 # After which frames the log may end. A TAKE alone is a micro-batch in flight; a PUT alone is torn.
 ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
@@ -35,22 +34,34 @@ class AppendChecker:
         self._puts: list[FrameHeader] = []
         self._controls: list[FrameHeader] = []
 
-    def wrong(self, found: LocatedFrame) -> str | None:
+    @classmethod
+    def behind(cls, commit: LocatedFrame, start: int) -> AppendChecker:
+        """Return one that goes on behind a COMMIT, of whose append it has not seen the frames.
+
+        Args:
+            commit: the COMMIT.
+            start: where its append began.
+        """
+        checker = cls(start)
+        checker._starts.append(commit.end)
+        return checker
+
+    def fault(self, found: LocatedFrame) -> str | None:
         """Return why a frame can't be the next one, or None if it can."""
         try:
-            return self._wrong(found)
-        except (CorruptionError, *NONSENSE) as e:
+            return self._fault(found)
+        except MALFORMED as e:
             return f"a {found.header.type.name} makes no sense: {e}"
 
-    def _wrong(self, found: LocatedFrame) -> str | None:
+    def _fault(self, found: LocatedFrame) -> str | None:
         header, type_ = found.header, found.header.type
         if type_ is FrameType.PUT:
             self._puts.append(header)
             return None
         if type_ is FrameType.COMMIT:
-            wrong = self._wrong_commit(header, unpack(found.payload or b""))
-            if wrong is not None:
-                return wrong
+            fault = self._commit_fault(header, unpack(found.payload or b""))
+            if fault is not None:
+                return fault
         elif type_ in _CONTROLS:
             self._controls.append(header)
             return None
@@ -63,7 +74,7 @@ class AppendChecker:
         self._controls.clear()
         return None
 
-    def _wrong_commit(self, header: FrameHeader, record: dict[str, Any]) -> str | None:
+    def _commit_fault(self, header: FrameHeader, record: dict[str, Any]) -> str | None:
         start = record["start"]
         if start != self._starts[0]:
             if start not in self._starts:
@@ -93,3 +104,38 @@ class AppendChecker:
         else:  # what is moved keeps its IDs
             counted += sum(put.count for put in self._puts)
         return not self._controls and min(counted, MAX_COUNT) == (0 if kind == "take" else header.count)
+
+
+class TolerantAppendChecker:
+    """Follows the frames of one file past damage, as far as that lets it be told whether they are in their places.
+
+    Args:
+        start: where the first frame is that it will see: the beginning of an append, or of the file.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._checker: AppendChecker | None = AppendChecker(start)  # None from damage to the next whole COMMIT
+
+    def fault(self, item: LocatedFrame | Damage) -> str | None:
+        """Return why a frame can't be the next one, or None if it can, or if what is before it is damaged."""
+        header = item.header
+        if header is None or (isinstance(item, Damage) and header.type == FrameType.COMMIT):
+            self._checker = None
+            return None
+        found = item if isinstance(item, LocatedFrame) else LocatedFrame(item.offset, header, None)
+        if self._checker is None:
+            if header.type == FrameType.COMMIT and (record := parsed_commit(found.payload)) is not None:
+                self._checker = AppendChecker.behind(found, record.start)
+            return None
+        fault = self._checker.fault(found)
+        if fault is not None:
+            self._checker = None
+        return fault
+
+
+def parsed_commit(payload: bytes | None) -> CommitRecord | None:
+    """Return the record of a COMMIT, or None where it is malformed."""
+    try:
+        return CommitRecord.parse(payload or b"")
+    except MALFORMED:
+        return None

@@ -64,7 +64,7 @@ class Checkpoints:
         self._main = layout.checkpoint_dir
         self._backup = layout.backup_checkpoint_dir
         self._backup_failed = backup_failed or self._warn_of_backup
-        self._said = False
+        self._has_warned = False
 
     # ── the backup directory, which nothing may depend on ───────────────────────────────────
 
@@ -74,10 +74,10 @@ class Checkpoints:
         try:
             yield
         except StorageError as e:
-            if self._said:
+            if self._has_warned:
                 _log.info("no use of backupCheckpointDir: %s", e)
                 return
-            self._said = True
+            self._has_warned = True
             self._backup_failed(e)
 
     def _warn_of_backup(self, cause: StorageError) -> None:

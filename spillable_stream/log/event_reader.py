@@ -2,6 +2,10 @@
 
 Files are read with large positioned reads rather than mapped: a disk error is then an exception and
 not a signal that kills the process, and one copy at memory speed costs less than the checksum.
+
+`EventReader` walks the frames itself, without `spillable_stream.log.frames.FrameScanner`: it reads into Arrow buffers,
+of which events are slices and not copies, sizes its reads by the frames that it met, and reads no payload but those of
+events. With the scanner a frame of one 100-byte event takes a third more time, and one of 1 MB a half more.
 """
 
 from __future__ import annotations

@@ -119,13 +119,19 @@ class FrameScanner:
             self.offset = found.end
             yield found
 
-    def damage(self, end: int) -> Damage:
-        """Return the stretch where the iteration stopped: up to the next whole header, or to ``end``."""
+    def skip_damage(self, end: int) -> Damage:
+        """Move on past the stretch where the iteration stopped, and return it.
+
+        It reaches to the next whole header, or to ``end``. Iterate again from there.
+        """
         header = parse_header(self._file.read(self.offset, HEADER_SIZE_BYTES), 0, self._seed)
         if header is not None and self.offset + frame_size(header.length) <= self._end:
-            return Damage(self.offset, self.offset + frame_size(header.length), header)
-        following = _next_header(self._file, self._seed, self.offset + 8, self._end)
-        return Damage(self.offset, end if following is None else following, None)
+            damage = Damage(self.offset, self.offset + frame_size(header.length), header)
+        else:
+            following = _next_header(self._file, self._seed, self.offset + 8, self._end)
+            damage = Damage(self.offset, end if following is None else following, None)
+        self.offset = damage.end
+        return damage
 
 
 def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
@@ -143,9 +149,7 @@ def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame |
         yield from scanner
         if scanner.offset >= end:
             return
-        damage = scanner.damage(end)
-        yield damage
-        scanner.offset = damage.end
+        yield scanner.skip_damage(end)
 
 
 def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:

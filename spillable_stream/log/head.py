@@ -63,7 +63,7 @@ class Head:
         self._sequence = 0
         self._greatest = 0  # the greatest sequence that was ever seen here
         self._pid = os.getpid()
-        self._seen: tuple[bytes, HeadSlot | None] = (b"", None)  # what it was parsed to
+        self._parsed_before: tuple[bytes, HeadSlot | None] = (b"", None)  # what it was parsed to
 
     def read(self) -> CommitPoint | None:
         """Return what the head publishes, or None if it is damaged or of another boot.
@@ -71,8 +71,8 @@ class Head:
         Raises:
             CorruptionError: it publishes less than it did.
         """
-        slots, seen = self._load(MARK_OFFSET), self._seen
-        found = seen[1] if slots == seen[0] else self._parsed(slots)
+        slots, before = self._load(MARK_OFFSET), self._parsed_before
+        found = before[1] if slots == before[0] else self._parsed(slots)
         return found[2] if found and found[1] == self.boot else None
 
     def begin_writing(self) -> CommitPoint | None:
@@ -83,8 +83,8 @@ class Head:
         Raises:
             CorruptionError: it publishes less than it did.
         """
-        data, seen = self._load(SLOTS_AND_MARK_BYTES), self._seen
-        found = seen[1] if data.startswith(seen[0] or b"-") else self._parsed(data[:MARK_OFFSET])
+        data, before = self._load(SLOTS_AND_MARK_BYTES), self._parsed_before
+        found = before[1] if data.startswith(before[0] or b"-") else self._parsed(data[:MARK_OFFSET])
         self._sequence = found[0] if found else 0
         if found is None or found[1] != self.boot:
             return None
@@ -122,7 +122,7 @@ class Head:
                 )
         if found is not None:
             self._greatest = max(self._greatest, found[0])
-        self._seen = (slots, found)
+        self._parsed_before = (slots, found)
         return found
 
     def is_whole(self) -> bool:
@@ -139,8 +139,11 @@ class Head:
         published = CommitPoint(*published[:-1], self._pid)
         slot, offset = pack_slot(HeadSlot(sequence, self.boot, published)), slot_offset(sequence)
         self.file.store(offset, slot)
-        slots = self._seen[0] or self._load(MARK_OFFSET)  # nobody else writes while the lock is held
-        self._seen = (slots[:offset] + slot + slots[offset + len(slot) :], HeadSlot(sequence, self.boot, published))
+        slots = self._parsed_before[0] or self._load(MARK_OFFSET)  # nobody else writes while the lock is held
+        self._parsed_before = (
+            slots[:offset] + slot + slots[offset + len(slot) :],
+            HeadSlot(sequence, self.boot, published),
+        )
         self._sequence = self._greatest = sequence
         return published
 

@@ -1,14 +1,14 @@
-"""Replay by whoever comes first to a channel: find the end of the log, cut a torn tail.
+"""Recovering a log by the first to open its channel: replay it to its end, cut a torn tail.
 
-Every COMMIT says at which offset its append began; all before that offset was synced first. So a
-file's last append is the only one that a power cut can have torn, and a frame that is not whole
-is a torn tail if and only if nothing after it, nor the head, nor a checkpoint, proves that its
-bytes had been synced.
+The rules are stated elsewhere: `spillable_stream.log.tail` says where the newest file ends,
+`spillable_stream.log.chain` which files count. Here they are obeyed: what they find corrupt is raised, what
+does not count is cut or removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import warnings
 from collections.abc import Callable
@@ -18,29 +18,34 @@ from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarn
 from spillable_stream.format.file_names import Tier, log_name
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import NO_TIER, TierEnd
-from spillable_stream.format.record import CommitRecord, FileHeader
-from spillable_stream.log.append_check import ENDS, AppendChecker
+from spillable_stream.format.record import FileHeader
+from spillable_stream.log.chain import (
+    NewestFile,
+    first_commit,
+    first_of_chain,
+    header_fault,
+    judge_newest_file,
+    stale_file,
+)
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, frame_before
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
+from spillable_stream.log.tail import Tail, find_tail, refuse, written_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.filesystem import File, FileSystem
 
 __all__ = [
-    "ENDS",
-    "Recovered",
+    "RecoveredLog",
     "discard_unfinished_file",
-    "first_commit",
     "is_of_another_history",
     "oldest_file",
     "recover",
     "require_log_of_checkpoint",
-    "written_bytes",
 ]
 
 _log = logging.getLogger(__name__)
 
 
-class Recovered(NamedTuple):
+class RecoveredLog(NamedTuple):
     """What a recovery found.
 
     Args:
@@ -55,30 +60,22 @@ class Recovered(NamedTuple):
 def oldest_file(fs: FileSystem, wal: WriteAheadLog, last: int | None = None) -> tuple[int, FileHeader]:
     """Return the first data file from which an unbroken chain leads to the last, and its header.
 
-    Files before a break in the chain are left-overs of a deletion.
-
     Args:
         fs: the file system.
         wal: the log.
         last: the newest file that is published; one that comes after it may be half made. None while nothing is.
 
     Raises:
-        CorruptionError: there is no data file, or the last one has no valid header.
+        CorruptionError: there is no data file, or the header of one of them is damaged.
     """
     files = [i for i in wal.layout.log_files(fs) if last is None or i <= last]
     if not files:
         raise CorruptionError("the channel has no data files", str(wal.layout.path))
-    oldest = files[-1]
-    header = wal.read_file_header(oldest)
+    header_of = functools.cache(wal.read_file_header)
+    oldest = files[first_of_chain(wal.layout, files, header_of, refuse)]
+    header = header_of(oldest)
     if header is None:
-        raise CorruptionError(f"the header of {log_name(oldest)} is damaged", str(wal.layout.log_file(oldest)), 0)
-    for file_id in reversed(files[:-1]):
-        if header.previous is None or header.previous[0] != file_id:
-            break
-        earlier = wal.read_file_header(file_id)
-        if earlier is None:
-            raise CorruptionError(f"the header of {log_name(file_id)} is damaged", str(wal.layout.log_file(file_id)), 0)
-        oldest, header = file_id, earlier
+        raise header_fault(wal.layout, oldest)
     return oldest, header
 
 
@@ -91,33 +88,24 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
         checkpoints: which prove that a file that they were made of was whole.
 
     Raises:
-        CorruptionError: the file holds commits, or a checkpoint or the head names it: its header was whole once.
-            Or the file before it is damaged too: nothing is removed then.
+        CorruptionError: the file's header was whole once, and is damaged; nothing is removed then.
     """
     files = wal.layout.log_files(fs)
-    if not files or wal.read_file_header(files[-1]) is not None:
+    if not files:
         return
-    path = wal.layout.log_file(files[-1])
-    known = _known_end(wal)
-    before_is_whole = len(files) > 1 and wal.read_file_header(files[-2]) is not None  # else this is no roll
-    if files[-1] <= max(checkpoints.newest_file_id(), known.file_id) or not before_is_whole:
-        raise CorruptionError(f"the header of {path.name} is damaged", str(path), 0)
-    if (found := first_commit(fs, wal, files[-1])) is not None:
-        raise CorruptionError(
-            f"the header of {path.name} is damaged and a commit follows at offset {found.offset}", str(path), 0
-        )
-    _log.warning("%s does not count: it was being made when the host stopped", path)
-    fs.remove(path)
-    fs.sync_directory(path.parent)
-
-
-def first_commit(fs: FileSystem, wal: WriteAheadLog, file_id: int) -> LocatedFrame | None:
-    """Return the first whole COMMIT of a file, wherever it is."""
-    file = fs.open(wal.layout.log_file(file_id), readonly=True)
-    try:
-        return next(find_frame(file, wal.seed(file_id), 0, FrameType.COMMIT), None)
-    finally:
-        file.close()
+    newest = files[-1]
+    published = max(checkpoints.newest_file_id(), _known_end(wal).file_id)
+    path = wal.layout.log_file(newest)
+    commit = functools.partial(first_commit, fs, path, wal.seed(newest))
+    verdict = judge_newest_file(files, wal.read_file_header, published, commit)
+    if verdict is NewestFile.UNFINISHED:
+        _log.warning("%s does not count: it was being made when the host stopped", path)
+        fs.remove(path)
+        fs.sync_directory(path.parent)
+    elif verdict is NewestFile.DAMAGED:
+        raise header_fault(wal.layout, newest)
+    elif verdict is NewestFile.COMMITTED and (found := commit()) is not None:
+        raise header_fault(wal.layout, newest, f" and a commit follows at offset {found.offset}")
 
 
 def _known_end(wal: WriteAheadLog) -> TierEnd:
@@ -189,7 +177,7 @@ def recover(
     wal: WriteAheadLog,
     start: Position,
     apply: Callable[[int, LocatedFrame], None],
-) -> Recovered:
+) -> RecoveredLog:
     """Replay from ``start`` to the end of the last whole transaction and cut the rest.
 
     Args:
@@ -216,98 +204,34 @@ def recover(
     known = _known_end(wal)
     if known.file_id > last:
         raise DataLossError(f"{log_name(known.file_id)}, the newest data file, is missing", str(wal.layout.path))
-    replayed = start.file_id <= known.file_id < last  # what is before is left of a deletion that a crash undid
-    if replayed and (trusted := wal.end_of(known.file_id)) < known.end:
+    if stale_file(files, wal.read_file_header, known, start.file_id) is not None:
         raise CorruptionError(
             f"{log_name(known.file_id)} was committed up to {known.end}, but the file after it says "
-            f"{trusted}: that one is stale",
-            str(wal.layout.log_file(last)),
+            f"{wal.end_of(known.file_id)}: that one is stale",
+            str(path),
             0,
         )
     floor = max(offset, known.end if known.file_id == last else 0)
-    file = fs.open(path)
-    try:
-        end, torn = _recover_last(file, wal.seed(last), offset, floor, lambda found: apply(last, found))
-        if torn and wal.tier is Tier.DISK:  # behind the end in memory may be what a file held before it was used again
-            message = (
-                f"{torn} bytes after offset {end} of {path} do not count: a transaction that was never acknowledged"
-            )
-            warnings.warn(TornTailWarning(message), stacklevel=2)
-        if torn or wal.tier is Tier.MEMORY:  # zeros that are preallocated stay
-            file.truncate(end)
+    with contextlib.closing(fs.open(path)) as file:
+        tail = find_tail(file, wal.seed(last), offset, floor, refuse, lambda found: apply(last, found))
+        _cut_torn_tail(file, tail, wal.tier)
         if wal.tier is Tier.DISK:
             file.sync()
             fs.sync_directory(path.parent)  # a roll may have been killed before that
-    finally:
-        file.close()
-    return Recovered(Position(last, end), torn)
+    return RecoveredLog(Position(last, tail.end), tail.torn_bytes)
 
 
-def _recover_last(
-    file: File, seed: int, start: int, floor: int, apply: Callable[[LocatedFrame], None]
-) -> tuple[int, int]:
-    """Apply the whole transactions of the file that was written last.
-
-    Returns:
-        The end of the last whole transaction, and how many non-zero bytes come after it.
-    """
-    if file.size() < floor:
-        raise CorruptionError(
-            f"the file was cut to {file.size()} bytes; {floor} had been synced", str(file.path), floor
-        )
-    synced = floor
-    for found in FrameScanner(file, seed, start):
-        if found.header.type == FrameType.COMMIT:
-            synced = max(synced, _append_start(found))
-    end = start
-    waiting: list[LocatedFrame] = []  # of an append that may not be whole
-    scanner, appends, wrong = FrameScanner(file, seed, start, verify_from=synced), AppendChecker(start), None
-    for found in scanner:
-        if (wrong := appends.wrong(found)) is not None:
-            break
-        waiting.append(found)
-        if found.header.type in ENDS:
-            for whole in waiting:
-                apply(whole)
-            waiting, end = [], found.end
-    damaged = scanner.offset if wrong is None else end
-    file.drop_read_ahead(damaged)
-    proof = _proof_of_sync(file, seed, damaged, synced)
-    if proof is not None:
-        what = "a committed frame is damaged" if wrong is None else wrong
-        raise CorruptionError(f"{what}: {proof}", str(file.path), damaged)
+def _cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
+    """Write the last append again, and cut what is behind it."""
     # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
-    if synced < end:
-        file.write(synced, [file.read(synced, end - synced)])
-    return end, written_bytes(file, end)
-
-
-def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> str | None:
-    """Return why the bytes at ``damaged`` must have been synced once, or None if nothing says so."""
-    if damaged < synced:
-        return f"everything up to offset {synced} had been synced"
-    for found in find_frame(file, seed, damaged, FrameType.COMMIT):
-        start = _append_start(found)
-        if start > damaged:
-            return f"the commit at offset {found.offset} was written after everything up to {start} had been synced"
-    return None
-
-
-def _append_start(commit: LocatedFrame) -> int:
-    """Return where the append of a COMMIT began; 0, which proves nothing, if it makes no sense."""
-    try:
-        return CommitRecord.parse(commit.payload or b"").start
-    except CorruptionError:
-        return 0
-
-
-def written_bytes(file: File, start: int) -> int:
-    """Return how many bytes from ``start`` on lead up to the last that is not zero."""
-    last, step = start, 1 << 20
-    file.drop_read_ahead(start)
-    for begin, end in file.data_ranges(start):
-        for base in range(begin, end, step):
-            kept = file.read(base, min(step, end - base)).rstrip(b"\0")
-            if kept:
-                last = base + len(kept)
-    return last - start
+    if tail.synced < tail.end:
+        file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
+    # Behind the end in memory may be what a file held before it was used again.
+    if tail.torn_bytes and tier is Tier.DISK:
+        message = (
+            f"{tail.torn_bytes} bytes after offset {tail.end} of {file.path} do not count: a transaction that was "
+            "never acknowledged"
+        )
+        warnings.warn(TornTailWarning(message), stacklevel=3)
+    if tail.torn_bytes or tier is Tier.MEMORY:  # zeros that are preallocated stay
+        file.truncate(tail.end)

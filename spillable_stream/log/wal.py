@@ -136,9 +136,9 @@ class WriteAheadLog:
                 scanner = FrameScanner(self._open_for_reading(file_id), self.seed(file_id), offset, limit)
                 appends = AppendChecker(offset)
                 for found in scanner:
-                    if (wrong := appends.wrong(found)) is not None:
+                    if (fault := appends.fault(found)) is not None:
                         path = str(self.layout.log_file(file_id))
-                        raise CorruptionError(f"{wrong}; the log is damaged", path, found.offset)
+                        raise CorruptionError(f"{fault}; the log is damaged", path, found.offset)
                     yield file_id, found
                 if scanner.offset != limit:
                     self._require_present(file_id)

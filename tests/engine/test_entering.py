@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
-from spillable_stream.engine.loading import StateLoader
+from spillable_stream.engine import entering
+from spillable_stream.engine.recovery import RecoveredChannel
 from spillable_stream.format.head_page import HeadState
 from spillable_stream.spark import channel_pool
 from spillable_stream.spark.channel_pool import visit
@@ -23,13 +25,13 @@ Open = Callable[..., Channel]
 def recoveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Count recoveries."""
     found: list[int] = []
-    real = StateLoader.recover
+    real = entering.recover_channel
 
-    def recover(self: StateLoader) -> int:
+    def recover_channel(*arguments: Any) -> RecoveredChannel:
         found.append(1)
-        return real(self)
+        return real(*arguments)
 
-    monkeypatch.setattr(StateLoader, "recover", recover)
+    monkeypatch.setattr(entering, "recover_channel", recover_channel)
     yield found
 
 

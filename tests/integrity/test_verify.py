@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import google_crc32c
 import pytest
@@ -22,10 +23,11 @@ from spillable_stream import (
     UnsupportedFormatError,
 )
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_seed
-from spillable_stream.integrity.findings import Severity
+from spillable_stream.integrity.findings import Loss, Severity
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
@@ -368,6 +370,58 @@ def test_what_a_checkpoint_knows_of_a_memory_tier_that_is_gone_is_told_as_the_ne
         stats = channel.stats()
     assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
     assert loss.lost == ((6, 10),)
+
+
+@pytest.mark.parametrize("left", ["no file", "an empty file"])
+def test_a_memory_tier_that_never_held_anything_is_no_loss(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    channel = open_channel(**MEMORY)
+
+    def killed(*_: object) -> NoReturn:
+        raise SystemExit
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(WriteAheadLog, "create_first_file", killed)
+        put(channel, b"never acknowledged")
+    kill(channel)
+    if left == "an empty file":
+        (memory_of(path) / "memory-000001-000001").touch()
+    report = verify(path)
+    assert (report.healthy, report.loss) == (True, Loss())
+    with Channel(path, create=False) as channel:
+        assert (channel.stats().lost, channel.stats().doubtful) == ((), ())
+
+
+def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being_made(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 3))
+    engine = channel.engine()
+    with engine.committing():
+        engine.tiers.memory.roll(engine.memory_image)
+        engine.catch_up()
+    put(channel, *numbered(3, 1))
+    kill(channel)
+    newest = sorted(memory_of(path).glob("memory-*"))[-1]
+    flip(newest, 60)
+    (path / "head").unlink()
+    assert damage_of(verify(path)).path == path / "memory" / newest.name
+
+
+def test_what_may_be_missing_of_memory_on_a_disk_is_told_as_the_next_open_tells_it(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSystem, "is_in_memory", lambda self, path: False)
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    kill(channel)
+    loss = verify(path).loss
+    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
+        stats = channel.stats()
+    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
+    assert loss.doubtful
 
 
 def test_a_damaged_position_is_a_warning_while_there_is_memory(path: Path, open_channel: Open) -> None:

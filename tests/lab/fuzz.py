@@ -106,7 +106,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
         file = _MemoryFile(data)
         appends = AppendChecker(0)
         for found in FrameScanner(file, seed, 0, verify_from=len(data) // 2):
-            appends.wrong(found)
+            appends.fault(found)
         list(find_frame(file, seed, 0, FrameType.COMMIT))
 
     def state(payload: bytes) -> None:

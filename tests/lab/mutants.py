@@ -82,7 +82,7 @@ def skip_the_checksum() -> list[_Patch]:
 
 def believe_misplaced_frames() -> list[_Patch]:
     """A frame that is whole is taken for one that is in its place."""
-    return [_patch(AppendChecker, "wrong", lambda real: lambda self, found: None)]
+    return [_patch(AppendChecker, "fault", lambda real: lambda self, found: None)]
 
 
 def believe_half_a_head() -> list[_Patch]:
@@ -214,13 +214,13 @@ def leave_a_torn_tail() -> list[_Patch]:
     """A recovery goes on behind what it should have cut."""
 
     def make(real: Any) -> Any:
-        def recover_last(file: File, *arguments: Any) -> Any:
-            end, torn = real(file, *arguments)
-            return end + (torn + 7 & ~7), torn
+        def find_tail(*arguments: Any) -> Any:
+            tail = real(*arguments)
+            return tail._replace(end=tail.end + (tail.torn_bytes + 7 & ~7))
 
-        return recover_last
+        return find_tail
 
-    return [_patch(recovery, "_recover_last", make)]
+    return [_patch(recovery, "find_tail", make)]
 
 
 def retry_a_failed_sync() -> list[_Patch]:

@@ -1,0 +1,97 @@
+"""Recovering a channel by the first to open it: both logs are settled, and their ends published.
+
+`spillable_stream.log.recovery` finds and cuts the end of a log, `spillable_stream.engine.memory_recovery` settles what
+became of the memory tier.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import NamedTuple
+
+from spillable_stream.engine.loading import LoadedState, StateLoader
+from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.memory_recovery import MemoryRecovery, RecoveredEnds
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
+from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
+from spillable_stream.log.tiers import Positions, Tiers
+
+__all__ = ["RecoveredChannel", "recover_channel"]
+
+_log = logging.getLogger(__name__)
+
+
+class RecoveredChannel(NamedTuple):
+    """What a recovery found.
+
+    Args:
+        torn_bytes: how many bytes were cut from the disk tier.
+        replayed: the state, where all of it is on disk; else it has yet to be loaded.
+    """
+
+    torn_bytes: int
+    replayed: LoadedState | None
+
+
+def recover_channel(
+    lock: CommitLock,
+    tiers: Tiers,
+    checkpoints: Checkpoints,
+    directory: MemoryDirectory,
+    loader: StateLoader,
+    memory: MemoryRecovery,
+) -> RecoveredChannel:
+    """Find the ends of the logs, cut what is torn, settle what became of the memory tier, publish.
+
+    The channel's lock is held, and nobody else has the channel open. The head is of no use for that but as a lower
+    bound of what had been synced.
+
+    Args:
+        lock: the channel's lock and head.
+        tiers: its logs.
+        checkpoints: its checkpoints.
+        directory: the memory tier's directory.
+        loader: loads its state.
+        memory: recovers its memory tier.
+
+    Raises:
+        CorruptionError: bytes that had been synced are damaged.
+        DataLossError: data files are missing.
+        OtherHostError: the memory tier may be alive on another host or in another container.
+        ForeignDirectoryError: it is there, and not to be trusted.
+    """
+    fs, path, disk = lock.fs, lock.layout.path, tiers.disk
+    fs.sync_directory(path)  # whoever made the channel may have been killed before that
+    discard_unfinished_file(fs, disk, checkpoints)
+    known = lock.head.read_any_boot()
+    state, start = loader.disk_base(None)
+    if start.disk.offset:
+        require_log_of_checkpoint(fs, disk, start.disk, state.time_us)
+    log = recover(fs, disk, start.disk, partial(loader.apply, state))
+    _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id)
+    if state.memory.open:
+        ends, replayed = memory.settle(state, log.end, known), None
+    else:
+        ends, replayed = RecoveredEnds(log.end, None, state.last_id), (state, Positions(log.end))
+    _publish(lock, ends, known)
+    if ends.memory is None:
+        directory.remove()
+    lock.head.write_host()
+    return RecoveredChannel(log.torn_bytes, replayed)
+
+
+def _publish(lock: CommitLock, ends: RecoveredEnds, known: CommitPoint | None) -> None:
+    """Publish what was recovered; the last checkpoint is as old as the head said.
+
+    A file of which the head said that a sync of it failed is still never written to again.
+    """
+    checkpoint_time, state = 0, HeadState.CLEAN
+    if known is not None:
+        checkpoint_time = known.checkpoint_time
+        if known.disk.file_id == ends.disk.file_id and known.disk.state == HeadState.SYNC_FAILED:
+            state = HeadState.SYNC_FAILED
+    memory = TierEnd(*ends.memory) if ends.memory else NO_TIER
+    lock.publish(CommitPoint(TierEnd(*ends.disk, state), memory, ends.last_id, checkpoint_time))

@@ -1,0 +1,154 @@
+"""What the logs of a damaged channel say, in order: frames, damage, exact images, and where files are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import merge
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
+from spillable_stream.log.append_check import TolerantAppendChecker
+from spillable_stream.log.chain import named_end
+from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.log.wal import Position
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step"]
+
+
+class ExactImage(NamedTuple):
+    """An image of the state, exact at a place of the disk tier's log.
+
+    Args:
+        image: the image.
+    """
+
+    image: dict[str, Any]
+
+
+class MissingFiles(NamedTuple):
+    """A place where log files are missing."""
+
+
+class Step(NamedTuple):
+    """What comes next in a log.
+
+    Args:
+        time_us: the time of the last append so far.
+        file: the file that it is in.
+        what: what it is.
+        fault: why a frame is not in its place; None if it is, or if damage before it lets nobody tell.
+    """
+
+    time_us: int
+    file: LogFile
+    what: LocatedFrame | Damage | ExactImage | MissingFiles
+    fault: str | None = None
+
+
+class LogSteps:
+    """Reads the logs of both tiers as one, past damage.
+
+    Args:
+        fs: the file system.
+        inventory: what counts of the files.
+
+    Attributes:
+        frames: how many frames were whole.
+        read_bytes: how many bytes these have.
+        walked: the numbers of the files that were walked as a whole.
+    """
+
+    def __init__(self, fs: FileSystem, inventory: Inventory) -> None:
+        self.frames = self.read_bytes = 0
+        self.walked: set[int | str] = set()
+        self._fs = fs
+        self._inventory = inventory
+
+    def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
+        """Yield the steps from a place of each log on, in the order of the appends.
+
+        Args:
+            disk: where to start in the data files.
+            memory: where to start in the memory tier's files; None to leave them out.
+        """
+        logs = [self._disk_log(disk)]
+        if memory is not None:
+            logs.append(self._memory_log(memory))
+        return merge(*logs, key=lambda step: step.time_us)
+
+    def _disk_log(self, start: Position) -> Iterator[Step]:
+        checkpoints = [c for c in self._inventory.checkpoints if c.position > start]
+        before: LogFile | None = None
+        time_us = 0
+        for file in [f for f in self._inventory.disk if f.file_id >= start.file_id]:
+            broken = before is not None and file.header is not None and named_end(file.header, before.file_id) is None
+            while checkpoints and checkpoints[0].position.file_id < file.file_id:
+                yield Step(time_us, file, ExactImage(checkpoints.pop(0).image))
+                broken = True
+            if broken or (before is None and file.file_id > start.file_id):
+                yield Step(time_us, file, MissingFiles())
+            offset = start.offset if file.file_id == start.file_id else 0
+            if offset == 0 and file.header is not None:
+                yield Step(time_us, file, ExactImage(file.header.state))
+            last: Step | None = None
+            for step in self._file(file, offset, time_us):
+                time_us = step.time_us
+                begin = step.what.offset if isinstance(step.what, LocatedFrame | Damage) else 0
+                yield from _images(checkpoints, Position(file.file_id, begin), last)
+                last = step
+                yield step
+            if last is not None:
+                yield from _images(checkpoints, Position(file.file_id, file.end), last)
+            before = file
+        if before is not None:
+            for checkpoint in checkpoints:
+                yield Step(time_us, before, ExactImage(checkpoint.image))
+            if checkpoints or self._inventory.missing_end:
+                yield Step(time_us, before, MissingFiles())
+
+    def _memory_log(self, start: Position) -> Iterator[Step]:
+        time_us = 0
+        files = [f for f in self._inventory.memory if f.file_id >= start.file_id]
+        gaps = {b.file_id for a, b in pairwise(files) if a.file_id + 1 < b.file_id}
+        for file in files:
+            if file.file_id in gaps:
+                yield Step(time_us, file, MissingFiles())
+            for step in self._file(file, start.offset if file.file_id == start.file_id else 0, time_us):
+                time_us = step.time_us
+                yield step
+
+    def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
+        """Yield the frames of a file, and its damage."""
+        appends = TolerantAppendChecker(offset)
+        if offset == 0:
+            self.walked.add(file.file_id)
+        with opened(self._fs, file.path) as f:
+            for item in walk(f, file.seed, offset, file.end):
+                checked = item
+                if isinstance(item, LocatedFrame):
+                    time_us = item.header.time_us or time_us
+                    self.frames += 1
+                    self.read_bytes += item.end - item.offset
+                elif item.header is not None and item.header.type == FrameType.FILE_HEADER:
+                    checked = item._replace(header=None)  # which frames follow it is not known
+                yield Step(time_us, file, item, appends.fault(checked))
+
+
+def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | None) -> Iterator[Step]:
+    """Yield the checkpoints up to a place; damage that reaches over one hides what comes after it too.
+
+    Args:
+        checkpoints: those that are yet to come; what is yielded is taken out.
+        through: the place.
+        last: the last step before it; None if there is none, and the checkpoints have nothing to correct.
+    """
+    while checkpoints and checkpoints[0].position <= through:
+        checkpoint = checkpoints.pop(0)
+        if last is None:
+            continue
+        yield Step(last.time_us, last.file, ExactImage(checkpoint.image))
+        if isinstance(last.what, Damage) and last.what.end > checkpoint.position.offset:
+            yield last

@@ -1,0 +1,149 @@
+"""The one rule of torn and corrupt: where a log file ends that was written last, if no head says so.
+
+Every COMMIT says at which offset its append began; all before that offset was synced first. So a file's last
+append is the only one that a power cut can have torn. Bytes that are no whole frame, or a frame in a wrong place,
+are a torn tail, unless something proves that they had been synced: the head, a checkpoint, or a COMMIT after them
+that began behind them. Then they are corrupt.
+
+`find_tail` decides. A `Reporter` hears of what is corrupt: open raises it, verify goes on behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
+from spillable_stream.storage.filesystem import File
+
+__all__ = ["Reporter", "Tail", "find_tail", "go_on", "refuse", "written_bytes"]
+
+Reporter = Callable[[CorruptionError], None]
+"""Called with each corruption that a rule finds: it raises it, or returns, and the rule goes on behind it."""
+
+
+def refuse(error: CorruptionError) -> NoReturn:
+    """Raise a corruption: what open does."""
+    raise error
+
+
+def go_on(error: CorruptionError) -> None:
+    """Pass over a corruption: what verify does, whose replay finds the same bytes, and tells what was in them."""
+
+
+class Tail(NamedTuple):
+    """Where a file's log ends.
+
+    Args:
+        end: the end of the last whole transaction, or of what had been synced if that is more.
+        synced: up to where the file is proven to have been synced.
+        torn_bytes: how many bytes after `end` lead up to the last that is not zero.
+        is_cut: whether the file ends before `synced`.
+    """
+
+    end: int
+    synced: int
+    torn_bytes: int
+    is_cut: bool
+
+
+def find_tail(
+    file: File,
+    seed: int,
+    start: int,
+    floor: int,
+    report: Reporter,
+    apply: Callable[[LocatedFrame], None] = lambda _: None,
+) -> Tail:
+    """Return where the log of the file ends that was written last.
+
+    Args:
+        file: the file.
+        seed: its CRC seed.
+        start: where an append began: the start of the file, or where a checkpoint was made.
+        floor: up to where the head or a checkpoint says that the file was synced.
+        report: told of corruption.
+        apply: called with the frames of every whole transaction, in order.
+    """
+    size = file.size()
+    if size < floor:
+        report(CorruptionError(f"the file was cut to {size} bytes; {floor} had been synced", str(file.path), floor))
+    synced = _synced_by_commits(file, seed, start, floor)
+    scanner, appends = FrameScanner(file, seed, start, size, verify_from=synced), TolerantAppendChecker(start)
+    end, waiting = start, list[LocatedFrame]()  # of an append that may not be whole
+    while True:
+        fault = None
+        for found in scanner:
+            if (fault := appends.fault(found)) is not None:
+                break
+            waiting.append(found)
+            if found.header.type in ENDS:
+                for whole in waiting:
+                    apply(whole)
+                waiting, end = [], found.end
+        damaged = scanner.offset if fault is None else end
+        file.drop_read_ahead(damaged)
+        proof = _proof_of_sync(file, seed, damaged, synced)
+        if proof is None or (fault is None and damaged >= size):
+            break
+        report(CorruptionError(f"{fault or 'a committed frame is damaged'}: {proof.text}", str(file.path), damaged))
+        synced = max(synced, proof.synced)
+        if fault is None:
+            appends.fault(scanner.skip_damage(size))
+        elif found.header.type in ENDS:
+            waiting, end = [], found.end
+    if proof is None and end < damaged:
+        proof = _proof_of_sync(file, seed, end, synced)
+    if proof is not None:
+        report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
+        end = synced = max(end, proof.synced)
+    return Tail(end, synced, written_bytes(file, end), size < floor)
+
+
+class _Proof(NamedTuple):
+    """Why bytes must have been synced once, and up to where."""
+
+    text: str
+    synced: int
+
+
+def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> _Proof | None:
+    """Return why the bytes at ``damaged`` must have been synced once, or None if nothing says so."""
+    if damaged < synced:
+        return _Proof(f"everything up to offset {synced} had been synced", synced)
+    for found in find_frame(file, seed, damaged, FrameType.COMMIT):
+        start = _append_start(found)
+        if start > damaged:
+            text = f"the commit at offset {found.offset} was written after everything up to {start} had been synced"
+            return _Proof(text, start)
+    return None
+
+
+def _synced_by_commits(file: File, seed: int, start: int, floor: int) -> int:
+    """Return up to where a file had been synced, as the floor and the COMMITs before any damage say."""
+    synced = floor
+    for found in FrameScanner(file, seed, start):
+        if found.header.type == FrameType.COMMIT:
+            synced = max(synced, _append_start(found))
+    return synced
+
+
+def _append_start(commit: LocatedFrame) -> int:
+    """Return where the append of a COMMIT began; 0, which proves nothing, if it makes no sense."""
+    record = parsed_commit(commit.payload)
+    return record.start if record is not None else 0
+
+
+def written_bytes(file: File, start: int) -> int:
+    """Return how many bytes from ``start`` on lead up to the last that is not zero."""
+    last, step = start, 1 << 20
+    file.drop_read_ahead(start)
+    for begin, end in file.data_ranges(start):
+        for base in range(begin, end, step):
+            kept = file.read(base, min(step, end - base)).rstrip(b"\0")
+            if kept:
+                last = base + len(kept)
+    return last - start

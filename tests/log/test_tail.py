@@ -1,0 +1,123 @@
+"""Where a log file ends: what is torn counts for nothing, what is corrupt is reported."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, CorruptionError
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.log.frames import LocatedFrame
+from spillable_stream.log.identity import read_identity
+from spillable_stream.log.tail import Reporter, Tail, find_tail, go_on, refuse
+from spillable_stream.storage.filesystem import FileSystem
+from tests.damage import flip, frames, log_file, offsets, trim
+from tests.events import numbered, put, take
+
+Open = Callable[..., Channel]
+
+
+@pytest.fixture
+def commits(path: Path, open_channel: Open) -> Iterator[list[LocatedFrame]]:
+    """Make a log of three puts and a take, and return its COMMITs."""
+    with open_channel() as channel:
+        for i in range(3):
+            put(channel, *numbered(10 * i, 2))
+        take(channel, 3)
+    trim(path)
+    yield [f for f in frames(path) if f.header.type == FrameType.COMMIT]
+
+
+def tail(
+    path: Path, report: Reporter, floor: int = 0, start: int = 0, applied: list[LocatedFrame] | None = None
+) -> Tail:
+    fs = FileSystem()
+    seed = file_seed(read_identity(fs, path).channel, log_name(1))
+    with contextlib.closing(fs.open(log_file(path), readonly=True)) as file:
+        return find_tail(file, seed, start, floor, report, ([] if applied is None else applied).append)
+
+
+def cut(path: Path, size_bytes: int) -> None:
+    with log_file(path).open("r+b") as file:
+        file.truncate(size_bytes)
+
+
+def test_a_whole_file_ends_with_its_last_transaction(path: Path, commits: list[LocatedFrame]) -> None:
+    applied: list[LocatedFrame] = []
+    found = tail(path, refuse, applied=applied)
+    assert found == Tail(commits[-1].end, found.synced, 0, False)
+    assert [f.offset for f in applied] == [f.offset for f in frames(path)]
+
+
+def test_a_transaction_that_is_not_whole_is_torn(path: Path, commits: list[LocatedFrame]) -> None:
+    cut(path, commits[2].offset + 8)
+    applied: list[LocatedFrame] = []
+    found = tail(path, refuse, applied=applied)
+    assert (found.end, applied[-1].end) == (commits[1].end, commits[1].end)
+    assert found.torn_bytes > 0
+
+
+def test_what_a_later_commit_proves_is_corrupt(path: Path, commits: list[LocatedFrame]) -> None:
+    flip(log_file(path), commits[1].offset + 60)
+    with pytest.raises(CorruptionError, match=r"a committed frame is damaged: .* had been synced") as caught:
+        tail(path, refuse)
+    assert caught.value.offset == commits[1].offset
+
+
+def test_what_the_head_proves_is_corrupt(path: Path, commits: list[LocatedFrame]) -> None:
+    flip(log_file(path), commits[-1].offset + 60)
+    assert tail(path, refuse).torn_bytes > 0
+    with pytest.raises(CorruptionError, match=f"everything up to offset {commits[-1].end} had been synced"):
+        tail(path, refuse, floor=commits[-1].end)
+
+
+def test_a_reporter_that_returns_hears_of_every_corruption(path: Path, commits: list[LocatedFrame]) -> None:
+    puts = offsets(path, FrameType.PUT)
+    for offset in (puts[0] + 20, commits[1].offset + 60):  # a header, a payload
+        flip(log_file(path), offset)
+    reported: list[CorruptionError] = []
+    found = tail(path, reported.append)
+    assert found.end == commits[-1].end
+    assert [e.offset for e in reported] == [puts[0], commits[1].offset]
+
+
+def test_a_file_that_is_cut_below_what_was_synced_is_corrupt(path: Path, commits: list[LocatedFrame]) -> None:
+    floor = commits[-1].end
+    cut(path, commits[0].end)
+    with pytest.raises(CorruptionError, match=f"the file was cut to {commits[0].end} bytes; {floor} had been synced"):
+        tail(path, refuse, floor)
+    assert tail(path, go_on, floor) == Tail(floor, floor, 0, True)
+
+
+def test_frames_that_no_commit_ends_are_corrupt_if_they_had_been_synced(
+    path: Path, commits: list[LocatedFrame]
+) -> None:
+    cut(path, commits[2].offset)
+    assert tail(path, refuse).end == commits[1].end
+    with pytest.raises(CorruptionError, match="no COMMIT ends the frames here"):
+        tail(path, refuse, floor=commits[2].offset)
+
+
+def test_both_reporters_find_the_same_end(path: Path, commits: list[LocatedFrame]) -> None:
+    """What is refused is reported; where nothing is, the end does not depend on the reporter."""
+    whole, chosen, refused = log_file(path).read_bytes(), random.Random(5), 0
+    for _ in range(200):
+        data = bytearray(whole)
+        for _ in range(chosen.randrange(1, 3)):
+            data[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+        log_file(path).write_bytes(data[: chosen.choice([len(data), chosen.randrange(1, len(data))])])
+        reported: list[CorruptionError] = []
+        found = tail(path, reported.append)
+        try:
+            assert tail(path, refuse) == found
+        except CorruptionError as e:
+            refused += 1
+            assert (str(e), e.offset) == (str(reported[0]), reported[0].offset)
+        else:
+            assert reported == []
+    assert 50 < refused < 200
