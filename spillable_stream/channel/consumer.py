@@ -66,7 +66,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
-        engine.directories.require_in_place()
+        engine.log.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire_alone(owner_timeout_seconds):
             owner = self._lock.read_holder()
@@ -190,7 +190,7 @@ class Consumer:
         try:
             return self._call("a take", lambda: self._read_all(ranges))
         except CorruptionError:
-            self._engine.directories.require_in_place()  # else it read what is at the path now
+            self._engine.log.directories.require_in_place()  # else it read what is at the path now
             raise
 
     def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:

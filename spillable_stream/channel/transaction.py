@@ -290,7 +290,7 @@ class PutTransaction(Transaction):
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
             memory_bytes = self._engine.memory.put_bytes()
-            self._engine.directories.require_in_place()
+            self._engine.log.directories.require_in_place()
             self._segment = StagedFileWriter(
                 self._engine.fs,
                 self._engine.layout,

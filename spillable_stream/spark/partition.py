@@ -41,7 +41,7 @@ class EventPartition(InputPartition):
         schemas: the channel's schemas, as Arrow IPC messages.
         extents: where the events are, in order.
         group: the group that takes them; None for a batch read.
-        ends: up to where the log files that are still written were then (`Replica.ends`).
+        ends: up to where the log files that are still written were then (`Follower.ends`).
     """
 
     def __init__(
@@ -80,7 +80,7 @@ def plan_partitions(
         ranges: the events, in order.
         options: the read's options, by keyword name: how many partitions at least, how many events in one at most.
         group: the group that takes them; None for a batch read.
-        ends: up to where the log files that are still written are (`Replica.ends`).
+        ends: up to where the log files that are still written are (`Follower.ends`).
     """
     count = count_of(ranges)
     if count == 0:

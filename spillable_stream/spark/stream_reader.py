@@ -288,14 +288,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _wait(self, begin: int, everything: bool) -> int:
         """Wait a moment for a micro-batch and return where it ends; ``begin`` if none came."""
-        lock = self._open().engine().lock
+        position = self._open().engine().log.position
         wait = min(_SHORTEST_WAIT_SECONDS * self._idle_polls, _LONGEST_WAIT_SECONDS)
         pause = min(_SHORTEST_PAUSE_SECONDS * self._idle_polls, _LONGEST_PAUSE_SECONDS)
         deadline, end = time.monotonic() + wait, begin
         while end == begin and time.monotonic() < deadline:
-            seen = lock.published()
+            before = position()
             time.sleep(pause)
-            if lock.published() != seen:
+            if position() != before:
                 end = self._end(begin, everything)
         return end
 

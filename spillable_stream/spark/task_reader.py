@@ -35,7 +35,7 @@ class TaskReader:
         fs: the file system.
         layout: where the channel's files are.
         schemas: the channel's schemas, as Arrow IPC messages.
-        ends: up to where the log files that were still written were at planning (`Replica.ends`).
+        ends: up to where the log files that were still written were at planning (`Follower.ends`).
         group: the group that takes the events; None for a batch read, which puts nothing into quarantine.
         options: the read's options, by keyword name: ``fail_on_data_loss`` and ``on_corruption`` count.
     """
