@@ -11,7 +11,7 @@ from typing import Any
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
-from spillable_stream.format.head_page import parse_head
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity import has_identity, layout_of, planned_layout, write_identity
@@ -194,7 +194,8 @@ def _create_files(fs: FileSystem, layout: Layout, options: dict[str, Any], schem
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
         stored = {k: v for k, v in options.items() if k not in defaults(CREATION)}
-        wal.create_first_file(ChannelState(stored, schemas).small)
+        lock.publish(CommitPoint(NO_TIER, checkpoint_time=int(time.time())))
+        wal.create_first_file(ChannelState(stored, schemas).small, 1)
     finally:
         wal.close()
         lock.close()

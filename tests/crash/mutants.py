@@ -20,6 +20,7 @@ from spillable_stream.format.head_page import TierEnd
 from spillable_stream.log import checkpoints, directories, event_reader, frames, ownership, owning, recovery
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
+from spillable_stream.log.healing import Healing
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.state.channel_state import ChannelState
@@ -242,12 +243,12 @@ def heal_nothing() -> list[_Patch]:
     """What a killed committer left behind the published end stays there."""
 
     def make(real: Any) -> Any:
-        def heal(self: WriteAheadLog, snapshot: Any) -> None:
+        def heal(self: Healing, image: Any) -> None:
             return
 
         return heal
 
-    return [_patch(WriteAheadLog, "heal", make)]
+    return [_patch(Healing, "heal", make)]
 
 
 def swallow_a_failed_write() -> list[_Patch]:
@@ -295,9 +296,7 @@ def follow_a_head_that_went_back() -> list[_Patch]:
 
         return _parsed
 
-    nothing = [
-        _patch(WriteAheadLog, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")
-    ]
+    nothing = [_patch(Healing, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")]
     return [_patch(Head, "_parsed", make), *nothing]
 
 

@@ -43,7 +43,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
     assert (channel.stats().channel_size, len(channel.stats().groups)) == (21, 500)
     for i in range(1, 500):
         channel.drop_group(f"group-{i:020d}")
-    monkeypatch.setattr(channel.engine().log.tiers.disk, "_roll_again_at", float("-inf"))
+    monkeypatch.setattr(channel.engine().log.tiers.disk._rolling, "_roll_again_at", float("-inf"))
     put(channel, b"last")
     assert len(list((path / "data").glob("log-*"))) > len(files)
     channel.checkpoint()

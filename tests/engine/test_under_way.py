@@ -195,7 +195,10 @@ PLACES = (
     *(f"spillable_stream/channel/{n}.py" for n in ("channel", "transaction", "consumer")),
     *(f"spillable_stream/engine/{n}.py" for n in ("appender", "checkpointing", "committer", "flush", "follower")),
     *(f"spillable_stream/engine/{n}.py" for n in ("group_commit", "local_log", "under_way")),
-    *(f"spillable_stream/{n}.py" for n in ("log/commit_lock", "log/wal", "storage/lock")),
+    *(
+        f"spillable_stream/{n}.py"
+        for n in ("log/commit_lock", "log/wal", "log/published_end", "log/syncing", "log/written_file", "storage/lock")
+    ),
 )
 CALLS: dict[str, Callable[[Channel], object]] = {
     "put": lambda channel: put(channel, b"handlers"),
