@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.format.file_names import Tier
@@ -25,7 +25,7 @@ class Appender:
         counters: what the handle counts.
     """
 
-    def __init__(self, log: LocalLog, follower: Follower, counters: Counters) -> None:
+    def __init__(self, log: Log, follower: Follower, counters: Counters) -> None:
         self._log = log
         self._follower = follower
         self._counters = counters
@@ -51,15 +51,13 @@ class Appender:
         log.require_not_closed()  # that the channel is where it was, the lock has proven
         follower.catch_up()
         if not log.held_position().is_clean():
-            log.heal(follower.state.small, follower.memory_image)
+            log.heal(follower)
             follower.catch_up()
 
     def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
         """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""
-        follower = self._follower
-        image = follower.memory_image if tier is Tier.MEMORY else follower.state.small
-        start = self._log.reserve(tier, size_bytes, image)
-        follower.catch_up()
+        start = self._log.reserve(tier, size_bytes, self._follower)
+        self._follower.catch_up()
         return start
 
     def append(self, plan: AppendPlan, start: Position) -> bool:
@@ -75,7 +73,7 @@ class Appender:
         if not plan.entries:
             return True
         log, follower, tier = self._log, self._follower, plan.tier
-        end = log.append(plan, start, follower.memory_image if tier is Tier.MEMORY else follower.state.small)
+        end = log.append(plan, start, follower)
         if end is None:
             follower.catch_up()
             return False

@@ -61,7 +61,6 @@ class Checkpointing:
         self._under_way = under_way
         self._counters = counters
         self._fs = log.fs
-        self._checkpoints = log.checkpoints
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
@@ -195,7 +194,7 @@ class Checkpointing:
         self._leave_drained_file()
         with follower.snapshot as state:
             image, position = state.image(), follower.positions.disk
-        self._checkpoints.write(position, image)
+        log.write_checkpoint(position, image)
         with appender.committing():
             log.directories.require_in_place(checkpoint=True)
             self._memory.renew()
@@ -234,7 +233,7 @@ class Checkpointing:
         unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
         if not unneeded or log.tiers.disk.read_file_header(first_needed) is None:
             return
-        self._checkpoints.remove_before(first_needed)
+        log.checkpoints.remove_before(first_needed)
         paths = [log.layout.log_file(i) for i in unneeded]
         for path in paths:
             self._fs.remove(path)

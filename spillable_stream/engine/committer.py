@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from dataclasses import replace
 from operator import attrgetter
 from threading import get_ident
 
@@ -14,9 +13,10 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
+from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import (
@@ -26,11 +26,8 @@ from spillable_stream.errors import (
     DiskSpaceError,
     StorageError,
 )
-from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.format.record import SegmentRef
-from spillable_stream.log.disk_space import DiskSpace
-from spillable_stream.log.staged_file import copy_to_disk
 
 __all__ = ["Committer"]
 
@@ -48,6 +45,7 @@ class Committer:
         appender: appends to the log.
         memory: its memory tier.
         room: gives disk space back.
+        staged: proves that what a put was staged in is there.
         under_way: the calls that are under way in this process.
         counters: what the handle counts.
 
@@ -57,11 +55,12 @@ class Committer:
 
     def __init__(
         self,
-        log: LocalLog,
+        log: Log,
         follower: Follower,
         appender: Appender,
         memory: MemoryTier,
         room: DiskRoom,
+        staged: StagedPuts,
         under_way: UnderWay,
         counters: Counters,
     ) -> None:
@@ -70,9 +69,9 @@ class Committer:
         self._appender = appender
         self._memory = memory
         self._room = room
+        self._staged = staged
         self._under_way = under_way
         self._counters = counters
-        self._disk_space = DiskSpace(log.fs, log.layout)
         self.group_commit = GroupCommit(self.commit_group)
 
     def commit(
@@ -107,11 +106,11 @@ class Committer:
         spill_at = began + self._follower.state.options["overflow_timeout"]
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
-            request.segments = [self._found(s) for s in request.segments]
+            request.segments = [self._staged.found(s) for s in request.segments]
         while True:
             if under_way.ended:
                 self._log.require_not_closed()
-                raise ChannelClosedError(f"the channel {self._log.layout.path} is being closed; open it again")
+                raise ChannelClosedError(f"the channel {self._log.path} is being closed; open it again")
             before = self._follower.applied  # not later than what the request will find
             try:
                 done = self.group_commit.submit(request)
@@ -144,7 +143,7 @@ class Committer:
         return time.monotonic() < deadline and self._log.position() == before and not self._under_way.ended
 
     def _no_room_yet(self, before: CommitPoint | None, deadline: float) -> NoRoomYetError:
-        return NoRoomYetError(f"{self._log.layout.path} has no room yet", lambda: not self._waits(before, deadline))
+        return NoRoomYetError(f"{self._log.path} has no room yet", lambda: not self._waits(before, deadline))
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
         with self._follower.snapshot as state:
@@ -154,7 +153,7 @@ class Committer:
             lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
             options = state.options
         path, held = (
-            self._log.layout.path,
+            self._log.path,
             f"disk holds {disk.events:,} of overflowCapacity {options['overflow_capacity']:,} events",
         )
         if options["memory_capacity"]:
@@ -214,7 +213,7 @@ class Committer:
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
-                self._prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
+                self._staged.prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
                 ticket.result = ticket.request.plan(plan)
                 planned.append(ticket)
                 end += ticket.size_bytes
@@ -253,53 +252,6 @@ class Committer:
         if tier is Tier.MEMORY:
             self._memory.reserve_ids(self._follower.state.last_id + sum([put.use().events for put in puts]))
         return tier
-
-    def _prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
-        """Refuse a put for which there is no disk space, or whose staged files are not there.
-
-        Args:
-            request: what is about to be planned.
-            plan: where to.
-            file_id: the file of the append.
-            end: where that ends with it, at most.
-        """
-        if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
-            return
-        if plan.tier is Tier.DISK:
-            self._require_space(request, file_id, end)
-            try:
-                request.segments = [self._on_disk(s) for s in request.segments]
-            except StorageError as e:
-                request.not_staged = e
-                raise
-        for segment in request.segments:  # every event that is acknowledged can be read
-            path = self._log.layout.segment_file(segment.name)
-            if self._log.fs.size_bytes(path) < segment.end:
-                raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
-
-    def _require_space(self, request: Put, file_id: int, end: int) -> None:
-        staged = copied = 0
-        for segment in request.segments:
-            staged += segment.end
-            copied += segment.end if in_memory(segment.name) else 0
-        self._disk_space.require(self._follower.state.options["minimum_required_space"], file_id, end, staged, copied)
-
-    def _found(self, segment: SegmentRef) -> SegmentRef:
-        """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""
-        if not in_memory(segment.name):
-            return segment
-        on_disk = replace(segment, name=disk_segment(segment.name))
-        return on_disk if self._log.fs.exists(self._log.layout.segment_file(on_disk.name)) else segment
-
-    def _on_disk(self, segment: SegmentRef) -> SegmentRef:
-        """Move a segment that was staged in memory to disk."""
-        if not in_memory(segment.name):
-            return segment
-        source = self._log.layout.segment_file(segment.name)
-        if self._log.fs.size_bytes(source) >= segment.end:
-            copy_to_disk(self._log.fs, self._log.layout, segment.name)
-            self._log.fs.remove(source)
-        return replace(segment, name=disk_segment(segment.name))
 
 
 def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:

@@ -9,6 +9,7 @@ from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters, Samples
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.log.event_reader import EventReader
@@ -67,7 +68,10 @@ class Engine:
             log.close()
             raise
         self.room = DiskRoom(log, follower, self.checkpointing, self.under_way)
-        self.committer = Committer(log, follower, appender, self.memory, self.room, self.under_way, self.counters)
+        staged = StagedPuts(log.fs, log.layout)
+        self.committer = Committer(
+            log, follower, appender, self.memory, self.room, staged, self.under_way, self.counters
+        )
         # What a transaction calls is bound, not delegated: each call in between counts.
         self.commit = self.committer.commit
         self.committing, self.append_alone = appender.committing, appender.append_alone

@@ -7,11 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import Any
 
 import pyarrow as pa
 
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import CorruptionError
@@ -85,10 +84,11 @@ class Follower:
         applying: whether the state is being changed, by the thread that has the mutex.
     """
 
-    def __init__(self, log: LocalLog, under_way: UnderWay, leave_files: Callable[[], None]) -> None:
+    def __init__(self, log: Log, under_way: UnderWay, leave_files: Callable[[], None]) -> None:
         self.applying = False
         self.samples = Samples()
         self._log = log
+        self._is_view = log.is_view
         self._under_way = under_way
         self._leave_files = leave_files
         self._mutex = threading.RLock()
@@ -115,7 +115,7 @@ class Follower:
         """
         log = self._log
         if not unchecked:
-            if log.view is not None:
+            if self._is_view:
                 return self._follow_view()
             log.require_open()
         if (log.position() is not self.applied or self._half_applied) and self.snapshot.thread != get_ident():
@@ -230,10 +230,6 @@ class Follower:
     def ends(self) -> dict[int | str, int]:
         """Return up to where the log files are written that still are: file number to offset."""
         return dict(self.positions)
-
-    def memory_image(self) -> dict[str, Any]:
-        """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
-        return {**self.state.image(), "disk": self.positions.disk, "boot": self._log.lock.head.boot}
 
     # ── appending; the commit lock is held ──────────────────────────────────────────────────
 

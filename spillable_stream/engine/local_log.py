@@ -1,15 +1,18 @@
-"""The log on this host: one commit lock and head, and the files of two tiers."""
+"""The log on this host: one commit lock and head, and the files of two tiers. It implements `Log`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.entering import Held, adopted, enter
+from spillable_stream.engine.log_port import Followed
 from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_bytes
 from spillable_stream.engine.readonly_view import ReadonlyView, refuse_to_write
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
@@ -20,14 +23,13 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalLog"]
-
-_Image = Callable[[], dict[str, Any]]
 
 
 class LocalLog:
@@ -88,14 +90,19 @@ class LocalLog:
         refuse_to_write(self.layout, "a commit")
 
     @property
+    def path(self) -> Path:
+        """The channel's directory."""
+        return self.layout.path
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the channel is only looked at."""
+        return self.view is not None
+
+    @property
     def failed(self) -> str | None:
         """Why nothing can be committed through this handle any more, or None."""
         return self.lock.failed
-
-    @property
-    def checkpoint_time(self) -> int:
-        """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
-        return self.position().checkpoint_time
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
@@ -150,34 +157,39 @@ class LocalLog:
         disk.preallocation.minimum_required_space = options["minimum_required_space"]
         memory.max_file_size_bytes = file_size_bytes(state.memory_byte_capacity(), options)
 
-    def heal(self, small: _Image, memory_image: _Image) -> None:
+    def heal(self, at: Followed) -> None:
         """Cut what a holder of the lock that died or failed left behind the published ends.
 
         Args:
-            small: returns the channel's small state at the published end.
-            memory_image: returns the state with which a file of the memory tier begins.
+            at: the state at these ends.
         """
-        self.tiers.disk.heal(small)
+        self.tiers.disk.heal(at.state.small)
         if self.lock.current().memory.file_id:
-            self.tiers.memory.heal(memory_image)
+            self.tiers.memory.heal(partial(self.memory_image, at))
 
-    def reserve(self, tier: Tier, size_bytes: int, image: _Image) -> Position:
-        """Return where the next append of a tier goes; its log may go on in a new file.
+    def memory_image(self, at: Followed) -> dict[str, Any]:
+        """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
+        return {**at.state.image(), "disk": at.positions.disk, "boot": self.lock.head.boot}
+
+    def reserve(self, tier: Tier, size_bytes: int, at: Followed) -> Position:
+        """Return where the next append of a tier goes; its log may roll to a new file.
 
         Args:
             tier: the tier.
             size_bytes: the size of the append, at most.
-            image: returns the state with which a new file begins.
+            at: the state with which a new file begins.
         """
-        return (self.tiers.memory if tier is Tier.MEMORY else self.tiers.disk).reserve(size_bytes, image)
+        if tier is Tier.MEMORY:
+            return self.tiers.memory.reserve(size_bytes, partial(self.memory_image, at))
+        return self.tiers.disk.reserve(size_bytes, at.state.small)
 
-    def append(self, plan: AppendPlan, start: Position, image: _Image) -> Position | None:
+    def append(self, plan: AppendPlan, start: Position, at: Followed) -> Position | None:
         """Append what was planned, and publish it.
 
         Args:
             plan: the entries.
             start: what `reserve` returned.
-            image: returns the state with which a new file begins.
+            at: the state that it was planned on, with which a new file begins after a sync that failed.
 
         Returns:
             Where it ends. Never None here: with the commit lock held, no append is lost to another one.
@@ -189,8 +201,8 @@ class LocalLog:
         tiers = self.tiers
         if plan.tier is Tier.MEMORY:  # without the disk tier's log nobody could read what is in memory either
             tiers.disk.require_in_place()
-            return tiers.memory.append(start, plan.entries, plan.next_id - 1, image)
-        return tiers.disk.append(start, plan.entries, plan.next_id - 1, image)
+            return tiers.memory.append(start, plan.entries, plan.next_id - 1, partial(self.memory_image, at))
+        return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)
 
     def leave_written(self, file_id: int) -> None:
         """Close the data file that was written if the log went on in another one."""
@@ -199,6 +211,42 @@ class LocalLog:
     def leave_read(self, file_id: int) -> None:
         """Close the data file that was followed if the log went on in another one."""
         self.tiers.disk.leave_read(file_id)
+
+    # ── staging and checkpoints ─────────────────────────────────────────────────────────────
+
+    def stage(
+        self,
+        owner: str = LOCAL_OWNER,
+        batch_id: int = 0,
+        *,
+        memory_bytes: int = 0,
+        minimum_required_space: int | None = 0,
+    ) -> StagedFileWriter:
+        """Return a new file for events that a later append adopts; the arguments are `StagedFileWriter`'s.
+
+        Raises:
+            ChannelClosedError: a directory is not where it was.
+            StorageError: the file system refused.
+        """
+        self.directories.require_in_place()
+        return StagedFileWriter(self.fs, self.layout, owner, batch_id, memory_bytes, minimum_required_space)
+
+    @property
+    def checkpoint_time(self) -> int:
+        """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
+        return self.position().checkpoint_time
+
+    def write_checkpoint(self, position: Position, image: dict[str, Any]) -> None:
+        """Make a state durable.
+
+        Args:
+            position: where in the data files it is.
+            image: the state's image.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+        self.checkpoints.write(position, image)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

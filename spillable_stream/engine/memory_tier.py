@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
+from functools import partial
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
@@ -92,7 +93,7 @@ class MemoryTier:
             return
         self._reserve(generation, byte_capacity, follower.state.last_id + _RESERVED_IDS, token)
         try:
-            log.tiers.memory.create_first_file(follower.memory_image, memory_file_id(generation, 1))
+            log.tiers.memory.create_first_file(partial(log.memory_image, follower), memory_file_id(generation, 1))
         except StorageError as e:
             self.refuse(e)
             follower.catch_up()
@@ -140,7 +141,7 @@ class MemoryTier:
     def renew(self) -> None:
         """Begin a new file, whose image of the state makes older data files unnecessary to read the channel."""
         if self._log.held_position().memory.file_id:
-            self._log.tiers.memory.roll(self._follower.memory_image)
+            self._log.tiers.memory.roll(partial(self._log.memory_image, self._follower))
             self._follower.catch_up()
             self._free_files()  # also what this process never saw emptied
             self._keep_spares(_SPARES * self._log.tiers.memory.max_file_size_bytes)
