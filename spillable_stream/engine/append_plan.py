@@ -90,7 +90,8 @@ class AppendPlan:
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
         """Append a frame, of which ``record`` is what its payload says."""
-        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
+        header = frame.header(transaction_id, write_order_id, self.time_us)
+        self.entries.append(Entry(header, frame.payload, record))
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""

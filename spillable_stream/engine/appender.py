@@ -81,7 +81,6 @@ class Appender:
         if tier is Tier.DISK:
             self._counters.disk_syncs += 1
             self._counters.disk_bytes += end.offset - start.offset
-        follower.sample()
         return True
 
     def append_alone(self, request: Request) -> CommitResult:

@@ -95,6 +95,7 @@ class Follower:
         self._half_applied = False
         self.applied: CommitPoint | None = None
         self._schemas: list[pa.Schema] = []
+        self._typed: bool | None = None
         self.state, self.positions = log.load()
         self._current = self.positions.disk.file_id
         log.obey(self.state)
@@ -225,7 +226,9 @@ class Follower:
 
     def is_typed(self) -> bool:
         """Tell whether this is a typed channel rather than an event channel."""
-        return not self.schemas()[0].equals(EVENT_SCHEMA)
+        if self._typed is None:  # it is one for life
+            self._typed = not self.schemas()[0].equals(EVENT_SCHEMA)
+        return self._typed
 
     def ends(self) -> dict[int | str, int]:
         """Return up to where the log files are written that still are: file number to offset."""
@@ -236,25 +239,20 @@ class Follower:
     def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
-            if before != start or self._half_applied:
-                return
-            self.samples.settle(self.state)
-            offset = start.offset
-            self._half_applied = self.applying = True
-            try:
-                for entry in entries:
-                    header = entry.header()
-                    self.state.apply_record(start.file_id, offset, header, entry.record)
-                    offset += frame_size(header.length)
-                disk, memory = self.positions
-                self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
-                self.applied = self._log.held_position()
-                self._half_applied = False
-            finally:
-                self.applying = False
-
-    def sample(self) -> None:
-        """Take a sample of the state if one is due."""
-        with self._mutex:
+            if start == (self.positions.memory if tier is Tier.MEMORY else self.positions.disk) and (
+                not self._half_applied
+            ):
+                self.samples.settle(self.state)
+                offset = start.offset
+                self._half_applied = self.applying = True
+                try:
+                    for header, _, record in entries:
+                        self.state.apply_record(start.file_id, offset, header, record)
+                        offset += frame_size(header.length)
+                    disk, memory = self.positions
+                    self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
+                    self.applied = self._log.held_position()
+                    self._half_applied = False
+                finally:
+                    self.applying = False
             self.samples.note(self.state)

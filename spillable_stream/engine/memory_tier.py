@@ -74,7 +74,9 @@ class MemoryTier:
 
     def open(self) -> bool:
         """Do what `make` does, or go on without it for a while; tell whether there is a memory tier to put to."""
-        if not self.is_ready() and self._is_wanted():
+        if self.is_ready():
+            return True
+        if self._is_wanted():
             self._open()
         return self.is_ready()
 

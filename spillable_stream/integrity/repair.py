@@ -32,7 +32,7 @@ from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
-from spillable_stream.format.frame import Frame, FrameType, encode, file_seed, frame_size
+from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Report
@@ -263,11 +263,8 @@ class _LogBuilder:
     def move(self, fs: FileSystem, block: Block) -> None:
         """Append the events of a block of the memory tier, under their IDs."""
         reader = EventReader(fs, self._layout, self._schemas.__getitem__)
-        entries = []
         try:
-            for header, payload in reader.frames(block.extent()):
-                frame = Frame(header.type, payload, header.payload_crc, header.count, header.schema_id)
-                entries.append(Entry(frame, header.transaction_id, header.write_order_id, header.time_us))
+            entries = [Entry(header, payload) for header, payload in reader.frames(block.extent())]
         finally:
             reader.close()
         plan = self._plan()
@@ -285,7 +282,6 @@ class _LogBuilder:
 
     def _append(self, plan: AppendPlan) -> None:
         for entry in plan.entries:
-            header = entry.header()
-            ids = header.transaction_id, header.write_order_id, header.time_us
-            self._end += self._file.write(self._end, encode(entry.frame, self._seed, *ids))
-            self._state.apply_record(self._file_id, self._end - frame_size(header.length), header, entry.record)
+            offset = self._end
+            self._end += self._file.write(offset, encode_with(entry.header, entry.payload, self._seed))
+            self._state.apply_record(self._file_id, offset, entry.header, entry.record)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.frame import Frame, FrameHeader, Payload, encode
+from spillable_stream.format.frame import FrameHeader, Payload, encode_with
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.healing import Healing
@@ -35,28 +35,17 @@ _GATHERED = 64  # buffers that one system call takes as they are
 
 
 class Entry(NamedTuple):
-    """A frame on its way into the log, with the IDs it was given.
+    """A frame on its way into the log, with the IDs it was given: once written, it is applied as it is.
 
     Args:
-        frame: the frame.
-        transaction_id: its transaction's ID.
-        write_order_id: its first event's ID, or 0.
-        time_us: the time of the commit.
+        header: its header.
+        payload: its payload.
         record: what its payload says (`spillable_stream.format.record.parse_record`).
     """
 
-    frame: Frame
-    transaction_id: int
-    write_order_id: int
-    time_us: int
+    header: FrameHeader
+    payload: Payload
     record: Any = None
-
-    def header(self) -> FrameHeader:
-        """Return the header that the frame gets."""
-        type_, payload, payload_crc, count, schema_id = self.frame
-        return FrameHeader(
-            type_, len(payload), self.transaction_id, self.write_order_id, count, schema_id, self.time_us, payload_crc
-        )
 
 
 class WriteAheadLog:
@@ -156,7 +145,7 @@ class WriteAheadLog:
         seed = self.seed(file_id)
         buffers: list[Payload] = []
         for entry in entries:
-            buffers += encode(entry.frame, seed, entry.transaction_id, entry.write_order_id, entry.time_us)
+            buffers += encode_with(entry.header, entry.payload, seed)
         return buffers, sum(map(len, buffers))
 
     def _sync(self, file: File, head: TierEnd, image: StateImage) -> None:

@@ -76,7 +76,7 @@ def append(wal: WriteAheadLog, payload: bytes) -> Position:
     with wal.lock.locked(1):
         wal.heal(lambda: STATE)
         at = wal.reserve(total_size([frame]), lambda: STATE)
-        wal.append(at, [Entry(frame, 1, 2, 3)], 2, lambda: STATE)
+        wal.append(at, [Entry(frame.header(1, 2, 3), frame.payload)], 2, lambda: STATE)
         return at
 
 
@@ -255,10 +255,11 @@ def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., Write
 
 
 def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
-    entries = [Entry(Frame.of(FrameType.PUT, b"%d" % i, 1), i, i, 0) for i in range(500)]
+    frames = [Frame.of(FrameType.PUT, b"%d" % i, 1) for i in range(500)]
+    entries = [Entry(frame.header(i, i), frame.payload) for i, frame in enumerate(frames)]
     fs.calls.clear()
     with wal.lock.locked(1):
-        at = wal.reserve(total_size(e.frame for e in entries), lambda: STATE)
+        at = wal.reserve(total_size(frames), lambda: STATE)
         wal.append(at, entries, 500, lambda: STATE)
     assert (fs.count("write"), fs.count("sync")) == (1, 1)
     assert len(contents(wal)) == 500
