@@ -325,9 +325,9 @@ class Channel:
             ImportError: matplotlib is not installed.
         """
         engine = self.engine()
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             engine.samples.settle(state)
-            engine.samples.note(state, now=True)
+            engine.samples.record(state, now=True)
             samples = engine.samples.all()
         return plot_samples(samples, self.path.name, ax)
 

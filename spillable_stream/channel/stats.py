@@ -130,8 +130,8 @@ class ChannelStats:
 def channel_stats(engine: Engine) -> ChannelStats:
     """Return the channel's statistics, up to date with every process's commits."""
     layout = engine.layout
-    with engine.looking() as state:
-        engine.samples.note(state)
+    with engine.snapshot() as state:
+        engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)
         size, capacity = state.stored(), options["memory_capacity"] + options["overflow_capacity"]
         put_at = state.blocks.time_of(state.floor) if size else None

@@ -64,7 +64,7 @@ class Checkpointing:
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
-        self._made_at = float("-inf")  # the last one that was seen, in seconds since 1970
+        self._made_at = float("-inf")  # the last one that is known, in seconds since 1970
         self._idle = follower.positions.disk  # where the log ended when there was nothing to take,
         self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # and when that counts; None once it did
 
@@ -198,7 +198,7 @@ class Checkpointing:
         with appender.committing():
             log.directories.require_in_place(checkpoint=True)
             self._memory.renew()
-            log.lock.note_checkpoint()
+            log.lock.record_checkpoint()
             self._clean(position.file_id)
 
     def _leave_drained_file(self) -> None:

@@ -117,7 +117,7 @@ class Engine:
     def lock_timeout_seconds(self, seconds: float) -> None:
         self.log.lock_timeout_seconds = seconds
 
-    def looking(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         """Hold the state still, up to date, while it is read more than once: ``with … as state``."""
         return self.follower.snapshot
 

@@ -33,7 +33,7 @@ def flush_memory(engine: Engine) -> int:
 def _flush(engine: Engine) -> int:
     moved = 0
     while True:
-        with engine.committing(), engine.looking() as state:
+        with engine.committing(), engine.snapshot() as state:
             blocks = _first(list(state.blocks.memory))
             if not blocks:
                 return moved

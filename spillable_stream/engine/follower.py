@@ -99,7 +99,7 @@ class Follower:
         self.state, self.positions = log.load()
         self._current = self.positions.disk.file_id
         log.obey(self.state)
-        self.samples.note(self.state)
+        self.samples.record(self.state)
         self.snapshot = Snapshot(self, self._mutex)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
@@ -255,4 +255,4 @@ class Follower:
                     self._half_applied = False
                 finally:
                     self.applying = False
-            self.samples.note(self.state)
+            self.samples.record(self.state)

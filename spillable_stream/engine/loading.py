@@ -332,7 +332,7 @@ class StateLoader:
         """
         groups = {}
         for name, group in state.groups.items():
-            group.learn(*read_group_position(self._fs, self._layout, name))
+            group.merge(*read_group_position(self._fs, self._layout, name))
             groups[name] = group.taken()
         last_id = max(state.last_id, known.last_id if known else 0)
         reserved = state.memory.reserved_id

@@ -253,7 +253,7 @@ class _Surveyor:
         state, reserved = replay.state, replay.state.memory.reserved_id
         groups = {}
         for name, group in state.groups.items():
-            group.learn(*read_group_position(self._fs, self._layout, name))
+            group.merge(*read_group_position(self._fs, self._layout, name))
             groups[name] = group.taken()
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
         state.do_without_memory(last_id + 1, groups)

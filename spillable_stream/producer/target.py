@@ -137,7 +137,7 @@ class ChannelTarget:
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed in the channel."""
-        with self._channel.engine().looking() as state:
+        with self._channel.engine().snapshot() as state:
             return state.producers.last(producer_id)
 
     def commit(

@@ -56,7 +56,7 @@ class SpillableBatchReader(DataSourceReader):
             check_read_schema(self._schema, channel.schema, metadata=self._options["metadata"])
             first, last = self._span(channel)
             engine = channel.engine()
-            with engine.looking() as state:
+            with engine.snapshot() as state:
                 ranges, missed = self._wanted(state, first, last)
                 check_loss(engine.layout, state, missed, self._options)
                 return list(plan_partitions(engine.layout, state, ranges, self._options, ends=engine.ends()))

@@ -58,7 +58,7 @@ def refuse_loop(channel: Channel, query: str | None) -> None:
     if query is None:
         return
     engine = channel.engine()
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         reading = [name for name in state.groups if is_name(name) and state.open_takes(name)]
     for group in reading:
         if _noted(engine.fs, engine.layout, group) == query:

@@ -184,7 +184,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         ``path`` and ``writeOrderId``.
         """
         channel, group = self._open(), self._options["group"]
-        with channel.engine().looking() as state:
+        with channel.engine().snapshot() as state:
             lag = Lag.beyond(state, group, self._covered)
             return {
                 "avgOffsetsBehindLatest": float(lag.events),
@@ -219,13 +219,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if first > last:
             return []
         consumer, engine = self._consumer(), self._open().engine()
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             done = first - 1 if self._done is None else self._done  # by this query, whatever the group's position
             missed = [(max(a, done + 1), b) for a, b in consumer.lost() if b > done]
             check_loss(engine.layout, state, missed, self._options)
         self._hold.keep()
         ranges = self._takes.take(first, last)
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             group, ends = self._options["group"], engine.ends()
             return list(plan_partitions(engine.layout, state, ranges, self._options, group, ends))
 
@@ -267,7 +267,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             everything: whether the options' limits do not count.
         """
         consumer = self._consumer()
-        with self._open().engine().looking() as state:
+        with self._open().engine().snapshot() as state:
             last = state.last_id if self._target is None else min(state.last_id, self._target)
             if last <= begin or everything:
                 return max(last, begin)
@@ -302,7 +302,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
         consumer, engine = self._consumer(), self._open().engine()
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             check_batch(state, consumer.group, begin, end, self._path)
             passed_over = never_taken(state, consumer.group, begin)
         if not passed_over:

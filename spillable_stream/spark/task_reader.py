@@ -97,7 +97,7 @@ class TaskReader:
 
     def _look_up(self, extent: Extent) -> list[Extent]:
         """Return where the events of an extent are now, and note where the log ends now."""
-        with visit_to_read(str(self._layout.path)) as channel, channel.engine().looking() as state:
+        with visit_to_read(str(self._layout.path)) as channel, channel.engine().snapshot() as state:
             self._ends = channel.engine().ends()
             return state.blocks.extents(extent.first_id, extent.last_id)
 

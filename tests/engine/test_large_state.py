@@ -63,6 +63,6 @@ def test_the_largest_state_that_a_channel_can_be_used_to_fits_many_times(monkeyp
     for i in range(2_000):
         name = f"{PASSING if i % 2 else ''}{i:0120d}"
         for gap in range(0, 128, 2):
-            state.producers.note(name, (far + gap, far + gap), (far, far + 1), in_memory=False)
+            state.producers.record(name, (far + gap, far + gap), (far, far + 1), in_memory=False)
     assert len(list(state.producers)) == 2_000
     assert len(pack(state.small())) < (1 << 30) // 50

@@ -51,7 +51,7 @@ def bodies(channel: Channel) -> list[bytes]:
     engine = channel.engine()
     reader = engine.reader()
     try:
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             extents = [
                 e for a, b in state.gone().gaps(state.beginning(), state.last_id) for e in state.blocks.extents(a, b)
             ]

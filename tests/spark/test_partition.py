@@ -22,7 +22,7 @@ SCHEMA = pa.schema([("n", pa.int64()), ("text", pa.string())])
 
 def batches(channel: ss.Channel) -> list[pa.RecordBatch]:
     engine = channel.engine()
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         (one,) = plan_partitions(engine.layout, state, [(1, state.last_id)], defaults(BATCH))
     return list(read_partition(one, SCHEMA, defaults(BATCH)))
 
@@ -59,7 +59,7 @@ def test_events_that_leave_before_they_are_read_are_an_error_or_passed_over(
         for count in (5, 3):  # each in a segment of its own
             with channel.put_transaction() as tx:
                 tx.put_many([ss.Event(b"x" * 2000)] * count)
-        with channel.engine().looking() as state:
+        with channel.engine().snapshot() as state:
             (planned,) = plan_partitions(channel.engine().layout, state, [(1, 8)], defaults(BATCH))
         with channel.take_transaction() as tx:
             tx.take_many(5)
@@ -81,7 +81,7 @@ def test_a_large_batch_has_a_task_for_each_core_whatever_its_size(tmp_path: Path
         with channel.put_transaction() as tx:
             texts = ["x" * (size // 1000)] * 999 + ["x" * (size % 1000)]
             tx.put_batch(pa.table({"n": range(1000), "text": texts}, SCHEMA))
-        with channel.engine().looking() as state:
+        with channel.engine().snapshot() as state:
             assert len(plan_partitions(channel.engine().layout, state, [(1, 1000)], defaults(BATCH))) == cores
             assert len(plan_partitions(channel.engine().layout, state, [(1, 999 - more)], defaults(BATCH))) == cores
 
@@ -94,7 +94,7 @@ def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
     with ss.Channel(tmp_path / "c", schema=SCHEMA, minimum_required_space=0) as channel:
         with channel.put_transaction() as tx:
             tx.put({"n": 1, "text": "x"})
-        with channel.engine().looking() as state:
+        with channel.engine().snapshot() as state:
             (one,) = plan_partitions(
                 channel.engine().layout, state, [(1, 1)], defaults(BATCH), ends=channel.engine().ends()
             )
@@ -106,7 +106,7 @@ def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
 def sizes(channel: ss.Channel, **options: int) -> list[tuple[int, int]]:
     """Return how many events and how many bytes each task of a read of everything has."""
     engine = channel.engine()
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         parts = plan_partitions(engine.layout, state, [(1, state.last_id)], {**defaults(BATCH), **options})
         spans = [(part.extents[0].first_id, part.extents[-1].last_id) for part in parts]
         assert [a for a, _ in spans] == [1, *(b + 1 for _, b in spans[:-1])] and spans[-1][1] == state.last_id

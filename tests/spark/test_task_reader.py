@@ -126,7 +126,7 @@ def test_events_that_move_while_a_task_reads_are_read_on_disk_from_where_it_was(
     for i in range(46, 55):  # more of them lie together than the reader brings at once
         put(channel, b"%d" % i + bytes(100_000))
     engine = channel.engine()
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         extent = next(e for e in state.blocks.extents(46, 54) if e.last_id - e.first_id > 1)
         reader = TaskReader(FS, engine.layout, state.schemas, engine.ends(), None, defaults(BATCH))
     reads = reader.read(extent)

@@ -259,7 +259,7 @@ class QueryListener(StreamingQueryListener):
         if channel is None or done.group is None:
             return 0, report.with_lag(done.lag)
         commits = self._finish(channel, done) if done.owner is not None else 0
-        with channel.engine().looking() as state:
+        with channel.engine().snapshot() as state:
             return commits, report.with_lag(Lag.beyond(state, done.group, done.end_id))
 
     def _wait_for_the_worker(self, done: SourceProgress, run: str) -> None:
