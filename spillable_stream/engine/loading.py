@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -384,7 +385,7 @@ def _is_of_medium(error: StorageError) -> bool:
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EIO, errno.ENXIO, errno.ESTALE)
 
 
-def restored(image: dict[str, Any], path: str = "") -> ChannelState:
+def restored(image: Mapping[str, Any], path: str = "") -> ChannelState:
     """Return the state of an image; one that an earlier version made has fewer options.
 
     Args:

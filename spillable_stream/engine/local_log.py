@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
@@ -27,6 +26,7 @@ from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import MemoryImage, StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalLog"]
@@ -167,7 +167,7 @@ class LocalLog:
         if self.lock.current().memory.file_id:
             self.tiers.memory.heal(partial(self.memory_image, at))
 
-    def memory_image(self, at: Followed) -> dict[str, Any]:
+    def memory_image(self, at: Followed) -> MemoryImage:
         """Return the whole state, with which every file of the memory tier begins: what was before is not needed."""
         return {**at.state.image(), "disk": at.positions.disk, "boot": self.lock.head.boot}
 
@@ -236,7 +236,7 @@ class LocalLog:
         """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
         return self.position().checkpoint_time
 
-    def write_checkpoint(self, position: Position, image: dict[str, Any]) -> None:
+    def write_checkpoint(self, position: Position, image: StateImage) -> None:
         """Make a state durable.
 
         Args:

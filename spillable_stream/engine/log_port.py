@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.log.tiers import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import StateImage
 
 __all__ = ["Followed", "Log"]
 
@@ -182,7 +183,7 @@ class Log(Protocol):
     def checkpoint_time(self) -> int:
         """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
 
-    def write_checkpoint(self, position: Position, image: dict[str, Any]) -> None:
+    def write_checkpoint(self, position: Position, image: StateImage) -> None:
         """Make a state durable, so that nothing before it is needed to load it.
 
         Args:

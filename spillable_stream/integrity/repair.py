@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import restored
@@ -50,6 +49,7 @@ from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import StateImage
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -222,7 +222,7 @@ class _Repair:
                 moved.append(Block(**{**values, "file": disk_segment(block.file), "commit_file": file_id}))
         return moved
 
-    def _image(self, moved: list[Block]) -> dict[str, Any]:
+    def _image(self, moved: list[Block]) -> StateImage:
         """Return the state that is left, all of it on disk."""
         state = restored(self._found.state.image())
         for block in moved:
@@ -245,7 +245,7 @@ class _LogBuilder:
         image: the state with which it begins.
     """
 
-    def __init__(self, file: File, layout: Layout, file_id: int, image: dict[str, Any]) -> None:
+    def __init__(self, file: File, layout: Layout, file_id: int, image: StateImage) -> None:
         self._end = 0
         self._file = file
         self._layout = layout
@@ -254,7 +254,7 @@ class _LogBuilder:
         self._state = ChannelState.from_image(image)
         self._schemas = [decode_schema(s) for s in self._state.schemas]
         plan = self._plan()
-        header = FileHeader(layout.channel, file_id, None, image).frame()
+        header = FileHeader(layout.channel, file_id, None, dict(image)).frame()
         self._end = file.write(0, encode(header, self._seed, time_us=plan.time_us))
 
     def _plan(self) -> AppendPlan:

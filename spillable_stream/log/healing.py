@@ -10,7 +10,7 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
-from spillable_stream.log.rolling import Rolling, StateImage
+from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.sync_policy import SyncPolicy
 from spillable_stream.log.syncing import Syncing
 from spillable_stream.log.written_file import WrittenFile
@@ -50,7 +50,7 @@ class Healing:
         self._syncing = syncing
         self._rolling = rolling
 
-    def heal(self, image: StateImage) -> None:
+    def heal(self, image: MakeImage) -> None:
         """Cut what lies behind the published end, if anything may.
 
         Args:

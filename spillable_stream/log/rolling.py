@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from spillable_stream.errors import StateTooLargeError, StorageError
 from spillable_stream.format.file_names import log_name
@@ -18,15 +17,16 @@ from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.sync_policy import SyncPolicy
 from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import File
 
-__all__ = ["Rolling", "StateImage"]
+__all__ = ["MakeImage", "Rolling"]
 
 _log = logging.getLogger(__name__)
 
 _ROLL_AGAIN_SECONDS = 60.0
 
-StateImage = Callable[[], dict[str, Any]]
+MakeImage = Callable[[], SmallImage]
 """Makes the image of the state that a new file's header holds."""
 
 
@@ -51,11 +51,11 @@ class Rolling:
         self._writing = writing
         self._roll_again_at = float("-inf")
 
-    def begin(self, image: StateImage, file_id: int) -> None:
+    def begin(self, image: MakeImage, file_id: int) -> None:
         """Begin the log with its first file."""
         self.roll_from(NO_TIER, image, file_id)
 
-    def roll(self, image: StateImage) -> TierEnd:
+    def roll(self, image: MakeImage) -> TierEnd:
         """Begin a new file, which holds the state at this moment.
 
         On a full disk it takes what room the old one has in reserve.
@@ -72,7 +72,7 @@ class Rolling:
             self._policy.preallocation.begin(head.end)
             return self.roll_from(head, image)
 
-    def roll_if_full(self, head: TierEnd, size_bytes: int, most_bytes: int, image: StateImage) -> TierEnd:
+    def roll_if_full(self, head: TierEnd, size_bytes: int, most_bytes: int, image: MakeImage) -> TierEnd:
         """Begin a new file if an append does not fit the newest one, and return the end where it goes.
 
         Args:
@@ -91,7 +91,7 @@ class Rolling:
                 _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
         return head
 
-    def roll_from(self, head: TierEnd, image: StateImage, first_file_id: int = 1) -> TierEnd:
+    def roll_from(self, head: TierEnd, image: MakeImage, first_file_id: int = 1) -> TierEnd:
         """Begin a new file and publish it.
 
         Args:
@@ -103,7 +103,7 @@ class Rolling:
         layout = self._lock.layout
         file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files.ids())])
         previous = (head.file_id, head.end) if head.file_id else None
-        frame = FileHeader(layout.channel, file_id, previous, image()).frame()
+        frame = FileHeader(layout.channel, file_id, previous, dict(image())).frame()
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self._end.publish(head._replace(state=state))
         path = layout.log_file(file_id)

@@ -20,7 +20,7 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.healing import Healing
 from spillable_stream.log.log_files import LogFiles, Position
 from spillable_stream.log.published_end import PublishedEnd
-from spillable_stream.log.rolling import Rolling, StateImage
+from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.sync_policy import DiskPolicy, MemoryPolicy, SyncPolicy
 from spillable_stream.log.syncing import Syncing
 from spillable_stream.log.written_file import WrittenFile
@@ -82,7 +82,7 @@ class WriteAheadLog:
         self.create_first_file, self.roll, self.heal = rolling.begin, rolling.roll, healing.heal
         self.leave_read, self.leave_written = files.leave, writing.leave
 
-    def reserve(self, size_bytes: int, image: StateImage) -> Position:
+    def reserve(self, size_bytes: int, image: MakeImage) -> Position:
         """Return where the next append of ``size_bytes`` goes; rolls to a new file if it must.
 
         Args:
@@ -94,7 +94,7 @@ class WriteAheadLog:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
 
-    def append(self, at: Position, entries: list[Entry], last_id: int, image: StateImage) -> Position:
+    def append(self, at: Position, entries: list[Entry], last_id: int, image: MakeImage) -> Position:
         """Write entries at the published end, sync, publish, and return the new end.
 
         Args:
@@ -148,7 +148,7 @@ class WriteAheadLog:
             buffers += encode_with(entry.header, entry.payload, seed)
         return buffers, sum(map(len, buffers))
 
-    def _sync(self, file: File, head: TierEnd, image: StateImage) -> None:
+    def _sync(self, file: File, head: TierEnd, image: MakeImage) -> None:
         started = time.monotonic()
         try:
             self._syncing.sync_or_distrust(file, head)
@@ -159,7 +159,7 @@ class WriteAheadLog:
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
 
-    def _settle_failed_sync(self, head: TierEnd, image: StateImage, cause: StorageError) -> None:
+    def _settle_failed_sync(self, head: TierEnd, image: MakeImage, cause: StorageError) -> None:
         try:
             self._rolling.roll_from(head._replace(state=HeadState.SYNC_FAILED), image)
         except StorageError as e:

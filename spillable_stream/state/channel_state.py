@@ -6,7 +6,7 @@ commits and replaying after a crash are this one function, fed from different pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, TakeRecord, parse_record
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
+from spillable_stream.state.image import SmallImage, StateImage, TierImage
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
@@ -170,7 +171,7 @@ class ChannelState:
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
-    def small(self) -> dict[str, Any]:
+    def small(self) -> SmallImage:
         """Return all but the blocks, as plain values: what every data file begins with."""
         return {
             "nextId": self.next_id,
@@ -190,12 +191,12 @@ class ChannelState:
             **self._tier_image(),
         }
 
-    def _tier_image(self) -> dict[str, Any]:
+    def _tier_image(self) -> TierImage:
         """Return what there is to say of the memory tier and of losses; nothing of a channel that never had any."""
         if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
-        image: dict[str, Any] = {
+        image: TierImage = {
             "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.memory_only_sinks)],
             "lost": [list(self.lost), list(self.doubtful)],
         }
@@ -203,12 +204,12 @@ class ChannelState:
             image["unsaidGroups"] = list(self.memory_only_groups)
         return image
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
 
     @classmethod
-    def from_image(cls, image: dict[str, Any]) -> ChannelState:
+    def from_image(cls, image: Mapping[str, Any]) -> ChannelState:
         """Return the state of which `image` or `small` was taken."""
         state = cls(image["options"], image["schemas"])
         state.next_id = image["nextId"]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, Numbers
+from spillable_stream.state.image import ProducersImage
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
@@ -233,7 +234,7 @@ class ProducerHistory:
         for name, image in images.items():
             self._state(name).merge(image)
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> ProducersImage:
         """Return all of it as plain values; nothing of a channel that never had a producer."""
         if not self._states:
             return {}
