@@ -23,7 +23,7 @@ from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.engine.readonly_engine import ReadonlyEngine, refuse_to_write
+from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
@@ -137,8 +137,7 @@ class Channel:
     def _open(self) -> None:
         layout = read_identity(self._fs, self.path)
         layout.grant(self._fs)
-        engine = ReadonlyEngine if self.readonly else Engine
-        self._engine = engine(self._fs, layout, self._open_timeout_seconds)
+        self._engine = Engine(self._fs, layout, self._open_timeout_seconds, readonly=self.readonly)
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
@@ -337,9 +336,9 @@ class Channel:
             ImportError: matplotlib is not installed.
         """
         engine = self.engine()
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             engine.samples.settle(state)
-            engine.samples.note(state, now=True)
+            engine.samples.record(state, now=True)
             samples = engine.samples.all()
         return plot_samples(samples, self.path.name, ax)
 
@@ -401,7 +400,7 @@ class Channel:
     def _leave(self, checkpoint: bool | None, flush: bool | None) -> None:
         """Do what a clean close does while the files are still open."""
         engine, options = self._engine, self._engine.state.options
-        if engine.closed or engine.lock.failed or self.readonly:
+        if engine.closed or engine.log.failed or self.readonly:
             return
         if options.checkpoint_on_close if checkpoint is None else checkpoint:
             engine.checkpointing.make()

@@ -67,7 +67,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
-        engine.directories.require_in_place()
+        engine.log.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire_alone(owner_timeout_seconds):
             owner = self._lock.read_holder()
@@ -92,7 +92,7 @@ class Consumer:
         """
         with self._engine.committing():
             self._require_owner()
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
         if not known:
             create_group(self._engine, self.group, starting)
@@ -119,28 +119,28 @@ class Consumer:
 
     def position(self) -> int:
         """Return the ID up to which the group has taken every event."""
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             return self._state(state).position
 
     def lost(self) -> list[Range]:
         """Return the events that the group had yet to take when they were lost, until it takes a later one."""
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             return list(self._state(state).lost)
 
     def prepared(self) -> dict[int, list[Range]]:
         """Return what take transactions are prepared and not committed: transaction ID to ranges, oldest first."""
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             return state.taking(self.group)
 
     def untaken(self, first_id: int, last_id: int) -> list[Range]:
         """Return the ranges between two IDs that the group has yet to take."""
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             group = self._state(state)
             return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
 
     def available(self) -> bool:
         """Tell whether there is an event to claim."""
-        with self._mutex, self._engine.looking() as state:
+        with self._mutex, self._engine.snapshot() as state:
             return next(self._free(state), None) is not None
 
     def _free(self, state: ChannelState) -> Iterator[Range]:
@@ -170,7 +170,7 @@ class Consumer:
 
     def _claim(self, limit: int) -> list[Range]:
         claimed: list[Range] = []
-        with self._mutex, self._engine.looking() as state:
+        with self._mutex, self._engine.snapshot() as state:
             for first, last in self._free(state):
                 last = min(last, first + limit - 1)
                 claimed.append((first, last))
@@ -191,7 +191,7 @@ class Consumer:
         try:
             return self._call("a take", lambda: self._read_all(ranges))
         except CorruptionError:
-            self._engine.directories.require_in_place()  # else it read what is at the path now
+            self._engine.log.directories.require_in_place()  # else it read what is at the path now
             raise
 
     def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
@@ -206,7 +206,7 @@ class Consumer:
     def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
         """Yield events from ``first`` on, at least one; fewer than all where a flush moves them meanwhile."""
         began = first
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             extents = state.blocks.extents(first, last)
         reader = self._engine.readers.get(self.group, self._engine.reader)
         for extent in extents:
@@ -228,7 +228,7 @@ class Consumer:
 
     def _has_moved(self, extent: Extent) -> bool:
         """Tell whether events are elsewhere by now: a flush moves them from memory to disk."""
-        with self._engine.looking() as state:
+        with self._engine.snapshot() as state:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 

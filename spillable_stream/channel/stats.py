@@ -130,8 +130,8 @@ class ChannelStats:
 def channel_stats(engine: Engine) -> ChannelStats:
     """Return the channel's statistics, up to date with every process's commits."""
     layout = engine.layout
-    with engine.looking() as state:
-        engine.samples.note(state)
+    with engine.snapshot() as state:
+        engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)
         size, capacity = state.stored(), options.memory_capacity + options.overflow_capacity
         put_at = state.blocks.time_of(state.floor) if size else None
@@ -155,8 +155,8 @@ def channel_stats(engine: Engine) -> ChannelStats:
             data_files=len(layout.log_files(engine.fs)),
             memory_files=len(layout.log_files(engine.fs, Tier.MEMORY)),
             segments=len(layout.segments(engine.fs)),
-            torn_bytes=engine.torn_bytes,
-            unhealthy=engine.lock.failed is not None,
+            torn_bytes=engine.log.torn_bytes,
+            unhealthy=engine.log.failed is not None,
             groups={name: _group(state, name) for name in state.groups},
             sinks=dict(state.sinks),
             producers={name: state.producers.last(name) for name in state.producers},
@@ -176,4 +176,4 @@ def _memory_bytes(engine: Engine, state: ChannelState) -> int:
         return 0
     if state.memory.open:
         return state.memory_limits().payload_bytes
-    return state.payloads_within(engine.memory_directory.byte_capacity(state.options))
+    return state.payloads_within(engine.log.memory_directory.byte_capacity(state.options))

@@ -292,12 +292,8 @@ class PutTransaction(Transaction):
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
             memory_bytes = self._engine.memory.put_bytes()
-            self._engine.directories.require_in_place()
-            self._segment = StagedFileWriter(
-                self._engine.fs,
-                self._engine.layout,
-                memory_bytes=memory_bytes,
-                minimum_required_space=self._engine.state.options.minimum_required_space,
+            self._segment = self._engine.log.stage(
+                memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
             )
         try:
             self._segment.write(self._frames)

@@ -73,16 +73,16 @@ class AppendPlan:
         self.next_id: int = state.next_id
         self.next_transaction: int = state.next_transaction
         self.overflow: bool = state.overflow
-        self._said = False
+        self._repeated = False
 
     def kept(self) -> tuple[Any, ...]:
         """Return what `take_back` needs to undo what is planned after it."""
-        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._said
+        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._repeated
 
     def take_back(self, kept: tuple[Any, ...]) -> None:
         """Undo what a request planned that failed half way."""
         del self.entries[kept[0] :]
-        _, self.put, self.next_id, self.next_transaction, self.overflow, self._said = kept
+        _, self.put, self.next_id, self.next_transaction, self.overflow, self._repeated = kept
 
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
@@ -95,16 +95,17 @@ class AppendPlan:
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
         """Append a frame, of which ``record`` is what its payload says."""
-        self.entries.append(Entry(frame, transaction_id, write_order_id, self.time_us, record))
+        header = frame.header(transaction_id, write_order_id, self.time_us)
+        self.entries.append(Entry(header, frame.payload, record))
 
     def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
         """Append the COMMIT of a transaction."""
-        seen: Seen | None = None
+        memory_only: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
-            # The first COMMIT of an append says it for all: what is left of one begins with it.
-            seen = {"next": self.state.next_id, "groups": {}} if self._said else self.state.unsaid()
-            self._said = True
-        record = CommitRecord(kind, self.start, seen=seen, **more)
+            # The first COMMIT of an append repeats it for all: what is left of one begins with it.
+            memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
+            self._repeated = True
+        record = CommitRecord(kind, self.start, seen=memory_only, **more)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:

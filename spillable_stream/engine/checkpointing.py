@@ -13,8 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
-from spillable_stream.engine.replica import Replica
+from spillable_stream.engine.telemetry import Counters
+from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.format.file_names import disk_segment
 from spillable_stream.log.staged_file import remove_abandoned_segments
@@ -33,21 +37,35 @@ class Checkpointing:
     """The checkpoints of one process; commits of other threads and processes go on meanwhile.
 
     Args:
-        replica: the channel.
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the log.
         memory: its memory tier.
+        under_way: the calls that are under way in this process.
+        counters: what the handle counts.
     """
 
-    def __init__(self, replica: Replica, memory: MemoryTier) -> None:
-        self._replica = replica
+    def __init__(
+        self,
+        log: LocalLog,
+        follower: Follower,
+        appender: Appender,
+        memory: MemoryTier,
+        under_way: UnderWay,
+        counters: Counters,
+    ) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
         self._memory = memory
-        self._fs = replica.fs
-        self._checkpoints = replica.checkpoints
-        self._under_way = replica.under_way
+        self._under_way = under_way
+        self._counters = counters
+        self._fs = log.fs
         self._threads = threading.Lock()
-        self._lock = FileLock.open(replica.fs, replica.layout.checkpoint_lock)
+        self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
-        self._made_at = float("-inf")  # the last one that was seen, in seconds since 1970
-        self._idle = replica.positions.disk  # where the log ended when there was nothing to take,
+        self._made_at = float("-inf")  # the last one that is known, in seconds since 1970
+        self._idle = follower.positions.disk  # where the log ended when there was nothing to take,
         self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # and when that counts; None once it did
 
     def make_if_due(self) -> None:
@@ -66,21 +84,21 @@ class Checkpointing:
         except LockTimeoutError:
             return False
         except Exception as e:  # what was committed is committed
-            if self._replica.closed:
+            if self._log.closed:
                 return True
             self._failed_at = time.monotonic()
-            self._replica.counters.checkpoint_write_error_count += 1
+            self._counters.checkpoint_write_error_count += 1
             _log.warning("no checkpoint was made; the next open takes longer: %s", e)
             return False
 
     def _is_due(self) -> bool:
-        interval_seconds: float = self._replica.state.options.checkpoint_interval / 1000
+        interval_seconds: float = self._follower.state.options.checkpoint_interval / 1000
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
         now = time.time()
         if 0 <= now - self._made_at < interval_seconds:  # and by now others may only have made later ones
             return False
-        self._made_at = self._replica.lock.published().checkpoint_time
+        self._made_at = self._log.checkpoint_time
         return not 0 <= now - self._made_at < interval_seconds  # before 0 a clock was set back
 
     def make(self) -> None:
@@ -91,25 +109,25 @@ class Checkpointing:
             LockTimeoutError: another process makes one for too long.
             TransactionStateError: this thread is inside of another call to the channel.
         """
-        self._replica.require_open()
-        if self._replica.looker == threading.get_ident():
+        self._log.require_open()
+        if self._follower.snapshot.thread == threading.get_ident():
             self._under_way.refuse("a checkpoint")
-        self._under_way.run("a checkpoint", lambda: self._make_alone(self._replica.lock_timeout_seconds))
+        self._under_way.run("a checkpoint", lambda: self._make_alone(self._log.lock_timeout_seconds))
 
     def give_back_when_idle(self) -> None:
         """Give back the disk space of taken events if nothing was committed for a second; for who finds none to take.
 
         Who takes as fast as others put would make files all the time else.
         """
-        if self._replica.looker == threading.get_ident():  # a signal handler's take
+        if self._follower.snapshot.thread == threading.get_ident():  # a signal handler's take
             return
-        now, end = time.monotonic(), self._replica.positions.disk
+        now, end = time.monotonic(), self._follower.positions.disk
         if end != self._idle:
             self._idle, self._idle_until = end, now + IDLE_SECONDS
         elif self._idle_until is not None and now >= self._idle_until:
             self._idle_until = None
             if not self._make_if(self._frees_space):
-                interval_seconds = self._replica.state.options.checkpoint_interval / 1000
+                interval_seconds = self._follower.state.options.checkpoint_interval / 1000
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
 
     def give_back_within_a_commit(self, timeout_seconds: float) -> None:
@@ -125,23 +143,23 @@ class Checkpointing:
 
     def _frees_space(self) -> bool:
         """Tell whether a checkpoint made now would let files of the disk tier go."""
-        replica = self._replica
+        log, follower = self._log, self._follower
         if self._is_drained():
             return True
-        with replica.looking() as state:
+        with follower.snapshot as state:
             first_needed, live = self._first_needed(state), state.blocks.segments()
             gone = [name for name in state.blocks.disk.emptied if isinstance(name, str) and name not in live]
-        return bool(gone) or any(i < first_needed for i in replica.layout.log_files(self._fs))
+        return bool(gone) or any(i < first_needed for i in log.layout.log_files(self._fs))
 
     def _first_needed(self, state: ChannelState) -> int:
         """Return the first data file that is needed for its events, the newest one if none is."""
-        current, oldest_block = self._replica.positions.disk.file_id, state.blocks.oldest_data_file()
+        current, oldest_block = self._follower.positions.disk.file_id, state.blocks.oldest_data_file()
         return current if oldest_block is None else min(current, oldest_block)
 
     def _is_drained(self) -> bool:
         """Tell whether the newest file of the log, and any before it, holds much, and nothing that is needed."""
-        with self._replica.looking() as state:
-            end, log = self._replica.positions.disk, self._replica.tiers.disk
+        with self._follower.snapshot as state:
+            end, log = self._follower.positions.disk, self._log.tiers.disk
             if len(state.blocks.disk) or end.offset < _WORTH_A_FILE_BYTES:
                 return False
             try:
@@ -171,28 +189,28 @@ class Checkpointing:
             self._threads.release()
 
     def _make(self) -> None:
-        replica = self._replica
-        replica.directories.require_in_place(checkpoint=True)
+        log, follower, appender = self._log, self._follower, self._appender
+        log.directories.require_in_place(checkpoint=True)
         self._leave_drained_file()
-        with replica.looking() as state:
-            image, position = state.image(), replica.positions.disk
-        self._checkpoints.write(position, image)
-        with replica.committing():
-            replica.directories.require_in_place(checkpoint=True)
+        with follower.snapshot as state:
+            image, position = state.image(), follower.positions.disk
+        log.write_checkpoint(position, image)
+        with appender.committing():
+            log.directories.require_in_place(checkpoint=True)
             self._memory.renew()
-            replica.lock.note_checkpoint()
+            log.lock.record_checkpoint()
             self._clean(position.file_id)
 
     def _leave_drained_file(self) -> None:
         """Let the log go on in a new file if nothing in it is needed, so that the checkpoint lets the old one go."""
         if not self._is_drained():
             return
-        replica = self._replica
+        log, follower, appender = self._log, self._follower, self._appender
         try:
-            with replica.committing():
+            with appender.committing():
                 if self._is_drained():
-                    replica.tiers.disk.roll(replica.state.small)
-                    replica.catch_up()
+                    log.tiers.disk.roll(follower.state.small)
+                    follower.catch_up()
         except StorageError as e:
             _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
 
@@ -205,18 +223,18 @@ class Checkpointing:
         Args:
             checkpointed: the file that the newest checkpoint was made of.
         """
-        replica = self._replica
-        with replica.looking() as state:
+        log, follower = self._log, self._follower
+        with follower.snapshot as state:
             first_needed = min(checkpointed, self._first_needed(state))
             live, sinks = state.blocks.segments(), dict(state.sinks)
             ttl_seconds = state.options.staging_ttl
             state.blocks.disk.emptied.clear()
-        remove_abandoned_segments(self._fs, replica.layout, live, sinks, ttl_seconds)
-        unneeded = [i for i in replica.layout.log_files(self._fs) if i < first_needed]
-        if not unneeded or replica.tiers.disk.read_file_header(first_needed) is None:
+        remove_abandoned_segments(self._fs, log.layout, live, sinks, ttl_seconds)
+        unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
+        if not unneeded or log.tiers.disk.read_file_header(first_needed) is None:
             return
-        self._checkpoints.remove_before(first_needed)
-        paths = [replica.layout.log_file(i) for i in unneeded]
+        log.checkpoints.remove_before(first_needed)
+        paths = [log.layout.log_file(i) for i in unneeded]
         for path in paths:
             self._fs.remove(path)
         for directory in {path.parent for path in paths}:
@@ -224,11 +242,11 @@ class Checkpointing:
 
     def remove_staging(self, owner: str, batch_id: int) -> None:
         """Remove what a Spark query, or a batch write, staged up to a batch and no commit adopted: that is over."""
-        replica = self._replica
-        if any(f"segment.{owner}." in name for name in replica.layout.segments(self._fs)):
-            with replica.committing(), replica.looking() as state:
+        log, follower, appender = self._log, self._follower, self._appender
+        if any(f"segment.{owner}." in name for name in log.layout.segments(self._fs)):
+            with appender.committing(), follower.snapshot as state:
                 live = state.blocks.segments()
-                remove_abandoned_segments(self._fs, replica.layout, live, {owner: batch_id}, float("inf"), owner)
+                remove_abandoned_segments(self._fs, log.layout, live, {owner: batch_id}, float("inf"), owner)
 
     def discard(self, segments: list[str]) -> None:
         """Remove staged segments that no commit adopted, whatever became of the commit that was to.
@@ -236,13 +254,13 @@ class Checkpointing:
         Under the channel's lock that is settled: what a commit of unknown outcome left in the log was cut, or
         the log went on in another file. A commit that failed may have moved a segment to disk before.
         """
-        replica = self._replica
-        with replica.committing(), replica.looking() as state:
+        log, follower, appender = self._log, self._follower, self._appender
+        with appender.committing(), follower.snapshot as state:
             adopted = {disk_segment(name) for name in state.blocks.segments()}
             for name in segments:
                 if disk_segment(name) not in adopted:
-                    self._fs.remove(replica.layout.segment_file(name))
-                    self._fs.remove(replica.layout.segment_file(disk_segment(name)))
+                    self._fs.remove(log.layout.segment_file(name))
+                    self._fs.remove(log.layout.segment_file(disk_segment(name)))
 
     def close(self) -> None:
         """Close the lock file."""

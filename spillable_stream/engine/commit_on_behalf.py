@@ -63,7 +63,7 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
     Raises:
         StorageError: the disk refused; the takes are as they were.
     """
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         takes = _done_takes(state, group, through_id)
     if not takes:
         return 0
@@ -95,7 +95,7 @@ class _Finish(Takes):
         return CommitResult()
 
     def appended(self, state: ChannelState) -> None:
-        """Note what the group has taken: its owner may never come to it."""
+        """Record what the group has taken: its owner may never come to it."""
         if self.finished:
             self.position.keep(state)
 

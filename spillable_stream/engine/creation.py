@@ -10,7 +10,7 @@ from pathlib import Path
 from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionError
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
-from spillable_stream.format.head_page import parse_head
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.identity import has_identity, layout_of, planned_layout, write_identity
@@ -195,7 +195,8 @@ def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schem
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
-        wal.create_first_file(ChannelState(options, schemas).small)
+        lock.publish(CommitPoint(NO_TIER, checkpoint_time=int(time.time())))
+        wal.create_first_file(ChannelState(options, schemas).small, 1)
     finally:
         wal.close()
         lock.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Move
-from spillable_stream.format.frame import Frame
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.staged_file import copy_to_disk
@@ -34,7 +33,7 @@ def flush_memory(engine: Engine) -> int:
 def _flush(engine: Engine) -> int:
     moved = 0
     while True:
-        with engine.committing(), engine.looking() as state:
+        with engine.committing(), engine.snapshot() as state:
             blocks = _first(list(state.blocks.memory))
             if not blocks:
                 return moved
@@ -71,15 +70,7 @@ def _move(engine: Engine, blocks: list[Block]) -> Move:
 
 
 def _entries(reader: EventReader, block: Block) -> list[Entry]:
-    return [
-        Entry(
-            Frame(header.type, payload, header.payload_crc, header.count, header.schema_id),
-            header.transaction_id,
-            header.write_order_id,
-            header.time_us,
-        )
-        for header, payload in reader.frames(block.extent())
-    ]
+    return [Entry(header, payload) for header, payload in reader.frames(block.extent())]
 
 
 def _copy_segment(engine: Engine, block: Block, name: str) -> SegmentRef:

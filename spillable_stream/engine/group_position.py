@@ -55,7 +55,7 @@ class GroupPosition:
         self._files: Recent[File] = Recent(1) if files is None else files
 
     def keep(self, state: ChannelState) -> None:
-        """Note what the group has taken, if there is a memory tier to lose; the channel's lock is held.
+        """Record what the group has taken, if there is a memory tier to lose; the channel's lock is held.
 
         The takes are committed whether it can be written or not.
         """

@@ -35,7 +35,7 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
         StorageError: the disk refused.
     """
     check_group(group)
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         if group in state.groups:
             return state.groups[group].position
         position = starting_position(starting, state)
@@ -43,7 +43,7 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
         if group not in engine.state.groups:
             GroupPosition(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
     engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
-    with engine.looking() as state:
+    with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped again
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
@@ -153,7 +154,7 @@ class StateLoader:
                 )
 
 
-def restored(image: dict[str, Any], path: str = "") -> ChannelState:
+def restored(image: Mapping[str, Any], path: str = "") -> ChannelState:
     """Return the state of an image.
 
     Args:

@@ -36,10 +36,10 @@ class LocalPort:
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:
-        return self._engine.looking()
+        return self._engine.snapshot()
 
     def position(self) -> Hashable:
-        return self._engine.lock.published()
+        return self._engine.log.position()
 
     def require_open(self) -> None:
         self._engine.require_open()

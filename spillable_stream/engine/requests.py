@@ -10,7 +10,7 @@ from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.group_position import GroupPosition
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, total_size
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, frame_size, total_size
 from spillable_stream.format.record import NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
@@ -369,11 +369,15 @@ class Move(Request):
     segments: list[SegmentRef]
 
     def size_bytes(self) -> int:
-        return total_size(e.frame for e in self.entries) + 2 * _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+        return (
+            sum([frame_size(e.header.length) for e in self.entries])
+            + 2 * _COMMIT_BYTES
+            + _SEGMENT_BYTES * len(self.segments)
+        )
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         tx = plan.new_transaction()
         plan.entries += self.entries
-        count = sum(e.frame.count for e in self.entries) + sum(s.count for s in self.segments)
+        count = sum(e.header.count for e in self.entries) + sum(s.count for s in self.segments)
         plan.commit("move", count, tx, segments=self.segments)
         return CommitResult(tx)

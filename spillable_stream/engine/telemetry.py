@@ -72,9 +72,9 @@ class Samples:
         self._kept: deque[Sample] = deque(maxlen=_KEPT)
         self._taken: deque[_Taken] = deque(maxlen=_KEPT_TAKEN)
         self._due = float("-inf")
-        self._unseen_at = 0.0  # the last look of which no sample was taken
+        self._unsampled_at = 0.0  # the last look of which no sample was taken
 
-    def note(self, state: ChannelState, *, now: bool = False) -> None:
+    def record(self, state: ChannelState, *, now: bool = False) -> None:
         """Take a sample if the last one is a second old.
 
         Args:
@@ -83,9 +83,9 @@ class Samples:
         """
         clock = time.monotonic()
         if clock < self._due and not now:
-            self._unseen_at = time.time()
+            self._unsampled_at = time.time()
             return
-        self._due, self._unseen_at = clock + _EVERY_SECONDS, 0.0
+        self._due, self._unsampled_at = clock + _EVERY_SECONDS, 0.0
         at = time.time()
         self._keep(at, state)
         while self._taken and at - self._taken[0].time > _RATES_SECONDS:
@@ -101,9 +101,9 @@ class Samples:
         Args:
             state: the channel as it was since then, before it changes again.
         """
-        if self._unseen_at and time.time() - self._unseen_at >= _EVERY_SECONDS:
-            self._keep(self._unseen_at, state)
-            self._unseen_at = 0.0
+        if self._unsampled_at and time.time() - self._unsampled_at >= _EVERY_SECONDS:
+            self._keep(self._unsampled_at, state)
+            self._unsampled_at = 0.0
 
     def _keep(self, at: float, state: ChannelState) -> None:
         memory, disk = state.use(in_memory=True).events, state.use(in_memory=False).events

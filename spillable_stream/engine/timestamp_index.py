@@ -25,7 +25,7 @@ def first_id_since(engine: Engine, time_us: int) -> int:
         CorruptionError: the log can't be read there.
     """
     for attempt in range(_TRIES):
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             floor = state.floor
             before: Block | None = None
             following = state.next_id

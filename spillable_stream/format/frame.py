@@ -131,6 +131,17 @@ class Frame(NamedTuple):
             )
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
+    def header(self, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0) -> FrameHeader:
+        """Return the header that the frame gets.
+
+        Args:
+            transaction_id: the transaction's ID.
+            write_order_id: the ID of the frame's first event, or 0.
+            time_us: the time of the commit.
+        """
+        type_, payload, payload_crc, count, schema_id = self
+        return FrameHeader(type_, len(payload), transaction_id, write_order_id, count, schema_id, time_us, payload_crc)
+
 
 @functools.lru_cache(maxsize=256)
 def file_seed(channel_uuid: str, name: str) -> int:
@@ -155,14 +166,25 @@ def encode(
         write_order_id: the ID of the frame's first event, or 0.
         time_us: the time of the commit.
     """
-    length = len(frame.payload)
+    return encode_with(frame.header(transaction_id, write_order_id, time_us), frame.payload, seed)
+
+
+def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
+    """Return the buffers of a frame whose header is known, as `encode` does.
+
+    Args:
+        header: the header.
+        payload: the payload, which is not copied.
+        seed: the file's seed (`file_seed`).
+    """
+    type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc = header
     ids = (transaction_id, write_order_id, time_us)
-    head = _HEADER.pack(MAGIC, length, frame.type, 0, frame.schema_id, frame.count, *ids, frame.payload_crc)
+    head = _HEADER.pack(MAGIC, length, type_, 0, schema_id, count, *ids, payload_crc)
     head += _CRC.pack(google_crc32c.extend(seed, head))
     padding = -length & 7
     if length <= 4096:  # one small buffer is cheaper to write than three
-        return [head + bytes(frame.payload) + b"\0" * padding]
-    buffers: list[Payload] = [head, frame.payload]
+        return [head + bytes(payload) + b"\0" * padding]
+    buffers: list[Payload] = [head, payload]
     if padding:
         buffers.append(b"\0" * padding)
     return buffers
@@ -195,4 +217,4 @@ def payload_matches(header: FrameHeader, payload: Payload) -> bool:
 
 def total_size(frames: Iterable[Frame]) -> int:
     """Return the size in bytes that the frames take in a file."""
-    return sum(frame_size(len(f.payload)) for f in frames)
+    return sum([frame_size(len(f.payload)) for f in frames])

@@ -23,7 +23,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import restored
@@ -32,7 +31,7 @@ from spillable_stream.engine.requests import Control, Move
 from spillable_stream.errors import ChannelBusyError, CorruptionError
 from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
-from spillable_stream.format.frame import Frame, FrameType, encode, file_seed, frame_size
+from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader
 from spillable_stream.integrity.findings import Report
@@ -50,6 +49,7 @@ from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import StateImage
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -222,7 +222,7 @@ class _Repair:
                 moved.append(Block(**{**values, "file": disk_segment(block.file), "commit_file": file_id}))
         return moved
 
-    def _image(self, moved: list[Block]) -> dict[str, Any]:
+    def _image(self, moved: list[Block]) -> StateImage:
         """Return the state that is left, all of it on disk."""
         state = restored(self._inspection.state.image())
         for block in moved:
@@ -245,7 +245,7 @@ class _LogBuilder:
         image: the state with which it begins.
     """
 
-    def __init__(self, file: File, layout: Layout, file_id: int, image: dict[str, Any]) -> None:
+    def __init__(self, file: File, layout: Layout, file_id: int, image: StateImage) -> None:
         self._end = 0
         self._file = file
         self._layout = layout
@@ -254,7 +254,7 @@ class _LogBuilder:
         self._state = ChannelState.from_image(image)
         self._schemas = [decode_schema(s) for s in self._state.schemas]
         plan = self._plan()
-        header = FileHeader(layout.channel, file_id, None, image).frame()
+        header = FileHeader(layout.channel, file_id, None, dict(image)).frame()
         self._end = file.write(0, encode(header, self._seed, time_us=plan.time_us))
 
     def _plan(self) -> AppendPlan:
@@ -263,11 +263,8 @@ class _LogBuilder:
     def move(self, fs: FileSystem, block: Block) -> None:
         """Append the events of a block of the memory tier, under their IDs."""
         reader = EventReader(fs, self._layout, self._schemas.__getitem__)
-        entries = []
         try:
-            for header, payload in reader.frames(block.extent()):
-                frame = Frame(header.type, payload, header.payload_crc, header.count, header.schema_id)
-                entries.append(Entry(frame, header.transaction_id, header.write_order_id, header.time_us))
+            entries = [Entry(header, payload) for header, payload in reader.frames(block.extent())]
         finally:
             reader.close()
         plan = self._plan()
@@ -285,7 +282,6 @@ class _LogBuilder:
 
     def _append(self, plan: AppendPlan) -> None:
         for entry in plan.entries:
-            header = entry.header()
-            ids = header.transaction_id, header.write_order_id, header.time_us
-            self._end += self._file.write(self._end, encode(entry.frame, self._seed, *ids))
-            self._state.apply_record(self._file_id, self._end - frame_size(header.length), header, entry.record)
+            offset = self._end
+            self._end += self._file.write(offset, encode_with(entry.header, entry.payload, self._seed))
+            self._state.apply_record(self._file_id, offset, entry.header, entry.record)

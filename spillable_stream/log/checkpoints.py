@@ -14,7 +14,7 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -111,7 +111,7 @@ class Checkpoints:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────
 
-    def write(self, position: Position, image: dict[str, Any]) -> None:
+    def write(self, position: Position, image: Mapping[str, Any]) -> None:
         """Make a checkpoint durable in every directory, then remove all but the newest two.
 
         Raises:

@@ -155,8 +155,8 @@ class CommitLock:
         """Write the head; the lock is held."""
         self._held = self.head.write(published)
 
-    def note_checkpoint(self) -> None:
-        """Remember in the head that a checkpoint was made now; the lock is held."""
+    def record_checkpoint(self) -> None:
+        """Record in the head that a checkpoint was made now; the lock is held."""
         self.publish(self.current()._replace(checkpoint_time=int(time.time())))
 
     def close(self, *, forked: bool = False) -> None:

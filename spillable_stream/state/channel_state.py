@@ -6,7 +6,7 @@ commits and replaying after a crash are this one function, fed from different pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from itertools import chain
 from typing import Any
@@ -26,6 +26,7 @@ from spillable_stream.format.record import (
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.group import GroupState
+from spillable_stream.state.image import SmallImage, StateImage, TierImage
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, overflow_lasts, payload_limit
@@ -63,8 +64,8 @@ class ChannelState:
         memory: the memory tier.
         overflow: whether puts go to disk, when memory has no room, without waiting for it.
         spilled: how many put transactions went to disk for want of memory.
-        unsaid_sinks: of `sinks`, what only the memory tier's log says.
-        unsaid_groups: the groups of which only the memory tier's log says everything that they have taken.
+        memory_only_sinks: of `sinks`, what only the memory tier's log says.
+        memory_only_groups: the groups of which only the memory tier's log says everything that they have taken.
         lost: events that went with a memory tier before every group had taken them.
         doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
     """
@@ -84,15 +85,15 @@ class ChannelState:
         self.memory: MemoryTierInfo = MemoryTierInfo()
         self.overflow: bool = False
         self.spilled: int = 0
-        self.unsaid_sinks: dict[str, int] = {}
-        self.unsaid_groups: dict[str, None] = {}
+        self.memory_only_sinks: dict[str, int] = {}
+        self.memory_only_groups: dict[str, None] = {}
         self.lost: RangeSet = RangeSet()
         self.doubtful: RangeSet = RangeSet()
         self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
-    def small(self) -> dict[str, Any]:
+    def small(self) -> SmallImage:
         """Return all but the blocks, as plain values: what every data file begins with."""
         return {
             "nextId": self.next_id,
@@ -112,25 +113,25 @@ class ChannelState:
             **self._tier_image(),
         }
 
-    def _tier_image(self) -> dict[str, Any]:
+    def _tier_image(self) -> TierImage:
         """Return what there is to say of the memory tier and of losses; nothing of a channel that never had any."""
         if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
-        image: dict[str, Any] = {
-            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.unsaid_sinks)],
+        image: TierImage = {
+            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.memory_only_sinks)],
             "lost": [list(self.lost), list(self.doubtful)],
         }
         if self.memory.open:
-            image["unsaidGroups"] = list(self.unsaid_groups)
+            image["unsaidGroups"] = list(self.memory_only_groups)
         return image
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
 
     @classmethod
-    def from_image(cls, image: dict[str, Any]) -> ChannelState:
+    def from_image(cls, image: Mapping[str, Any]) -> ChannelState:
         """Return the state of which `image` or `small` was taken."""
         state = cls(ChannelOptions.of(image["options"]), image["schemas"])
         state.next_id = image["nextId"]
@@ -148,12 +149,12 @@ class ChannelState:
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = Pending(takes=records)
         if "memory" in image:
-            *tier, state.overflow, state.spilled, in_memory, state.unsaid_sinks = image["memory"]
+            *tier, state.overflow, state.spilled, in_memory, state.memory_only_sinks = image["memory"]
             state.memory = MemoryTierInfo(*tier)
             for tx in in_memory:
                 state.pending[tx].in_memory = True
             if state.memory.open:  # an image that does not say which is of an earlier version
-                state.unsaid_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
+                state.memory_only_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
             state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
         return state
 
@@ -309,11 +310,11 @@ class ChannelState:
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         pending = self._take_pending(tx, file_id)
         if record.seen:
-            self._see(record.seen)
+            self._merge(record.seen)
             self._raise_floor()
-            self.unsaid_sinks.clear()
-            self.unsaid_groups.clear()
-            self.producers.unsaid.clear()
+            self.memory_only_sinks.clear()
+            self.memory_only_groups.clear()
+            self.producers.memory_only.clear()
         for type_, value in pending.controls:
             self._control(type_, value)
         if record.kind == "take" and not pending.takes:
@@ -329,18 +330,18 @@ class ChannelState:
                     group.take(first, last)
                     group.lost.remove(0, first - 1)
                 if in_memory(file_id):
-                    self.unsaid_groups[take.group] = None
+                    self.memory_only_groups[take.group] = None
         if record.sink:
             query, batch = record.sink
             self.sinks.pop(query, None)
             self.sinks[query] = batch
             if in_memory(file_id):
-                self.unsaid_sinks[query] = batch
+                self.memory_only_sinks[query] = batch
             while len(self.sinks) > _MAX_SINKS:
                 del self.sinks[next(iter(self.sinks))]
         if record.producer:
             ids = header.write_order_id, header.write_order_id + header.count - 1
-            self.producers.note(*record.producer, ids, in_memory=in_memory(file_id))
+            self.producers.record(*record.producer, ids, in_memory=in_memory(file_id))
         self._raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
@@ -392,25 +393,25 @@ class ChannelState:
         for block in together:
             self.blocks.disk.insert(block)
 
-    def unsaid(self) -> Seen:
-        """Return what the disk tier's log has yet to say of what the memory tier's log says."""
-        groups = {name: self.groups[name].taken() for name in self.unsaid_groups if name in self.groups}
-        seen: Seen = {"next": self.next_id, "groups": groups}
-        if self.unsaid_sinks:
-            seen["sinks"] = dict(self.unsaid_sinks)
-        if self.producers.unsaid:
-            seen["producers"] = self.producers.seen()
-        return seen
+    def memory_only(self) -> Seen:
+        """Return what only the memory tier's log says: the next COMMIT in the disk tier's log repeats it."""
+        groups = {name: self.groups[name].taken() for name in self.memory_only_groups if name in self.groups}
+        found: Seen = {"next": self.next_id, "groups": groups}
+        if self.memory_only_sinks:
+            found["sinks"] = dict(self.memory_only_sinks)
+        if self.producers.memory_only:
+            found["producers"] = self.producers.memory_only_image()
+        return found
 
-    def _see(self, seen: Seen) -> None:
-        """Learn what the memory tier's log said, where that log is gone."""
-        self.next_id = max(self.next_id, seen["next"])
-        for query, batch in seen.get("sinks", {}).items():
+    def _merge(self, other: Seen | LostRecord) -> None:
+        """Merge what only the memory tier's log said, where that log is gone."""
+        self.next_id = max(self.next_id, other["next"])
+        for query, batch in other.get("sinks", {}).items():
             self.sinks[query] = max(batch, self.sinks.get(query, batch))
-        self.producers.learn(seen.get("producers", {}))
-        for name, (position, ahead) in seen["groups"].items():
+        self.producers.merge(other.get("producers", {}))
+        for name, (position, ahead) in other["groups"].items():
             if name in self.groups:
-                self.groups[name].learn(position, ahead)
+                self.groups[name].merge(position, ahead)
 
     def _settle_overflow(self, record: CommitRecord) -> None:
         """Begin the overflow with a put for which memory was full; end it when enough is free."""
@@ -450,7 +451,7 @@ class ChannelState:
     def _change_group(self, value: GroupRecord) -> None:
         if value.get("drop"):
             self.groups.pop(value["group"], None)
-            self.unsaid_groups.pop(value["group"], None)
+            self.memory_only_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
             # Events may have left between the choice of the position and its commit.
             group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
@@ -458,14 +459,14 @@ class ChannelState:
                 group.lose(first, last)
 
     def do_without_memory(self, next_id: int, groups: dict[str, list[Any]]) -> None:
-        """Forget what is in memory, and learn what is known of it: the next ID, and each group's [position, ahead]."""
-        self._see({"next": next_id, "groups": groups})
+        """Forget what is in memory, and merge what is known of it: the next ID, and each group's [position, ahead]."""
+        self._merge({"next": next_id, "groups": groups})
         self.blocks.memory.clear()
         self._raise_floor()
 
     def _lose(self, value: LostRecord) -> None:
         """Do without a memory tier that is gone."""
-        self._see(value)
+        self._merge(value)
         for first, last in value["lost"]:
             self.lost.add(first, last)
         for first, last in value["doubtful"]:
@@ -482,7 +483,7 @@ class ChannelState:
         """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
         for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
             del self.pending[tx]
-        self.unsaid_groups.clear()
+        self.memory_only_groups.clear()
         self.blocks.memory.clear()
         self.overflow = False
 

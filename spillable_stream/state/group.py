@@ -51,7 +51,7 @@ class GroupState:
         """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
         return [self.position, list(self.ahead)]
 
-    def learn(self, position: int, ahead: Iterable[Range]) -> None:
+    def merge(self, position: int, ahead: Iterable[Range]) -> None:
         """Note what another source says that the group has `taken`."""
         self.take(1, position)
         for first, last in ahead:

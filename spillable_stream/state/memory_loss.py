@@ -90,7 +90,7 @@ def lose_memory(
     """
     groups = {}
     for name, group in state.groups.items():
-        group.learn(*positions[name])
+        group.merge(*positions[name])
         groups[name] = group.taken()
     last_id = max(state.last_id, published_last_id)
     reserved = state.memory.reserved_id

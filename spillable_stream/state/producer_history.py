@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.record import BY_PRODUCER, Numbers
+from spillable_stream.state.image import ProducersImage
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
@@ -86,7 +87,7 @@ class ProducerState:
 
     @property
     def fingerprint(self) -> int | None:
-        """The fingerprint of a batch that tells who chooses its numbers; None as long as nobody said."""
+        """The fingerprint of a batch that tells who chooses its numbers; None as long as that is not known."""
         return next((a.fingerprint for a in self.answers.values() if a.fingerprint is not None), None)
 
     def answer(self, producer: str, numbers: Numbers) -> Answer | None:
@@ -126,7 +127,7 @@ class ProducerState:
             "again must divide the input as before. Go on after last_sequence() with a new producer"
         )
 
-    def note(self, numbers: Numbers, ids: Range) -> None:
+    def record(self, numbers: Numbers, ids: Range) -> None:
         """Note that a batch was committed.
 
         Args:
@@ -138,7 +139,7 @@ class ProducerState:
         self.answers[numbers.last] = Answer(*ids, numbers.fingerprint)
         self._bound()
 
-    def learn(self, image: Iterable[Any]) -> None:
+    def merge(self, image: Iterable[Any]) -> None:
         """Note what another source says, as an `image`."""
         committed, forgotten, answers = image
         for first, last in committed:
@@ -152,7 +153,7 @@ class ProducerState:
         while len(self.committed) > _MAX_RANGES:
             first, last = next(iter(self.committed))
             self.committed.remove(first, last)
-            self.forgotten = max(self.forgotten, last)  # what is learnt may bring back what was forgotten before
+            self.forgotten = max(self.forgotten, last)  # what is merged may bring back what was forgotten before
         while len(self.answers) > _MAX_ANSWERS:
             del self.answers[next(iter(self.answers))]
 
@@ -176,15 +177,15 @@ class ProducerHistory:
     """The producers of a channel, as many as committed last.
 
     Attributes:
-        unsaid: those of which only the memory tier's log says everything.
+        memory_only: those of which only the memory tier's log says everything.
     """
 
     def __init__(self, image: Mapping[str, Any] | None = None) -> None:
         image = image or {}
         self._states = {name: ProducerState() for name in image.get("states", ())}
         for name, state in self._states.items():
-            state.learn(image["states"][name])
-        self.unsaid: dict[str, None] = dict.fromkeys(image.get("unsaid", ()))
+            state.merge(image["states"][name])
+        self.memory_only: dict[str, None] = dict.fromkeys(image.get("unsaid", ()))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states)
@@ -202,11 +203,11 @@ class ProducerHistory:
         state = self._states.get(name)
         return state.answer(name, numbers) if state else None
 
-    def note(self, name: str, numbers: Numbers, ids: Range, *, in_memory: bool) -> None:
-        """Note that a batch was committed; see `ProducerState.note`."""
-        self._state(name).note(numbers, ids)
+    def record(self, name: str, numbers: Numbers, ids: Range, *, in_memory: bool) -> None:
+        """Record that a batch was committed; see `ProducerState.record`."""
+        self._state(name).record(numbers, ids)
         if in_memory:
-            self.unsaid[name] = None
+            self.memory_only[name] = None
 
     def _state(self, name: str) -> ProducerState:
         """Return a producer's state, which is the latest one then."""
@@ -222,22 +223,22 @@ class ProducerHistory:
         alike = [name for name in self._states if name.startswith(PASSING) is passing]
         if len(alike) >= _MAX_PRODUCERS:
             del self._states[alike[0]]
-            self.unsaid.pop(alike[0], None)
+            self.memory_only.pop(alike[0], None)
 
-    def seen(self) -> dict[str, list[Any]]:
+    def memory_only_image(self) -> dict[str, Any]:
         """Return what the disk tier's log has yet to say."""
-        return {name: self._states[name].image() for name in self.unsaid if name in self._states}
+        return {name: self._states[name].image() for name in self.memory_only if name in self._states}
 
-    def learn(self, seen: Mapping[str, Iterable[Any]]) -> None:
-        """Note what `seen` returned."""
-        for name, image in seen.items():
-            self._state(name).learn(image)
+    def merge(self, images: Mapping[str, Any]) -> None:
+        """Merge what `memory_only_image` returned."""
+        for name, image in images.items():
+            self._state(name).merge(image)
 
-    def image(self) -> dict[str, Any]:
+    def image(self) -> ProducersImage:
         """Return all of it as plain values; nothing of a channel that never had a producer."""
         if not self._states:
             return {}
         image: dict[str, Any] = {"states": {name: state.image() for name, state in self._states.items()}}
-        if self.unsaid:
-            image["unsaid"] = list(self.unsaid)
+        if self.memory_only:
+            image["unsaid"] = list(self.memory_only)
         return {"producers": image}

@@ -108,7 +108,7 @@ def test_a_prepared_take_that_is_ended_twice_in_one_append_leaves_a_log_that_ope
     prepared = consumer.prepare(ranges)
     ends = {"commit": lambda: Take("g", ranges, prepared), "give up": lambda: Rollback([prepared])}
     group = [Ticket(ends[word]()) for word in order.split(", ")]
-    channel.engine()._commit_group(group)
+    channel.engine().committer.commit_group(group)
     assert all(ticket.done for ticket in group)
     left = numbered(3, 7) if "commit" in order else numbered(0, 10)
     channel.close()

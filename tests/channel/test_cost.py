@@ -184,8 +184,8 @@ def test_python_does_as_much_for_a_thousand_events_as_for_one(
     for events in (1, 1_000):
         warm(channel, batch(events))
         channel.engine().samples._due = float("inf")  # else one is due every second
-        channel.engine().lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
-        channel.engine()._look_at = float("inf")  # else a commit after a take looks at the space once a second
+        channel.engine().log.lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
+        channel.engine().room._look_at = float("inf")  # else a commit after a take looks at the space once a second
         both = python_calls(lambda n=events: put(channel, batch(n))), python_calls(lambda n=events: take(channel, n))
         counts.append(both[work == "take"])
     assert abs(counts[1] - counts[0]) <= 4
@@ -207,7 +207,7 @@ def test_a_transaction_costs_the_same_however_many_groups_there_are(
         warm(channel, batch(1))
         put(channel, batch(1))
         engine.samples._due = float("inf")  # else one is due every second
-        engine.lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
+        engine.log.lock._turns._nobody_until_ns = 1 << 63  # else it looks every other millisecond
         counts.append(python_calls(lambda: (put(channel, batch(1)), take(channel, 1))[0]))
     assert abs(counts[1] - counts[0]) <= 20
 

@@ -46,7 +46,7 @@ def use(path: Path, **options: Any) -> Channel:
     take(channel, 1, "group")
     channel.checkpoint()
     with channel.engine().committing():
-        channel.engine().tiers.disk.roll(channel.engine().state.small)
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
     channel.checkpoint()
     return channel
 

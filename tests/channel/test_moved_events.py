@@ -85,7 +85,7 @@ def test_a_handle_whose_memory_files_are_used_again_while_it_follows_reads_the_s
     put(mover, b"0")
     assert late.stats().drain_order == [1]
     put(mover, b"1")
-    real, moves = late.engine().tiers.records, iter(range(3))
+    real, moves = late.engine().log.tiers.records, iter(range(3))
 
     def overtaken(*positions: Any) -> Any:
         for i in moves:
@@ -94,7 +94,7 @@ def test_a_handle_whose_memory_files_are_used_again_while_it_follows_reads_the_s
             put(mover, b"%d" % (i + 2))
         return real(*positions)
 
-    monkeypatch.setattr(late.engine().tiers, "records", overtaken)
+    monkeypatch.setattr(late.engine().log.tiers, "records", overtaken)
     assert late.stats().drain_order == [1]
     assert take(mover) == [b"4"]
     assert late.stats().drain_order == []

@@ -88,9 +88,9 @@ def test_puts_and_takes_never_mix(open_channel: Open) -> None:
 @BOTH
 def test_an_empty_commit_is_fine_and_writes_nothing(open_channel: Open, kind: str) -> None:
     channel = open_channel()
-    head = channel.engine().lock.published()
+    head = channel.engine().log.lock.published()
     transaction(channel, kind, State.COMPLETED).close()
-    assert channel.engine().lock.published() == head
+    assert channel.engine().log.lock.published() == head
 
 
 @BOTH

@@ -99,7 +99,7 @@ class FullDisk:
 
     def _go_on(self, channel: Channel) -> None:
         """Put and take on a disk that has room."""
-        if channel.engine().lock.failed:
+        if channel.engine().log.lock.failed:
             channel.close()
             channel = Channel(self._path, **self._options)
         self._check(channel)

@@ -36,7 +36,7 @@ def roll(channel: Channel) -> None:
     """Begin a new data file."""
     engine = channel.engine()
     with engine.committing():
-        engine.tiers.disk.roll(engine.state.small)
+        engine.log.tiers.disk.roll(engine.state.small)
 
 
 # ── a path that leads to another channel ────────────────────────────────────────────────────────

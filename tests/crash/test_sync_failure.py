@@ -53,7 +53,7 @@ def flood(path: Path, ledger: LedgerFile, seed: int) -> None:
         except SpillableError as e:
             errors += 1
             ledger.write("error", repr(e))
-            if channel is not None and channel.engine().lock.failed:
+            if channel is not None and channel.engine().log.lock.failed:
                 with suppress(SpillableError):
                     channel.close()
                 channel = None

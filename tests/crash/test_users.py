@@ -199,7 +199,7 @@ def _use(path: Path, number: int, *, die: bool = False) -> None:
     channel.checkpoint()
     engine = channel.engine()
     with engine.committing():
-        engine.tiers.disk.roll(engine.state.small)
+        engine.log.tiers.disk.roll(engine.state.small)
     channel.checkpoint()
     put(channel, b"%d again" % number)
     if die:

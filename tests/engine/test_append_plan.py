@@ -15,7 +15,7 @@ from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.requests import PrepareOnDisk, Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode
+from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, encode_with
 from spillable_stream.format.record import SegmentRef, TakeRecord
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
@@ -118,9 +118,9 @@ def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -
     plan = AppendPlan(ChannelState(ChannelOptions(overflow_capacity=1), [b"schema"]))
     PrepareOnDisk({7: [TakeRecord("g", [(1, MANY)])]}).plan(plan)
     plan.commit("move", MANY, 8)
-    assert [e.frame.count for e in plan.entries] == [MAX_COUNT] * 2
+    assert [e.header.count for e in plan.entries] == [MAX_COUNT] * 2
     for entry in plan.entries:
-        encode(entry.frame, 0)
+        encode_with(entry.header, entry.payload, 0)
 
 
 def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, DiskSpaceError, Event, StorageError
-from spillable_stream.engine import checkpointing, engine
+from spillable_stream.engine import checkpointing, disk_room
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
@@ -52,7 +52,7 @@ class SmallDisk(FileSystem):
 def small_disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
     """A disk of 64 MiB, at which every put looks, and every take that empties a file."""
     monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
-    monkeypatch.setattr(engine, "_GIVE_BACK_SECONDS", 0)
+    monkeypatch.setattr(disk_room, "_EVERY_SECONDS", 0)
     return SmallDisk()
 
 
@@ -229,7 +229,7 @@ def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
 def drain_without_a_word(channel: Channel) -> None:
     """Take all there is, as a process does that is killed before it gives anything back."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(engine.Engine, "_give_back", lambda *_: None)
+        patch.setattr(disk_room.DiskRoom, "_give_back", lambda *_: None)
         drain(channel)
 
 

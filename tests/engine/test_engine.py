@@ -63,7 +63,7 @@ def while_the_lock_is_held(channel: Channel, count: int, work: Callable[[int], A
 
     def free() -> None:
         # One thread waits for the lock with its own ticket; the others wait behind it.
-        while engine._group_commit.waiting() < count - 1:
+        while engine.committer.group_commit.waiting() < count - 1:
             time.sleep(0.001)
         blocker.close()
 
@@ -329,15 +329,15 @@ def test_an_interrupted_wait_withdraws_the_commit(open_channel: Open, monkeypatc
         def __exit__(self, *_: object) -> None:
             """Never reached."""
 
-    real = engine._group_commit._lead
-    engine._group_commit._lead = Interrupted()  # type: ignore[assignment]
+    real = engine.committer.group_commit._lead
+    engine.committer.group_commit._lead = Interrupted()  # type: ignore[assignment]
     tx = channel.put_transaction()
     tx.begin()
     tx.put(Event(b"withdrawn"))
     with pytest.raises(KeyboardInterrupt):
         tx.commit()
     tx.rollback()
-    engine._group_commit._lead = real
+    engine.committer.group_commit._lead = real
     put(channel, b"x")
     assert peek(channel) == [b"x"]
 

@@ -78,7 +78,7 @@ def test_an_append_that_is_whole_and_was_never_published_counts_for_whoever_come
 def test_handles_that_find_others_do_not_recover(open_channel: Open, recoveries: list[int]) -> None:
     handles = [open_channel() for _ in range(5)]
     assert len(recoveries) == 1
-    assert [h.engine().recovered for h in handles] == [True, False, False, False, False]
+    assert [h.engine().log.recovered for h in handles] == [True, False, False, False, False]
     for handle in handles:
         handle.close()
     open_channel()
@@ -138,14 +138,14 @@ def test_a_new_handle_does_not_cut_what_an_older_head_hides(path: Path, open_cha
     """Others hold the channel, so the new handle believes the head; its mark says that an append was under way."""
     holder = open_channel()
     put(holder, b"a")
-    published = holder.engine().lock.current()
+    published = holder.engine().log.lock.current()
     put(holder, b"b")
     put(holder, b"c")
     victim = open_channel()
-    lock = victim.engine().lock
+    lock = victim.engine().log.lock
     lock._held = published._replace(disk=published.disk._replace(state=HeadState.APPENDING))
     with pytest.raises(CorruptionError, match="the head is older than the log"):
-        victim.engine().tiers.disk.heal(victim.engine().state.small)
+        victim.engine().log.tiers.disk.heal(victim.engine().state.small)
     lock._held = None
     assert peek(holder) == [b"a", b"b", b"c"]
 
@@ -153,13 +153,13 @@ def test_a_new_handle_does_not_cut_what_an_older_head_hides(path: Path, open_cha
 def test_a_file_that_holds_a_commit_is_not_removed_because_of_the_head(path: Path, open_channel: Open) -> None:
     channel = open_channel(max_file_size=1000)
     put(channel, b"a" * 600)
-    published = channel.engine().lock.current()
+    published = channel.engine().log.lock.current()
     put(channel, b"b" * 600)
     assert log_file(path, 2).exists()
-    lock = channel.engine().lock
+    lock = channel.engine().log.lock
     lock._held = published._replace(disk=published.disk._replace(state=HeadState.APPENDING))
     with pytest.raises(CorruptionError, match="the head is older than the log"):
-        channel.engine().tiers.disk.heal(channel.engine().state.small)
+        channel.engine().log.tiers.disk.heal(channel.engine().state.small)
     lock._held = None
     assert log_file(path, 2).exists()
     assert [body[:1] for body in peek(channel)] == [b"a", b"b"]

@@ -113,10 +113,10 @@ def test_a_take_is_committed_though_its_position_can_not_be_noted(path: Path) ->
 def test_the_image_of_a_long_backlog_is_written_seldom(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(memory_capacity=100_000, byte_capacity=16 << 20)
     put(channel, b"x")
-    image = channel.engine().memory_image
-    monkeypatch.setattr(channel.engine(), "memory_image", lambda: {**image(), "padding": bytes(1 << 20)})
+    image = channel.engine().log.memory_image
+    monkeypatch.setattr(channel.engine().log, "memory_image", lambda at: {**image(at), "padding": bytes(1 << 20)})
     channel.checkpoint()
-    log = channel.engine().tiers.memory
+    log = channel.engine().log.tiers.memory
     before = log.published().file_id
     for _ in range(20):
         put(channel, bytes(50_000))

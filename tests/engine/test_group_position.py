@@ -60,7 +60,7 @@ class TwoLogs(RuleBasedStateMachine):
         if fails:
             return
         for entry in plan.entries:
-            header, payload = entry.header(), bytes(entry.frame.payload)
+            header, payload = entry.header, bytes(entry.payload)
             record = None if header.type == FrameType.PUT else payload
             offset = self.offsets[tier]
             self.state.apply(FILES[tier], offset, header, record)
@@ -133,7 +133,7 @@ class TwoLogs(RuleBasedStateMachine):
         """Move a block to disk, as a flush does."""
         block = next(iter(self.state.blocks.memory))
         frame = Frame.of(FrameType.PUT, b"events", block.count)
-        self.append(Tier.DISK, Move([Entry(frame, 1 << 40, block.first_id, block.time_us)], []))
+        self.append(Tier.DISK, Move([Entry(frame.header(1 << 40, block.first_id, block.time_us), frame.payload)], []))
 
     @rule()
     def make_a_checkpoint(self) -> None:

@@ -45,7 +45,7 @@ def test_a_state_that_fits_no_header_leaves_the_log_in_its_file(
     assert (channel.stats().channel_size, len(channel.stats().groups)) == (21, 500)
     for i in range(1, 500):
         channel.drop_group(f"group-{i:020d}")
-    monkeypatch.setattr(channel.engine().tiers.disk, "_roll_again_at", float("-inf"))
+    monkeypatch.setattr(channel.engine().log.tiers.disk._rolling, "_roll_again_at", float("-inf"))
     put(channel, b"last")
     assert len(list((path / "data").glob("log-*"))) > len(files)
     channel.checkpoint()
@@ -66,6 +66,6 @@ def test_the_largest_state_that_a_channel_can_be_used_to_fits_many_times(monkeyp
         name = f"{PASSING if i % 2 else ''}{i:0120d}"
         for gap in range(0, 128, 2):
             numbers = Numbers(far + gap, far + gap, (1 << 32) - 1 - gap)
-            state.producers.note(name, numbers, (far, far + 1), in_memory=False)
+            state.producers.record(name, numbers, (far, far + 1), in_memory=False)
     assert len(list(state.producers)) == 2_000
     assert len(pack(state.small())) < (1 << 30) // 50

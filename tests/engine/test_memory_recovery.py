@@ -561,8 +561,8 @@ def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being
     put(channel, *numbered(0, 3))
     engine = channel.engine()
     with engine.committing():
-        engine.tiers.memory.roll(engine.memory_image)
-        engine.catch_up()
+        engine.log.tiers.memory.roll(lambda: engine.log.memory_image(engine.follower))
+        engine.follower.catch_up()
     put(channel, *numbered(3, 4))
     files = sorted(memory_of(path).glob("memory-*"))
     assert len(files) == 2

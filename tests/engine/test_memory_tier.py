@@ -526,10 +526,10 @@ def test_what_a_failed_append_left_in_memory_is_cut_though_the_disk_went_on(
             fs.failing(lambda call: call.name == "write" and call.file.startswith("memory-")),
         ):
             put(channel, b"1")  # neither the append nor the zeros over it can be written: it goes to disk
-        assert channel.engine().lock.published().memory.state == HeadState.APPENDING
+        assert channel.engine().log.lock.published().memory.state == HeadState.APPENDING
         assert peek(channel) == [b"0", b"1"]
         put(channel, b"2")
-        assert channel.engine().lock.published().is_clean()
+        assert channel.engine().log.lock.published().is_clean()
         assert peek(channel) == [b"0", b"1", b"2"]
 
 

@@ -157,7 +157,7 @@ def test_puts_that_are_being_committed_are_over_before_a_close_is(open_channel: 
         first = Work(lambda: put(channel, b"first"))
         assert there.wait(PATIENCE_SECONDS)
         second = Work(lambda: put(channel, b"second"))
-        while not engine._group_commit.waiting():
+        while not engine.committer.group_commit.waiting():
             assert not second.is_done(0.001)
         closing = Work(channel.close)
         assert not closing.is_done(0.1)
@@ -172,7 +172,7 @@ def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> 
     put(channel, b"x")
     looked = threading.Event()
     engine = channel.engine()
-    real = engine._group_commit.submit
+    real = engine.committer.group_commit.submit
 
     def submit(request: Any) -> Any:
         try:
@@ -181,7 +181,7 @@ def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> 
             looked.set()
             raise
 
-    engine._group_commit.submit = submit  # type: ignore[method-assign]
+    engine.committer.group_commit.submit = submit  # type: ignore[method-assign]
     putting = Work(lambda: put(channel, b"y"))
     assert looked.wait(PATIENCE_SECONDS)
     channel.close()
@@ -192,9 +192,13 @@ def test_a_put_that_waits_for_room_is_refused_by_a_close(open_channel: Open) -> 
 # ── signal handlers, finalizers, handlers of warnings and logging ───────────────────────────────
 
 PLACES = (
-    *(f"spillable_stream/channel/{n}.py" for n in ("channel", "transaction", "consumer", "engine", "group_commit")),
-    *(f"spillable_stream/channel/{n}.py" for n in ("replica", "under_way", "checkpointing", "flush")),
-    *(f"spillable_stream/{n}.py" for n in ("log/commit_lock", "log/wal", "storage/lock")),
+    *(f"spillable_stream/channel/{n}.py" for n in ("channel", "transaction", "consumer")),
+    *(f"spillable_stream/engine/{n}.py" for n in ("appender", "checkpointing", "committer", "flush", "follower")),
+    *(f"spillable_stream/engine/{n}.py" for n in ("group_commit", "local_log", "under_way")),
+    *(
+        f"spillable_stream/{n}.py"
+        for n in ("log/commit_lock", "log/wal", "log/published_end", "log/syncing", "log/written_file", "storage/lock")
+    ),
 )
 CALLS: dict[str, Callable[[Channel], object]] = {
     "put": lambda channel: put(channel, b"handlers"),
@@ -268,13 +272,13 @@ def test_a_finalizer_in_the_middle_of_a_commit_is_refused(open_channel: Open, mo
             except TransactionStateError as e:
                 refused.append(str(e))
 
-    real = channel.engine().tiers.disk.append
+    real = channel.engine().log.tiers.disk.append
 
     def append(*arguments: Any) -> Any:
         Finalized()
         return real(*arguments)
 
-    monkeypatch.setattr(channel.engine().tiers.disk, "append", append)
+    monkeypatch.setattr(channel.engine().log.tiers.disk, "append", append)
     put(channel, b"x")
     assert len(refused) == 1
     assert "a commit of the channel" in refused[0] and "inside of a commit of the same thread" in refused[0]
@@ -303,7 +307,7 @@ def test_a_handler_of_warnings_that_puts_into_the_channel_is_refused_and_its_com
         def append(*arguments: Any) -> Any:
             raise StorageError("the memory is full")
 
-        monkeypatch.setattr(channel.engine().tiers.memory, "append", append)
+        monkeypatch.setattr(channel.engine().log.tiers.memory, "append", append)
         put(channel, b"x")
     assert len(refused) == 1
     assert peek(channel) == [b"warm", b"x"]

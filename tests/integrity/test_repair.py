@@ -132,7 +132,7 @@ def test_the_loss_is_what_groups_and_readers_see_of_a_lost_memory_tier(path: Pat
         with Channel(path, create=False) as channel:
             assert list(channel.engine().state.lost) == [(3, 4)]
             with channel.engine().committing():
-                channel.engine().tiers.disk.roll(channel.engine().state.small)
+                channel.engine().log.tiers.disk.roll(channel.engine().state.small)
 
 
 def test_a_group_made_after_a_repair_does_not_wait_for_what_is_lost(path: Path) -> None:

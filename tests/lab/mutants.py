@@ -12,7 +12,7 @@ from unittest import mock
 
 from spillable_stream.engine import creation, entering, memory_directory
 from spillable_stream.engine.checkpointing import Checkpointing
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.requests import Put, Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
@@ -20,6 +20,7 @@ from spillable_stream.format.head_page import TierEnd
 from spillable_stream.log import checkpoints, directories, event_reader, frames, ownership, owning, recovery
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
+from spillable_stream.log.healing import Healing
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.state.channel_state import ChannelState
@@ -128,13 +129,12 @@ def unlink_early() -> list[_Patch]:
 
     def make(real: Any) -> Any:
         def _make(self: Checkpointing) -> None:
-            replica = self._replica
-            with replica.committing(), replica.looking() as state:
-                needed = state.blocks.oldest_data_file() or replica.positions.disk.file_id
-                needed = min(needed, replica.positions.disk.file_id)
-                for file_id in replica.layout.log_files(self._fs, Tier.DISK):
+            layout, current = self._log.layout, self._follower.positions.disk.file_id
+            with self._appender.committing(), self._follower.snapshot as state:
+                needed = min(state.blocks.oldest_data_file() or current, current)
+                for file_id in layout.log_files(self._fs, Tier.DISK):
                     if file_id < needed:
-                        self._fs.remove(replica.layout.log_file(file_id))
+                        self._fs.remove(layout.log_file(file_id))
             real(self)
 
         return _make
@@ -181,7 +181,7 @@ def commit_twice() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Engine, request: Any, *waits: Any) -> Any:
+        def commit(self: Committer, request: Any, *waits: Any) -> Any:
             done = real(self, request, *waits)
             count[0] += isinstance(request, Put)
             if isinstance(request, Put) and not request.segments and count[0] % 2 == 0:
@@ -190,7 +190,7 @@ def commit_twice() -> list[_Patch]:
 
         return commit
 
-    return [_patch(Engine, "commit", make)]
+    return [_patch(Committer, "commit", make)]
 
 
 def forget_a_take() -> list[_Patch]:
@@ -199,7 +199,7 @@ def forget_a_take() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Engine, request: Any, *waits: Any) -> Any:
+        def commit(self: Committer, request: Any, *waits: Any) -> Any:
             count[0] += isinstance(request, Take)
             if isinstance(request, Take) and count[0] % 2 == 0:
                 return real(self, Take(request.group, []), *waits)
@@ -207,7 +207,7 @@ def forget_a_take() -> list[_Patch]:
 
         return commit
 
-    return [_patch(Engine, "commit", make)]
+    return [_patch(Committer, "commit", make)]
 
 
 def leave_a_torn_tail() -> list[_Patch]:
@@ -243,12 +243,12 @@ def heal_nothing() -> list[_Patch]:
     """What a killed committer left behind the published end stays there."""
 
     def make(real: Any) -> Any:
-        def heal(self: WriteAheadLog, snapshot: Any) -> None:
+        def heal(self: Healing, image: Any) -> None:
             return
 
         return heal
 
-    return [_patch(WriteAheadLog, "heal", make)]
+    return [_patch(Healing, "heal", make)]
 
 
 def swallow_a_failed_write() -> list[_Patch]:
@@ -296,9 +296,7 @@ def follow_a_head_that_went_back() -> list[_Patch]:
 
         return _parsed
 
-    nothing = [
-        _patch(WriteAheadLog, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")
-    ]
+    nothing = [_patch(Healing, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")]
     return [_patch(Head, "_parsed", make), *nothing]
 
 

@@ -132,7 +132,7 @@ def _wrong_files(path: Path) -> list[str]:
     with ss.Channel(path, create=False) as channel:
         channel.checkpoint()
         engine = channel.engine()
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             orphans = set(engine.layout.segments(engine.fs)) - state.blocks.segments()
     found = verify(path)
     return [f"{path.name} keeps {name}, which nobody needs" for name in sorted(orphans)] + (

@@ -206,8 +206,8 @@ def _goes_on(channel: Channel, found: Found, outcome: Outcome) -> Iterator[str]:
     channel.checkpoint()
     engine = channel.engine()
     with engine.committing():
-        engine.tiers.disk.roll(engine.state.small)
-        engine.catch_up()
+        engine.log.tiers.disk.roll(engine.state.small)
+        engine.follower.catch_up()
     channel.checkpoint()
 
 

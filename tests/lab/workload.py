@@ -238,8 +238,8 @@ class Program:
         """Begin a new data file."""
         engine = self._open_channel().engine()
         with engine.committing():
-            engine.tiers.disk.roll(engine.state.small)
-            engine.catch_up()
+            engine.log.tiers.disk.roll(engine.state.small)
+            engine.follower.catch_up()
 
     def flush(self) -> None:
         """Move what is in memory to disk."""

@@ -16,7 +16,7 @@ from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 
-_PLACES = ("log/commit_lock.py", "storage/lock.py", "engine/replica.py", "contextlib.py")
+_PLACES = ("log/commit_lock.py", "storage/lock.py", "engine/appender.py", "engine/follower.py", "contextlib.py")
 
 
 def test_an_interrupt_anywhere_in_a_commit_leaves_the_lock_free(open_channel: Open) -> None:
@@ -49,7 +49,7 @@ def _put(channel: Channel, failed: list[BaseException]) -> None:
 
 def test_a_thread_that_holds_the_lock_does_not_get_it_again(open_channel: Open) -> None:
     """A signal handler or a finalizer that commits in the middle of a commit would break it."""
-    lock = open_channel().engine().lock
+    lock = open_channel().engine().log.lock
     with lock.locked(1):
         with pytest.raises(TransactionStateError, match=r"this thread holds .* already"), lock.locked(1):
             pass
@@ -88,7 +88,9 @@ def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
             with suppress(StorageError):
                 put(channel, b"x")
 
-        interrupts = Interrupts(place, "log/wal.py", "log/head.py")
+        interrupts = Interrupts(
+            place, "log/wal.py", "log/published_end.py", "log/syncing.py", "log/written_file.py", "log/head.py"
+        )
         with fs.failing(fails):
             interrupts.run(append)
         hit = interrupts.hit

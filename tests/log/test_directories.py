@@ -266,7 +266,7 @@ def test_an_owner_file_that_was_removed_from_under_handles_is_not_made_again(pat
     with pytest.raises(ChannelBusyError, match=r"owner.json was removed while the channel was open"):
         Channel(path)
     with pytest.raises(ChannelClosedError, match="was moved, removed or replaced"):
-        channel.engine().directories.require_in_place()
+        channel.engine().log.directories.require_in_place()
     channel.close(checkpoint=False)
     assert contents(path) == [b"a"]
 

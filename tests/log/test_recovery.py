@@ -333,7 +333,7 @@ def test_a_left_over_that_an_old_head_names_hinders_no_open(path: Path, tmp_path
         for _ in range(2):
             channel.checkpoint()
             with channel.engine().committing():
-                channel.engine().tiers.disk.roll(channel.engine().state.small)
+                channel.engine().log.tiers.disk.roll(channel.engine().state.small)
         channel.checkpoint()
         assert not log_file(path, 2).exists()
     shutil.copy(old, log_file(path))
@@ -377,7 +377,7 @@ def test_a_damaged_header_that_no_roll_can_have_left_is_refused_and_the_file_kep
     """A roll is cut short behind a file that is whole."""
     with open_channel() as channel:
         for _ in range(files - 1):
-            channel.engine().tiers.disk.roll(channel.engine().state.small)
+            channel.engine().log.tiers.disk.roll(channel.engine().state.small)
     for file_id in range(1, files + 1):
         flip(log_file(path, file_id), 60)
     reboot(path)

@@ -17,7 +17,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame, FrameType, total_size
-from spillable_stream.format.head_page import HeadState
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.identity import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
@@ -61,8 +61,14 @@ def open_log(fs: FaultyFileSystem, layout: Layout) -> Iterator[Callable[..., Wri
 @pytest.fixture
 def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
     wal = open_log()
-    wal.create_first_file(lambda: STATE)
+    begin(wal)
     return wal
+
+
+def begin(wal: WriteAheadLog) -> None:
+    """Begin the log as a creation does."""
+    wal.lock.publish(CommitPoint(NO_TIER))
+    wal.create_first_file(lambda: STATE, 1)
 
 
 def append(wal: WriteAheadLog, payload: bytes) -> Position:
@@ -71,7 +77,7 @@ def append(wal: WriteAheadLog, payload: bytes) -> Position:
     with wal.lock.locked(1):
         wal.heal(lambda: STATE)
         at = wal.reserve(total_size([frame]), lambda: STATE)
-        wal.append(at, [Entry(frame, 1, 2, 3)], 2, lambda: STATE)
+        wal.append(at, [Entry(frame.header(1, 2, 3), frame.payload)], 2, lambda: STATE)
         return at
 
 
@@ -103,7 +109,7 @@ def test_an_append_is_synced_before_it_is_published(wal: WriteAheadLog, fs: Faul
 
 def test_a_full_file_rolls_to_the_next(open_log: Callable[..., WriteAheadLog], layout: Layout) -> None:
     wal = open_log(max_file_size_bytes=1000)
-    wal.create_first_file(lambda: STATE)
+    begin(wal)
     for _ in range(4):
         append(wal, bytes(400))
     append(wal, bytes(5000))  # larger than a file may be: it has a file of its own
@@ -114,7 +120,7 @@ def test_a_full_file_rolls_to_the_next(open_log: Callable[..., WriteAheadLog], l
 
 def test_a_new_file_names_the_trusted_end_of_the_last(open_log: Callable[..., WriteAheadLog]) -> None:
     wal = open_log(max_file_size_bytes=600)
-    wal.create_first_file(lambda: STATE)
+    begin(wal)
     append(wal, bytes(400))
     end = wal.published().end
     append(wal, bytes(400))
@@ -128,7 +134,7 @@ def test_the_new_file_and_its_name_are_synced_before_the_head_points_there(
     open_log: Callable[..., WriteAheadLog], fs: FaultyFileSystem
 ) -> None:
     wal = open_log(max_file_size_bytes=600)
-    wal.create_first_file(lambda: STATE)
+    begin(wal)
     append(wal, bytes(400))
     for call in ("create", "write", "sync", "sync_directory"):
         file = "data" if call == "sync_directory" else "log-000002"
@@ -241,7 +247,7 @@ def test_a_damaged_frame_between_published_ones_names_file_and_offset(wal: Write
 
 def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., WriteAheadLog], layout: Layout) -> None:
     wal = open_log(max_file_size_bytes=600)
-    wal.create_first_file(lambda: STATE)
+    begin(wal)
     for _ in range(3):
         append(wal, bytes(400))
     layout.log_file(2).unlink()
@@ -250,10 +256,11 @@ def test_a_missing_file_in_the_middle_is_data_loss(open_log: Callable[..., Write
 
 
 def test_many_small_frames_are_joined_into_few_writes(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
-    entries = [Entry(Frame.of(FrameType.PUT, b"%d" % i, 1), i, i, 0) for i in range(500)]
+    frames = [Frame.of(FrameType.PUT, b"%d" % i, 1) for i in range(500)]
+    entries = [Entry(frame.header(i, i), frame.payload) for i, frame in enumerate(frames)]
     fs.calls.clear()
     with wal.lock.locked(1):
-        at = wal.reserve(total_size(e.frame for e in entries), lambda: STATE)
+        at = wal.reserve(total_size(frames), lambda: STATE)
         wal.append(at, entries, 500, lambda: STATE)
     assert (fs.count("write"), fs.count("sync")) == (1, 1)
     assert len(contents(wal)) == 500

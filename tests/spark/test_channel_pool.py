@@ -49,7 +49,7 @@ def bodies(channel: ss.Channel) -> list[bytes]:
     engine = channel.engine()
     reader = engine.reader()
     try:
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             extents = [e for a, b in state.gone().gaps(1, state.last_id) for e in state.blocks.extents(a, b)]
             return [b for e in extents for read in reader.read(e) for b in read.batch.column("body").to_pylist()]
     finally:

@@ -141,7 +141,7 @@ def test_what_is_taken_and_what_is_not_is_committed_in_one_append(
     assert isinstance(request, Takes)
     assert [take.ranges for take in request.takes] == [[(1, 3)], [(4, 6)], [(7, 8)]]
     assert position(channel) == 8
-    with channel.engine().looking() as state:
+    with channel.engine().snapshot() as state:
         assert not state.taking("default")
     reader.stop()
     channel.close()

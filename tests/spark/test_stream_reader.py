@@ -436,7 +436,7 @@ def lag(reader: SpillableStreamReader) -> tuple[int, int | None]:
 
 def test_lag_is_what_no_batch_has_covered(channel: ss.Channel) -> None:
     put(channel, 10, 5)
-    with channel.engine().looking() as state:
+    with channel.engine().snapshot() as state:
         times = [state.blocks.time_of(i) for i in (1, 11)]
     reader = source(channel, maxEventsPerTrigger=10)
     start = reader.initialOffset()
@@ -473,7 +473,7 @@ def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
         other.consumer("default").commit([(5, 8)])
     reader = source(channel, maxEventsPerTrigger=4)
     assert reader.latestOffset(reader.initialOffset())["writeOrderId"] == 8
-    with channel.engine().looking() as state:
+    with channel.engine().snapshot() as state:
         assert lag(reader) == (2, state.blocks.time_of(9))
     reader.stop()
 

@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spillable_stream as ss
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.checkpointing import Checkpointing
-from spillable_stream.engine.replica import Replica
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.staged_file import StagedFileWriter
@@ -123,7 +123,7 @@ def test_staged_file_that_a_failed_commit_moved_to_disk_is_removed(
         writer, messages = staged_writer(tmp_path / "c", memoryCapacity=10)
         assert in_memory(messages[1].segment.name)
         with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
-            patch.setattr(Replica, "append", too_late)
+            patch.setattr(Appender, "append", too_late)
             writer.commit(messages)
     assert segments(tmp_path / "c") == (1, 0)  # the task's
     writer.abort(messages)

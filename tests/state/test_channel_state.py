@@ -154,7 +154,7 @@ def test_only_the_latest_sinks_are_remembered() -> None:
 def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_batch_before_it() -> None:
     """Two commits of one append were planned from one state: the second says what memory had said before the first."""
     log = Log()
-    log.state.sinks["query"] = log.state.unsaid_sinks["query"] = 5
+    log.state.sinks["query"] = log.state.memory_only_sinks["query"] = 5
     seen = {"next": 1, "groups": {}, "sinks": {"query": 5}}
     log.commit(1, "put", 1, 0, sink=("query", 6), seen=seen)
     log.commit(2, "put", 1, 0, seen=seen)

@@ -67,17 +67,17 @@ def test_a_batch_is_known_or_new_as_a_set_of_all_says_or_nobody_knows(sequences:
         assert answer in (None, NOT_KNOWN, model.get(sequence))
         if answer is None:
             model[sequence] = Answer(i, i + 1)
-            state.note(Numbers(sequence, sequence), (i, i + 1))
+            state.record(Numbers(sequence, sequence), (i, i + 1))
         assert state.last == max(model)
     again = ProducerState()
-    again.learn(state.image())
+    again.merge(state.image())
     assert again.image() == state.image()
 
 
 def test_numbers_in_order_are_one_range_however_many() -> None:
     state = ProducerState()
     for sequence in range(1, 10_001):
-        state.note(Numbers(sequence, sequence), (sequence, sequence))
+        state.record(Numbers(sequence, sequence), (sequence, sequence))
     assert list(state.committed) == [(1, 10_000)]
     assert len(state.answers) == 64
     assert (
@@ -90,7 +90,7 @@ def test_numbers_in_order_are_one_range_however_many() -> None:
 def test_a_batch_that_takes_the_numbers_before_it_leaves_no_gap() -> None:
     state = ProducerState()
     for end in range(100, 100_100, 100):
-        state.note(Numbers(end - 99, end), (end, end))
+        state.record(Numbers(end - 99, end), (end, end))
     assert (list(state.committed), state.forgotten) == ([(1, 100_000)], 0)
     assert (
         state.answer("p", numbered_as(100)),
@@ -102,7 +102,7 @@ def test_a_batch_that_takes_the_numbers_before_it_leaves_no_gap() -> None:
 def test_beyond_the_most_gaps_what_is_older_is_refused_and_not_stored_twice() -> None:
     state = ProducerState()
     for sequence in range(10, 760, 10):  # 75 of them, with gaps
-        state.note(Numbers(sequence, sequence), (1, 1))
+        state.record(Numbers(sequence, sequence), (1, 1))
     assert len(state.committed) == 64 and state.forgotten == 110
     for unknown in (5, 10, 105, 110):
         with pytest.raises(ProducerSequenceError, match="go on after the last one, 750"):
@@ -116,7 +116,7 @@ def test_as_many_producers_are_remembered_as_committed_last_and_names_outlive_th
     monkeypatch.setattr(producers_module, "_MAX_PRODUCERS", 3)
     producers = ProducerHistory()
     for name in ("a", "b", "c", *(f"{PASSING}{i}" for i in range(9)), "a", "d"):
-        producers.note(name, Numbers(1, 1), (1, 1), in_memory=False)
+        producers.record(name, Numbers(1, 1), (1, 1), in_memory=False)
     assert list(producers) == ["c", "~6", "~7", "~8", "a", "d"]
     assert (producers.last("b"), producers.answer("b", numbered_as(1))) == (0, None)
 
@@ -253,18 +253,18 @@ def test_a_batch_that_was_lost_with_memory_before_the_disk_heard_of_it_can_be_pu
 
 def test_what_was_said_on_disk_is_not_said_again() -> None:
     log = Log()
-    log.state.producers.note("p", Numbers(5, 5), (1, 1), in_memory=True)
-    seen = log.state.producers.seen()
+    log.state.producers.record("p", Numbers(5, 5), (1, 1), in_memory=True)
+    seen = log.state.producers.memory_only_image()
     assert list(seen) == ["p"]
     log.commit(1, "put", 2, 0, seen={"next": 2, "groups": {}, "producers": seen})
-    assert log.state.producers.seen() == {} and log.state.producers.last("p") == 5
+    assert log.state.producers.memory_only_image() == {} and log.state.producers.last("p") == 5
 
 
 def test_what_a_commit_on_disk_saw_of_memory_does_not_undo_the_one_before_it() -> None:
     """Both were planned from one state: the second one says what memory had said before the first."""
     log = Log()
-    log.state.producers.note("p", Numbers(5, 5), (1, 1), in_memory=True)
-    seen = {"next": 2, "groups": {}, "producers": log.state.producers.seen()}
+    log.state.producers.record("p", Numbers(5, 5), (1, 1), in_memory=True)
+    seen = {"next": 2, "groups": {}, "producers": log.state.producers.memory_only_image()}
     log.commit(1, "put", 2, 0, producer=NumberedBatch("p", Numbers(6, 6)), seen=seen)
     log.commit(2, "put", 2, 0, seen=seen)
     assert log.state.producers.last("p") == 6
@@ -278,10 +278,10 @@ def test_what_nobody_knows_any_more_never_becomes_new_again(batches: list[int], 
         for sequence in batches:
             with suppress(ProducerSequenceError):
                 if state.answer("p", numbered_as(sequence)) is None:
-                    state.note(Numbers(sequence, sequence), (1, 1))
+                    state.record(Numbers(sequence, sequence), (1, 1))
             images.append(state.image())
             before = state.forgotten
-            state.learn(data.draw(st.sampled_from(images)))
+            state.merge(data.draw(st.sampled_from(images)))
             assert state.forgotten >= before
             for old in batches[: batches.index(sequence)]:
                 assert _is_known_or_refused(state, old)
@@ -297,8 +297,8 @@ def _is_known_or_refused(state: ProducerState, sequence: int) -> bool:
 def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
     state = ChannelState(ChannelOptions(), [])
     state.memory.open = True
-    state.producers.note("p", Numbers(1, 1), (1, 1), in_memory=True)
-    state.unsaid_sinks["q"] = 7
+    state.producers.record("p", Numbers(1, 1), (1, 1), in_memory=True)
+    state.memory_only_sinks["q"] = 7
     plan = AppendPlan(state)
     for transaction_id in (1, 2):
         plan.commit("put", 0, transaction_id)
@@ -310,15 +310,15 @@ def test_of_an_append_the_first_commit_says_what_memory_said() -> None:
 def test_a_producer_that_was_pushed_out_is_not_said_on_disk() -> None:
     producers = ProducerHistory()
     for i in range(1_500):
-        producers.note(f"{PASSING}{i}", Numbers(1, 1), (i, i), in_memory=True)
-    assert len(producers.unsaid) == len(producers.image()["producers"]["unsaid"]) <= 1_000
+        producers.record(f"{PASSING}{i}", Numbers(1, 1), (i, i), in_memory=True)
+    assert len(producers.memory_only) == len(producers.image()["producers"]["unsaid"]) <= 1_000
 
 
 # ── batches that the application numbers ────────────────────────────────────────────────────────
 
 
 def of_the_application(state: ProducerState, sequence: int, fingerprint: int) -> None:
-    state.note(Numbers(state.last + 1, sequence, fingerprint), (sequence, sequence))
+    state.record(Numbers(state.last + 1, sequence, fingerprint), (sequence, sequence))
 
 
 def test_a_batch_of_the_application_is_known_by_its_number_and_its_events() -> None:
@@ -344,9 +344,9 @@ def test_a_number_of_the_application_that_is_neither_new_nor_among_the_latest_is
 @pytest.mark.parametrize("sequence", [1, 2])
 def test_who_numbers_the_batches_is_remembered_and_another_one_is_refused(first: int, then: int, sequence: int) -> None:
     state = ProducerState()
-    state.note(numbered_as(1, first), (1, 1))
+    state.record(numbered_as(1, first), (1, 1))
     again = ProducerState()
-    again.learn(state.image())
+    again.merge(state.image())
     with pytest.raises(ProducerSequenceError, match=r"are numbered by .* in this channel, and .* numbered batch"):
         again.answer("p", numbered_as(sequence, then))
 
@@ -354,7 +354,7 @@ def test_who_numbers_the_batches_is_remembered_and_another_one_is_refused(first:
 def test_of_what_an_earlier_version_wrote_nobody_knows_who_numbered_it() -> None:
     for fingerprint in (BY_PRODUCER, 5):
         state = ProducerState()
-        state.learn([[(1, 10)], 0, [[10, 1, 4]]])
+        state.merge([[(1, 10)], 0, [[10, 1, 4]]])
         assert state.answer("p", numbered_as(10, fingerprint)) == Answer(1, 4)
         assert state.answer("p", numbered_as(11, fingerprint)) is None
 

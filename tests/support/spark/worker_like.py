@@ -44,7 +44,7 @@ def fail() -> None:
 
 def commit_slowly(channel: ss.Channel) -> None:
     """Commit more than memory has room for; the sync waits for a line."""
-    log = channel.engine().tiers.disk
+    log = channel.engine().log.tiers.disk
     sync = log._sync
 
     def slow(*args: object) -> None:

@@ -8,26 +8,19 @@ reported without being recorded. When a writer comes or leaves, the view is made
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Iterator
 from typing import NamedTuple, NoReturn
 
-from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.entering import Held, adopted, enter, hold
-from spillable_stream.engine.requests import Request
-from spillable_stream.errors import ChannelBusyError, CorruptionError, ReadonlyChannelError, SpillableError
+from spillable_stream.errors import ChannelBusyError, ReadonlyChannelError, SpillableError
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
-from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 from spillable_stream.storage.overlay import OverlayFileSystem
 
-__all__ = ["ReadonlyEngine", "refuse_to_write"]
+__all__ = ["ReadonlyView", "refuse_to_write"]
 
 _POLL_SECONDS = 0.01
 _LOOKS = 3  # a lock that is held at each of them is no other reader's, who looks for some microseconds
@@ -64,24 +57,29 @@ class _Sight(NamedTuple):
     entered_seconds: float
 
 
-class ReadonlyEngine(Engine):
-    """The channel as a process sees it that only reads. Thread-safe.
+class ReadonlyView:
+    """How a channel is found that is only looked at, and whether what was found is still right.
 
-    The arguments are `Engine`'s.
+    Args:
+        fs: the file system, which is only read: whatever a view writes goes to an overlay.
+        layout: the channel's files.
     """
 
-    def _enter(self, fs: FileSystem, layout: Layout) -> Held:
-        self._below, self._found_layout = fs, layout
-        held, self._sight = self._look()
-        return held
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._sight: _Sight | None = None
 
-    def _look(self) -> tuple[Held, _Sight]:
-        """Return a new view of the channel, and what it is of.
+    def find(self, timeout_seconds: float) -> Held:
+        """Return the channel as it is now, in a new overlay.
+
+        Args:
+            timeout_seconds: how long to wait for writers that recover or repair it.
 
         Raises:
             ChannelBusyError: its writers change it faster than it can be read; or only parts of it are held.
         """
-        fs, layout, timeout_seconds = self._below, self._found_layout, self.lock_timeout_seconds
+        fs, layout = self._fs, self._layout
         began = time.monotonic()
         while True:
             before = _sight(fs, layout)
@@ -96,7 +94,8 @@ class ReadonlyEngine(Engine):
             unchanged = _sight(fs, layout) == before
             if held is not None:
                 if unchanged:
-                    return held, before
+                    self._sight = before
+                    return held
                 held.close()
             busy = isinstance(failure, ChannelBusyError)
             settled = unchanged and failure is not None and not busy
@@ -108,74 +107,20 @@ class ReadonlyEngine(Engine):
                 )
             time.sleep(_POLL_SECONDS)
 
-    # ── following ───────────────────────────────────────────────────────────────────────────
+    def is_current(self) -> bool:
+        """Tell whether no writer came or left since `find`."""
+        fs, layout, sight = self._fs, self._layout, self._sight
+        # One look is enough where a writer held it: another reader's would do no harm.
+        if sight is not None and sight.held and is_held(fs, layout.path):
+            return _entered_seconds(fs, layout) == sight.entered_seconds
+        return _sight(fs, layout) == sight
 
-    def follow(self) -> ChannelState:
-        """Apply what writers committed, and return the state."""
-        self.require_not_closed()
-        self._renew_if_stale()
+    def exists(self) -> bool:
+        """Tell whether the channel is still there: a view follows it whatever else happened meanwhile."""
         try:
-            return super().follow()
-        except CorruptionError:  # what was read is gone, or the head is another one
-            self._renew_if_stale(surely=True)
-            return super().follow()
-
-    def _renew_if_stale(self, *, surely: bool = False) -> None:
-        if self.looker == threading.get_ident():
-            return
-        with self._mutex:
-            if self.applying:
-                self.under_way.refuse("a look")
-            if surely or not self.lock.head.is_linked() or not self._is_current():
-                left, (held, sight) = self._held, self._look()
-                self._use(held)
-                self._sight = sight
-                left.close()
-
-    def _is_current(self) -> bool:
-        fs, layout = self._below, self._found_layout
-        if self._sight.held and is_held(fs, layout.path):  # one look is enough: another reader's would do no harm
-            return _entered_seconds(fs, layout) == self._sight.entered_seconds
-        return _sight(fs, layout) == self._sight
-
-    # ── what is refused ─────────────────────────────────────────────────────────────────────
-
-    def commit(
-        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
-    ) -> CommitResult:
-        """Refuse a commit.
-
-        Raises:
-            ReadonlyChannelError: always.
-        """
-        refuse_to_write(self.layout, "a commit")
-
-    @contextlib.contextmanager
-    def committing(self) -> Iterator[None]:
-        """Refuse whatever holds the channel's lock.
-
-        Raises:
-            ReadonlyChannelError: always.
-        """
-        refuse_to_write(self.layout, "a commit")
-        yield  # never: it makes this a generator
-
-    # ── the end ─────────────────────────────────────────────────────────────────────────────
-
-    def become_last(self) -> bool:
-        """Tell that others may have the channel open: this handle does not ask."""
-        return False
-
-    def park(self) -> None:
-        """Do nothing: the handle holds nothing that others miss."""
-
-    def resume(self) -> bool:
-        """Tell whether the handle is open, and its channel still there: it follows whatever else happened meanwhile."""
-        try:
-            found = read_identity(self._below, self._found_layout.path)
+            return read_identity(self._fs, self._layout.path).channel == self._layout.channel
         except SpillableError:
             return False
-        return not self._closed and found.channel == self._found_layout.channel
 
 
 def _sight(fs: FileSystem, layout: Layout) -> _Sight:

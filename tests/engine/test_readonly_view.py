@@ -51,7 +51,7 @@ def bodies(channel: Channel) -> list[bytes]:
     engine = channel.engine()
     reader = engine.reader()
     try:
-        with engine.looking() as state:
+        with engine.snapshot() as state:
             extents = [
                 e for a, b in state.gone().gaps(state.beginning(), state.last_id) for e in state.blocks.extents(a, b)
             ]
@@ -229,7 +229,7 @@ def test_a_writer_that_came_first_between_two_looks_is_noticed(path: Path, open_
     put(channel, *numbered(0, 5))
     with reading(path) as readonly:
         assert bodies(readonly) == numbered(0, 5)
-        before = readonly.engine().lock
+        before = readonly.engine().log.lock
         kill(channel)
         lose_memory(path)
         with pytest.warns(MemoryLossWarning):
@@ -237,7 +237,7 @@ def test_a_writer_that_came_first_between_two_looks_is_noticed(path: Path, open_
         put(channel, b"after")
         assert bodies(readonly) == [b"after"]
         assert everything(readonly.engine()) == everything(channel.engine())
-        assert readonly.engine().lock is not before, "it went on in a view of another time"
+        assert readonly.engine().log.lock is not before, "it went on in a view of another time"
 
 
 def test_files_that_a_writer_removes_under_it_are_done_without(path: Path, open_channel: Open) -> None:
@@ -377,7 +377,7 @@ def test_neither_lock_is_held(path: Path, open_channel: Open) -> None:
         assert not is_held(fs, path) and not any(is_locked(fs, f) for f in path.rglob("*.lock"))
         assert not is_locked(fs, path / "lock") and not is_held(fs, path / "data")
         with open_channel() as channel:
-            assert channel.engine().recovered, "the reader was taken for somebody who holds the channel"
+            assert channel.engine().log.recovered, "the reader was taken for somebody who holds the channel"
             assert channel.engine().become_last()
 
 

@@ -1,0 +1,93 @@
+"""Appends to the log under the commit lock, and applies to the state what was appended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.requests import Request
+from spillable_stream.engine.telemetry import Counters
+from spillable_stream.format.file_names import Tier
+from spillable_stream.log.wal import Position
+
+__all__ = ["Appender"]
+
+
+class Appender:
+    """The one way to the log's end. All but `committing` is called inside of `committing`.
+
+    Args:
+        log: the channel's log.
+        follower: its state, which follows.
+        counters: what the handle counts.
+    """
+
+    def __init__(self, log: Log, follower: Follower, counters: Counters) -> None:
+        self._log = log
+        self._follower = follower
+        self._counters = counters
+
+    @contextlib.contextmanager
+    def committing(self) -> Iterator[None]:
+        """Hold the commit lock, with the logs healed and the state up to date.
+
+        Raises:
+            ChannelClosedError: the channel was closed, or its log failed.
+            LockTimeoutError: another thread or process holds the lock for too long.
+            ReadonlyChannelError: the channel is only looked at.
+            TransactionStateError: this thread holds the lock.
+        """
+        log = self._log
+        with log.hold(log.lock_timeout_seconds):
+            self._prepare()
+            yield
+
+    def _prepare(self) -> None:
+        """Bring the state up to date, and heal what a holder of the lock that died left; the lock was just acquired."""
+        log, follower = self._log, self._follower
+        log.require_not_closed()  # that the channel is where it was, the lock has proven
+        follower.catch_up()
+        if not log.held_position().is_clean():
+            log.heal(follower)
+            follower.catch_up()
+
+    def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
+        """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""
+        start = self._log.reserve(tier, size_bytes, self._follower)
+        self._follower.catch_up()
+        return start
+
+    def append(self, plan: AppendPlan, start: Position) -> bool:
+        """Append what was planned, and apply it.
+
+        Returns:
+            Whether it is in the log. If not, another append took its place: nothing of it counts, the state is up
+            to date, and the requests are to be planned again.
+
+        Raises:
+            StorageError: it could not be written; nothing of it counts.
+        """
+        if not plan.entries:
+            return True
+        log, follower, tier = self._log, self._follower, plan.tier
+        end = log.append(plan, start, follower)
+        if end is None:
+            follower.catch_up()
+            return False
+        follower.apply_own(tier, start, end, plan.entries)
+        if tier is Tier.DISK:
+            self._counters.disk_syncs += 1
+            self._counters.disk_bytes += end.offset - start.offset
+        return True
+
+    def append_alone(self, request: Request) -> CommitResult:
+        """Append a request to the disk tier at once; for what no user asked for."""
+        while True:
+            start = self.reserve_room(Tier.DISK, request.size_bytes())
+            plan = AppendPlan(self._follower.state, Tier.DISK, start=start.offset)
+            result = request.plan(plan)
+            if self.append(plan, start):
+                return result

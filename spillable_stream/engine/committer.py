@@ -1,0 +1,262 @@
+"""Commits requests: picks a tier for each, groups it with concurrent commits, and waits for room."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import deque
+from operator import attrgetter
+from threading import get_ident
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.disk_room import DiskRoom
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.group_commit import GroupCommit, Ticket
+from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
+from spillable_stream.engine.staged_puts import StagedPuts
+from spillable_stream.engine.telemetry import Counters
+from spillable_stream.engine.under_way import UnderWay
+from spillable_stream.errors import (
+    ChannelClosedError,
+    ChannelFullError,
+    CommitOutcomeUnknownError,
+    DiskSpaceError,
+    StorageError,
+)
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.head_page import CommitPoint
+
+__all__ = ["Committer"]
+
+_FULL_POLL_SECONDS = 0.01
+_SIZE_BYTES = attrgetter("size_bytes")
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Committer:
+    """Commits the requests of one process. Thread-safe.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the log.
+        memory: its memory tier.
+        room: gives disk space back.
+        staged: proves that what a put was staged in is there.
+        under_way: the calls that are under way in this process.
+        counters: what the handle counts.
+
+    Attributes:
+        group_commit: the requests that wait.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        follower: Follower,
+        appender: Appender,
+        memory: MemoryTier,
+        room: DiskRoom,
+        staged: StagedPuts,
+        under_way: UnderWay,
+        counters: Counters,
+    ) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self._memory = memory
+        self._room = room
+        self._staged = staged
+        self._under_way = under_way
+        self._counters = counters
+        self.group_commit = GroupCommit(self.commit_group)
+
+    def commit(
+        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
+    ) -> CommitResult:
+        """Commit a request, in the tier that it belongs to, and return what it got.
+
+        Args:
+            request: what to do.
+            keep_alive_seconds: how long to wait for room.
+            waited_seconds: how long of it a put has waited elsewhere, where it will wait on; None to wait here.
+
+        Raises:
+            ChannelFullError: no room within ``keep_alive_seconds``.
+            NoRoomYetError: none now, for a put that waits elsewhere.
+            DiskSpaceError: ``minimumRequiredSpace`` is reached.
+            StorageError: the disk refused; nothing was committed.
+            ChannelClosedError: the handle was closed, or is being closed.
+            TransactionStateError: this thread is inside of another commit, or looks at the channel.
+        """
+        under_way, me = self._under_way, get_ident()
+        if me in under_way.threads or self._follower.snapshot.thread == me:
+            under_way.refuse("a commit")
+        under_way.threads[me] = "a commit"
+        try:
+            return self._commit(request, keep_alive_seconds, waited_seconds)
+        finally:
+            del under_way.threads[me]
+
+    def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
+        under_way, began, gave_back = self._under_way, time.monotonic() - (waited_seconds or 0.0), False
+        spill_at = began + self._follower.state.options.overflow_timeout
+        full_at = began + keep_alive_seconds
+        if isinstance(request, Put):
+            request.segments = [self._staged.found(s) for s in request.segments]
+        while True:
+            if under_way.ended:
+                self._log.require_not_closed()
+                raise ChannelClosedError(f"the channel {self._log.path} is being closed; open it again")
+            before = self._follower.applied  # not later than what the request will find
+            try:
+                done = self.group_commit.submit(request)
+            except (DiskSpaceError, StorageError) as e:
+                if gave_back or not _is_of_space(e, request):
+                    raise
+                self._room.make_within_a_commit()  # or another thread just did
+                gave_back = True
+                continue
+            except MemoryFullError:
+                assert isinstance(request, Put)
+                request.may_spill = time.monotonic() >= spill_at
+                full_at = max(full_at, spill_at + keep_alive_seconds)  # to find room on disk, then
+                deadline = spill_at
+            except ChannelFullError as e:
+                assert isinstance(request, Put)
+                if not request.fits_empty(self._follower.state) or time.monotonic() >= full_at:
+                    raise self._full(e, request, time.monotonic() - began) from None
+                deadline = full_at
+            else:
+                self._room.after_a_commit()
+                return done
+            if waited_seconds is not None and time.monotonic() < deadline:
+                raise self._no_room_yet(before, deadline)
+            while self._waits(before, deadline):
+                time.sleep(_FULL_POLL_SECONDS)
+
+    def _waits(self, before: CommitPoint | None, deadline: float) -> bool:
+        """Tell whether a put that found no room need not look again: nobody has committed anything since."""
+        return time.monotonic() < deadline and self._log.position() == before and not self._under_way.ended
+
+    def _no_room_yet(self, before: CommitPoint | None, deadline: float) -> NoRoomYetError:
+        return NoRoomYetError(f"{self._log.path} has no room yet", lambda: not self._waits(before, deadline))
+
+    def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
+        with self._follower.snapshot as state:
+            wanted, rates = request.use(), self._follower.samples.rates(state)
+            put_at = state.blocks.time_of(state.floor)
+            memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
+            lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
+            options = state.options
+        path, held = (
+            self._log.path,
+            f"disk holds {disk.events:,} of overflowCapacity {options.overflow_capacity:,} events",
+        )
+        if options.memory_capacity:
+            held = (
+                f"memory holds {memory.events:,} of memoryCapacity {limits.events:,} events and "
+                f"{memory.payload_bytes:,} of {limits.payload_bytes:,} bytes (byteCapacity less its buffer), {held}"
+            )
+        if options.overflow_capacity:
+            option = "overflowCapacity"
+        elif (why := self._memory.why_not()) is not None:
+            return ChannelFullError(
+                f"{path}: {error}: there is no memory tier ({why}), and overflowCapacity is 0. It is tried "
+                "again within a minute; to go on before, set memoryDir, or raise overflowCapacity"
+            )
+        else:
+            option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
+        age = f"{time.time() - put_at / 1e6:,.0f} s" if put_at else "unknown"
+        fits = request.fits_empty(self._follower.state)
+        return ChannelFullError(
+            f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
+            f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
+            f"{lags}. "
+            + (f"To go on, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
+        )
+
+    def commit_group(self, group: list[Ticket]) -> None:
+        """Commit a group of tickets, in as few appends as its tiers allow, and mark each done or failed."""
+        with self._appender.committing():
+            waiting, with_memory = deque(group), True
+            while waiting:
+                with_memory = self._append_run(waiting, with_memory)
+
+    def _append_run(self, waiting: deque[Ticket], with_memory: bool) -> bool:
+        """Append the requests at the head of a group that go to the same tier, as far as there is room for them.
+
+        Returns:
+            Whether memory can be written, as far as is known.
+        """
+        plan = AppendPlan(self._follower.state)
+        try:
+            tier = self._tier_of_next(waiting, plan, with_memory)
+        except Exception as e:
+            waiting.popleft().fail(e)
+            return with_memory
+        try:
+            start = self._appender.reserve_room(tier, sum(map(_SIZE_BYTES, waiting)))
+        except StorageError as e:
+            if tier is Tier.DISK:
+                raise
+            self._memory.refuse(e)
+            return False
+        plan.begin(self._follower.state, tier, start.offset)
+        planned: list[Ticket] = []
+        first, end = waiting[0], start.offset
+        while waiting:
+            ticket, kept = waiting[0], plan.kept()
+            try:
+                if ticket is not first and ticket.request.tier(plan) is not tier:
+                    break
+                self._staged.prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
+                ticket.result = ticket.request.plan(plan)
+                planned.append(ticket)
+                end += ticket.size_bytes
+            except Exception as e:  # also what can't be encoded: it is nobody else's matter
+                plan.take_back(kept)
+                ticket.fail(e)
+            waiting.popleft()
+        try:
+            won = self._appender.append(plan, start)
+        except CommitOutcomeUnknownError:
+            raise
+        except StorageError as e:
+            if tier is Tier.DISK:
+                raise
+            self._memory.refuse(e)
+            waiting.extendleft(reversed(planned))
+            return False
+        if not won:  # another append took its place
+            waiting.extendleft(reversed(planned))
+            return with_memory
+        self._counters.group_commits += 1
+        self._counters.grouped_commits += len(planned)
+        for ticket in planned:
+            ticket.done = True
+        for ticket in planned:
+            ticket.request.appended(self._follower.state)
+        self._memory.free_taken()
+        return with_memory
+
+    def _tier_of_next(self, waiting: deque[Ticket], plan: AppendPlan, with_memory: bool) -> Tier:
+        """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
+        puts = [t.request for t in waiting if isinstance(t.request, Put)]
+        if with_memory and (self._memory.open() if puts else self._memory.is_ready()):
+            plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
+        tier = waiting[0].request.tier(plan)
+        if tier is Tier.MEMORY:
+            self._memory.reserve_ids(self._follower.state.last_id + sum([put.use().events for put in puts]))
+        return tier
+
+
+def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:
+    """Tell whether a request failed for want of space, and can be tried again: not after a sync that failed."""
+    if isinstance(error, CommitOutcomeUnknownError) or (isinstance(request, Put) and request.not_staged):
+        return False
+    cause = error.__cause__  # of a failed sync it is another StorageError
+    return isinstance(error, DiskSpaceError) or (isinstance(cause, OSError) and cause.errno in _NO_SPACE)

@@ -1,0 +1,79 @@
+"""Room on a disk that gets full: the space of taken events is given back where a put or a take finds little."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.under_way import UnderWay
+from spillable_stream.errors import LockTimeoutError, StorageError
+from spillable_stream.log.disk_space import required_bytes
+
+__all__ = ["DiskRoom"]
+
+_log = logging.getLogger(__name__)
+
+_NEARLY_FULL_BYTES = 64 << 20
+_EVERY_SECONDS = 1.0
+
+
+class DiskRoom:
+    """Gives disk space back by a checkpoint; a failure is logged: what was committed is committed.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        checkpointing: makes its checkpoints.
+        under_way: the calls that are under way in this process.
+    """
+
+    def __init__(self, log: LocalLog, follower: Follower, checkpointing: Checkpointing, under_way: UnderWay) -> None:
+        self._log = log
+        self._follower = follower
+        self._checkpointing = checkpointing
+        self._under_way = under_way
+        self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
+        self._look_at = float("-inf")  # and when a commit that finds more looks again
+
+    def make(self) -> None:
+        """Give back the disk space of taken events, for a put that is to be tried again."""
+        self._under_way.run("a checkpoint", self.make_within_a_commit)
+
+    def make_within_a_commit(self) -> None:
+        """Do what `make` does, inside of a call that is under way."""
+        self._give_back(self._log.lock_timeout_seconds)
+
+    def make_if_short(self) -> None:
+        """Do what `make` does if puts are refused for want of space, or nearly."""
+        if self._is_short():
+            self._under_way.run("a checkpoint", lambda: self._give_back(0))
+
+    def after_a_commit(self) -> None:
+        """Let files go that a take has emptied, if puts are refused for want of space, or nearly."""
+        emptied = self._follower.state.blocks.disk.emptied_count
+        if emptied != self._emptied and time.monotonic() >= self._look_at:
+            self._emptied = emptied
+            self._look_at = time.monotonic() + _EVERY_SECONDS
+            if self._is_short():
+                self._give_back(0)
+
+    def _is_short(self) -> bool:
+        fs, given = self._log.fs, self._follower.state.options.minimum_required_space
+        try:
+            free = min(fs.free_bytes(d) - required_bytes(fs, d, given) for d in self._log.layout.data_dirs)
+        except StorageError as e:
+            _log.warning("the free space is not known: %s", e)
+            return False
+        return free < _NEARLY_FULL_BYTES
+
+    def _give_back(self, timeout_seconds: float) -> None:
+        try:
+            self._checkpointing.give_back_within_a_commit(timeout_seconds)
+        except LockTimeoutError:
+            return  # another thread or process makes a checkpoint
+        except Exception as e:
+            if not self._log.closed:
+                _log.warning("taken events keep their disk space: %s", e)

@@ -1,0 +1,258 @@
+"""The channel's state as one process has it: loaded when the channel is opened, then kept up to date from the log."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from threading import get_ident
+
+import pyarrow as pa
+
+from spillable_stream.engine.log_port import Log
+from spillable_stream.engine.telemetry import Samples
+from spillable_stream.engine.under_way import UnderWay
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.frame import frame_size
+from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.tiers import Positions
+from spillable_stream.log.wal import Entry, Position
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["Follower", "Snapshot"]
+
+
+class Snapshot:
+    """The state, up to date and held still while it is read more than once: ``with … as state``.
+
+    It may be entered again inside, where the state still stands still.
+
+    Args:
+        follower: whose state it is.
+        mutex: what holds it still.
+
+    Attributes:
+        thread: the thread that is inside; 0 if none is.
+    """
+
+    def __init__(self, follower: Follower, mutex: threading.RLock) -> None:
+        self.thread = 0
+        self._follower = follower
+        self._mutex = mutex
+        self._depth = 0  # of the thread that has the mutex
+
+    def __enter__(self) -> ChannelState:
+        follower, had = self._follower, list[bool]()
+        try:
+            had.extend(map(self._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
+            state = follower.state if self._depth and not follower.applying else follower.follow()
+            self.thread = get_ident()
+            self._depth += 1
+        except BaseException:
+            if had:
+                self._mutex.release()
+            raise
+        return state
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self.thread = 0
+        self._mutex.release()
+
+
+class Follower:
+    """Follows a log. Thread-safe.
+
+    There are two ways to be up to date: `follow` takes what is published; `catch_up` does the same under the commit
+    lock, where nobody publishes meanwhile.
+
+    Args:
+        log: the channel's log.
+        under_way: the calls that are under way in this process.
+        leave_files: closes what others keep open of files that the log has left.
+
+    Attributes:
+        state: the state. It changes under the commit lock, or inside of `snapshot`, or not at all.
+        positions: where in the log it is.
+        applied: the published position that it is at; None while that is not known.
+        samples: the channel's recent past.
+        snapshot: holds the state still.
+        applying: whether the state is being changed, by the thread that has the mutex.
+    """
+
+    def __init__(self, log: Log, under_way: UnderWay, leave_files: Callable[[], None]) -> None:
+        self.applying = False
+        self.samples = Samples()
+        self._log = log
+        self._is_view = log.is_view
+        self._under_way = under_way
+        self._leave_files = leave_files
+        self._mutex = threading.RLock()
+        self._half_applied = False
+        self.applied: CommitPoint | None = None
+        self._schemas: list[pa.Schema] = []
+        self._typed: bool | None = None
+        self.state, self.positions = log.load()
+        self._current = self.positions.disk.file_id
+        log.obey(self.state)
+        self.samples.record(self.state)
+        self.snapshot = Snapshot(self, self._mutex)
+
+    # ── following ───────────────────────────────────────────────────────────────────────────
+
+    def follow(self, *, unchecked: bool = False) -> ChannelState:
+        """Apply what other processes and threads committed, and return the state.
+
+        Args:
+            unchecked: leave out the look at whether the channel is still there; for a commit, which looks itself.
+
+        Raises:
+            ChannelClosedError: the channel was closed or removed, or its log failed.
+            CorruptionError: the log is damaged.
+        """
+        log = self._log
+        if not unchecked:
+            if self._is_view:
+                return self._follow_view()
+            log.require_open()
+        if (log.position() is not self.applied or self._half_applied) and self.snapshot.thread != get_ident():
+            self._advance(log.position)
+        return self.state
+
+    def catch_up(self) -> None:
+        """Apply what was published under the commit lock, which is held."""
+        if self._log.held_position() is not self.applied or self._half_applied:
+            self._advance(self._log.held_position)
+            self._log.leave_written(self.positions.disk.file_id)
+
+    def _advance(self, position: Callable[[], CommitPoint]) -> None:
+        """Apply everything up to a published position."""
+        with self._mutex:
+            if self.applying:
+                self._under_way.refuse("a look")
+            head = position()
+            if head is self.applied and not self._half_applied:
+                return
+            end = Positions.of(head)
+            if end == self.positions and not self._half_applied:
+                self.applied = head
+                return
+            if not self._half_applied:
+                if end.is_before(self.positions):  # read while it was written twice
+                    return
+                # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
+                with contextlib.suppress(FileNotFoundError, CorruptionError):
+                    self._apply_until(end)
+            if self._half_applied:
+                self._load()
+            self.applied = head if self.positions == end else None
+            self._log.obey(self.state)
+            if self.positions.disk.file_id != self._current:
+                self._leave()
+
+    def _leave(self) -> None:
+        """Close what is open of files that the log has left: as long as it is, their disk space is not free."""
+        self._current = self.positions.disk.file_id
+        self._log.leave_read(self._current)
+        self._leave_files()
+
+    def _apply_until(self, end: Positions) -> None:
+        self.samples.settle(self.state)
+        self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
+        self.applying = True
+        try:
+            self._log.follow(self.state, self.positions, end)
+            self.positions = end
+            self._half_applied = False
+        finally:
+            self.applying = False
+
+    def _load(self) -> None:
+        self.applying = True
+        try:
+            self.state, self.positions = self._log.load()
+            self._half_applied = False
+        finally:
+            self.applying = False
+
+    def _follow_view(self) -> ChannelState:
+        """Do what `follow` does where the channel is only looked at: writers that come or leave make it another log."""
+        self._log.require_not_closed()
+        self._renew_if_stale()
+        try:
+            self._log.require_open()
+            return self.follow(unchecked=True)
+        except CorruptionError:  # what was read is gone, or the head is another one
+            self._renew_if_stale(surely=True)
+            self._log.require_open()
+            return self.follow(unchecked=True)
+
+    def _renew_if_stale(self, *, surely: bool = False) -> None:
+        if self.snapshot.thread == get_ident():
+            return
+        with self._mutex:
+            if self.applying:
+                self._under_way.refuse("a look")
+            if surely or not self._log.is_current():
+                self._log.renew()
+                self._half_applied, self.applied = True, None
+                self._load()
+                self._current = self.positions.disk.file_id
+                self._log.obey(self.state)
+
+    def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
+        """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
+        deadline = time.monotonic() + timeout_seconds
+        pause = 0.001
+        while not ready(self.follow()):
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
+            pause = min(pause * 2, 0.05)
+        return True
+
+    # ── what it is at ───────────────────────────────────────────────────────────────────────
+
+    def schemas(self) -> list[pa.Schema]:
+        """Return the channel's schemas, oldest first."""
+        if len(self._schemas) != len(self.state.schemas):
+            with self._mutex:
+                self._schemas = [decode_schema(s) for s in self.state.schemas]
+        return self._schemas
+
+    def is_typed(self) -> bool:
+        """Tell whether this is a typed channel rather than an event channel."""
+        if self._typed is None:  # it is one for life
+            self._typed = not self.schemas()[0].equals(EVENT_SCHEMA)
+        return self._typed
+
+    def ends(self) -> dict[int | str, int]:
+        """Return up to where the log files are written that still are: file number to offset."""
+        return dict(self.positions)
+
+    # ── appending; the commit lock is held ──────────────────────────────────────────────────
+
+    def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
+        """Apply what this process appended, unless another of its threads has read it back already."""
+        with self._mutex:
+            if start == (self.positions.memory if tier is Tier.MEMORY else self.positions.disk) and (
+                not self._half_applied
+            ):
+                self.samples.settle(self.state)
+                offset = start.offset
+                self._half_applied = self.applying = True
+                try:
+                    for header, _, record in entries:
+                        self.state.apply_record(start.file_id, offset, header, record)
+                        offset += frame_size(header.length)
+                    disk, memory = self.positions
+                    self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
+                    self.applied = self._log.held_position()
+                    self._half_applied = False
+                finally:
+                    self.applying = False
+            self.samples.record(self.state)

@@ -1,0 +1,214 @@
+"""The port below the engine: what a channel asks of its log, wherever that is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.format.file_names import Tier
+from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.log.event_reader import EventReader
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.log.tiers import Positions
+from spillable_stream.log.wal import Position
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import StateImage
+
+__all__ = ["Followed", "Log"]
+
+
+class Followed(Protocol):
+    """A state that follows a log."""
+
+    @property
+    def state(self) -> ChannelState:
+        """The state."""
+
+    @property
+    def positions(self) -> Positions:
+        """Where in the log it is."""
+
+
+class Log(Protocol):
+    """One order of appends, to which many handles add. Thread-safe.
+
+    An append is planned on the state at the log's end, so it is won or lost: it is lost if another one came first. A
+    log with a lock never loses one: `hold` keeps all others out.
+
+    Attributes:
+        lock_timeout_seconds: how long to wait for other processes.
+        closed: whether `close` was called.
+    """
+
+    lock_timeout_seconds: float
+    closed: bool
+
+    @property
+    def path(self) -> Path:
+        """What users call the channel."""
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing can be committed through this handle any more, or None."""
+
+    # ── position ────────────────────────────────────────────────────────────────────────────
+
+    def position(self) -> CommitPoint:
+        """Return where the log ends; the same object as before if it is known that nobody has appended since.
+
+        Raises:
+            CorruptionError: that is damaged; opening the channel again rebuilds it.
+        """
+
+    def held_position(self) -> CommitPoint:
+        """Return the same inside of `hold`, where nobody else appends."""
+
+    # ── follow ──────────────────────────────────────────────────────────────────────────────
+
+    def load(self) -> tuple[ChannelState, Positions]:
+        """Return the state at the log's end, and where that is.
+
+        Raises:
+            CorruptionError: the log is damaged.
+            DataLossError: events are missing.
+        """
+
+    def follow(self, state: ChannelState, start: Positions, end: Positions) -> None:
+        """Apply to a state what lies between two positions.
+
+        Raises:
+            FileNotFoundError: what is at ``start`` was removed since: load the state.
+            CorruptionError: a frame that must be whole is not; or it makes no sense.
+        """
+
+    @property
+    def is_view(self) -> bool:
+        """Whether the channel is only looked at, so that it may have to be found anew."""
+
+    def is_current(self) -> bool:
+        """Tell whether what this handle follows is still the channel's log."""
+
+    def renew(self) -> None:
+        """Find the log of a view anew; the caller loads its state."""
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────
+
+    def reader(
+        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
+    ) -> EventReader:
+        """Return a reader of events, which opens the files that it is asked to read.
+
+        Args:
+            schemas: returns the channel's schemas.
+            ends: returns up to where the files are written that still are, by file.
+        """
+
+    def leave_read(self, file_id: int) -> None:
+        """Close what is followed before a file."""
+
+    # ── append ──────────────────────────────────────────────────────────────────────────────
+
+    def hold(self, timeout_seconds: float) -> AbstractContextManager[None]:
+        """Keep others from appending, if the log can, for at most so many seconds of waiting.
+
+        Raises:
+            LockTimeoutError: others kept it for too long.
+            ReadonlyChannelError: the channel is only looked at.
+        """
+
+    def heal(self, at: Followed) -> None:
+        """Settle what a holder left that died or failed; ``at`` is the state at the log's end."""
+
+    def reserve(self, tier: Tier, size_bytes: int, at: Followed) -> Position:
+        """Return where the next append of a tier goes.
+
+        Args:
+            tier: the tier.
+            size_bytes: the size of the append, at most.
+            at: the state at the log's end, with which a new file begins.
+        """
+
+    def append(self, plan: AppendPlan, start: Position, at: Followed) -> Position | None:
+        """Append what was planned, durably.
+
+        Args:
+            plan: the entries.
+            start: what `reserve` returned.
+            at: the state that it was planned on.
+
+        Returns:
+            Where it ends; None if it is lost: another append took its place, and it is to be planned again.
+
+        Raises:
+            StorageError: it could not be written; nothing of it counts.
+            CommitOutcomeUnknownError: it may be in the log or not.
+        """
+
+    def leave_written(self, file_id: int) -> None:
+        """Close what was written before a file."""
+
+    def obey(self, state: ChannelState) -> None:
+        """Write as the channel's options say."""
+
+    # ── stage ───────────────────────────────────────────────────────────────────────────────
+
+    def stage(
+        self,
+        owner: str = ...,
+        batch_id: int = ...,
+        *,
+        memory_bytes: int = ...,
+        minimum_required_space: int | None = ...,
+    ) -> StagedFileWriter:
+        """Return a new file for events that a later append adopts.
+
+        Args:
+            owner: whose it is; see `StagedFileWriter`.
+            batch_id: the owner's number for it.
+            memory_bytes: how large it may get in memory; 0 stages it durably at once.
+            minimum_required_space: the option's value.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+
+    # ── checkpoints ─────────────────────────────────────────────────────────────────────────
+
+    @property
+    def checkpoint_time(self) -> int:
+        """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
+
+    def write_checkpoint(self, position: Position, image: StateImage) -> None:
+        """Make a state durable, so that nothing before it is needed to load it.
+
+        Args:
+            position: where in the durable log it is.
+            image: the state's image.
+
+        Raises:
+            StorageError: it could not be written.
+        """
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def require_open(self) -> None:
+        """Refuse any use after `close` or a failure.
+
+        Raises:
+            ChannelClosedError: the channel was closed or removed, or its log failed.
+        """
+
+    def require_not_closed(self) -> None:
+        """Refuse any use after `close`, without a look at the log; raises what `require_open` does."""
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close everything; nothing is written.
+
+        Args:
+            forked: in a forked child, where other threads do not exist: wait for nobody.
+        """

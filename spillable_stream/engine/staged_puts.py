@@ -1,0 +1,78 @@
+"""What a put needs before it is planned: room on disk, and its staged files where they should be."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.requests import Put, Request
+from spillable_stream.errors import StorageError
+from spillable_stream.format.file_names import Tier, disk_segment, in_memory
+from spillable_stream.format.record import SegmentRef
+from spillable_stream.log.disk_space import DiskSpace
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.staged_file import copy_to_disk
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["StagedPuts"]
+
+
+class StagedPuts:
+    """Proves that a put can be appended, and moves what was staged in memory to disk if it goes there.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+        self._disk_space = DiskSpace(fs, layout)
+
+    def prepare(self, request: Request, plan: AppendPlan, file_id: int, end: int) -> None:
+        """Refuse a put for which there is no disk space, or whose staged files are not there.
+
+        Args:
+            request: what is about to be planned.
+            plan: where to.
+            file_id: the file of the append.
+            end: where that ends with it, at most.
+        """
+        if not isinstance(request, Put) or request.done(plan):  # a batch that is over has no staging any more
+            return
+        if plan.tier is Tier.DISK:
+            self._require_space(request, plan, file_id, end)
+            try:
+                request.segments = [self._on_disk(s) for s in request.segments]
+            except StorageError as e:
+                request.not_staged = e
+                raise
+        for segment in request.segments:  # every event that is acknowledged can be read
+            path = self._layout.segment_file(segment.name)
+            if self._fs.size_bytes(path) < segment.end:
+                raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
+    def _require_space(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
+        staged = copied = 0
+        for segment in request.segments:
+            staged += segment.end
+            copied += segment.end if in_memory(segment.name) else 0
+        self._disk_space.require(plan.state.options.minimum_required_space, file_id, end, staged, copied)
+
+    def found(self, segment: SegmentRef) -> SegmentRef:
+        """Return where a staged segment is: the memory tier may have been closed since, which moved it to disk."""
+        if not in_memory(segment.name):
+            return segment
+        on_disk = replace(segment, name=disk_segment(segment.name))
+        return on_disk if self._fs.exists(self._layout.segment_file(on_disk.name)) else segment
+
+    def _on_disk(self, segment: SegmentRef) -> SegmentRef:
+        """Move a segment that was staged in memory to disk."""
+        if not in_memory(segment.name):
+            return segment
+        source = self._layout.segment_file(segment.name)
+        if self._fs.size_bytes(source) >= segment.end:
+            copy_to_disk(self._fs, self._layout, segment.name)
+            self._fs.remove(source)
+        return replace(segment, name=disk_segment(segment.name))

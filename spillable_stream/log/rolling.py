@@ -1,0 +1,134 @@
+"""Begins new files of a log: each one's header holds the state, and names the trusted end of the file before it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+
+from spillable_stream.errors import StateTooLargeError, StorageError
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import encode
+from spillable_stream.format.head_page import NO_TIER, HeadState, TierEnd
+from spillable_stream.format.record import FileHeader
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.log_files import LogFiles
+from spillable_stream.log.published_end import PublishedEnd
+from spillable_stream.log.sync_policy import SyncPolicy
+from spillable_stream.log.written_file import WrittenFile
+from spillable_stream.state.image import SmallImage
+from spillable_stream.storage.filesystem import File
+
+__all__ = ["MakeImage", "Rolling"]
+
+_log = logging.getLogger(__name__)
+
+_ROLL_AGAIN_SECONDS = 60.0
+
+MakeImage = Callable[[], SmallImage]
+"""Makes the image of the state that a new file's header holds."""
+
+
+class Rolling:
+    """Begins the files of one tier; the commit lock is held.
+
+    Args:
+        lock: the channel's lock and head.
+        end: the tier's published end.
+        policy: how the tier's files are made and synced.
+        files: the log's files.
+        writing: the file that is written.
+    """
+
+    def __init__(
+        self, lock: CommitLock, end: PublishedEnd, policy: SyncPolicy, files: LogFiles, writing: WrittenFile
+    ) -> None:
+        self._lock = lock
+        self._end = end
+        self._policy = policy
+        self._files = files
+        self._writing = writing
+        self._roll_again_at = float("-inf")
+
+    def begin(self, image: MakeImage, file_id: int) -> None:
+        """Begin the log with its first file."""
+        self.roll_from(NO_TIER, image, file_id)
+
+    def roll(self, image: MakeImage) -> TierEnd:
+        """Begin a new file, which holds the state at this moment.
+
+        On a full disk it takes what room the old one has in reserve.
+
+        Raises:
+            StorageError: it could not be made; the log stays in the old one.
+        """
+        try:
+            return self.roll_from(self._end.current(), image)
+        except StorageError:
+            head = self._end.current()  # not clean if the new file is still there: who heals the log removes it first
+            if head.state != HeadState.CLEAN or not self._trim(head):
+                raise
+            self._policy.preallocation.begin(head.end)
+            return self.roll_from(head, image)
+
+    def roll_if_full(self, head: TierEnd, size_bytes: int, most_bytes: int, image: MakeImage) -> TierEnd:
+        """Begin a new file if an append does not fit the newest one, and return the end where it goes.
+
+        Args:
+            head: the published end.
+            size_bytes: the size of the append.
+            most_bytes: ``maxFileSize``.
+            image: makes the image of the state.
+        """
+        begin = self._files.first_frame_end(head.file_id)
+        is_full = head.end + size_bytes > self._policy.most_bytes(most_bytes, begin)
+        if is_full and head.end > begin and time.monotonic() >= self._roll_again_at:
+            try:
+                return self.roll_from(head, image)
+            except StateTooLargeError as e:  # what makes it smaller must still find a place
+                self._roll_again_at = time.monotonic() + _ROLL_AGAIN_SECONDS
+                _log.warning("%s grows beyond maxFileSize: %s", log_name(head.file_id), e)
+        return head
+
+    def roll_from(self, head: TierEnd, image: MakeImage, first_file_id: int = 1) -> TierEnd:
+        """Begin a new file and publish it.
+
+        Args:
+            head: the end of the file before it that is to be trusted.
+            image: makes the image of the state.
+            first_file_id: its number, if it is the first.
+        """
+        self._lock.require_directories()
+        layout = self._lock.layout
+        file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files.ids())])
+        previous = (head.file_id, head.end) if head.file_id else None
+        frame = FileHeader(layout.channel, file_id, previous, dict(image())).frame()
+        state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
+        self._end.publish(head._replace(state=state))
+        path = layout.log_file(file_id)
+        file: File | None = None
+        try:
+            file = self._policy.create(path)
+            end = file.write(0, encode(frame, self._files.seed(file_id), time_us=time.time_ns() // 1000))
+            self._policy.sync_new(file)
+        except StorageError:
+            if file is not None:
+                file.close()
+            with contextlib.suppress(StorageError):
+                self._policy.remove(path)
+                if state == HeadState.APPENDING:
+                    self._end.publish(head._replace(state=HeadState.CLEAN))
+            raise
+        published = TierEnd(file_id, end)
+        self._end.publish(published)
+        self._trim(head)
+        self._writing.use(file_id, file, end)
+        return published
+
+    def _trim(self, head: TierEnd) -> bool:
+        """Give back what is reserved behind a file's end, and tell whether there was any; only space depends on it."""
+        if head.file_id:
+            with contextlib.suppress(StorageError, FileNotFoundError):
+                return self._policy.trim(lambda: self._writing.open(head.file_id), head.end)
+        return False

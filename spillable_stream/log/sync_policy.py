@@ -1,0 +1,160 @@
+"""How the files of a tier are made durable, or not: all that tells the disk tier's log from the memory tier's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from pathlib import Path
+from typing import Protocol
+
+from spillable_stream.format.head_page import CommitPoint, TierEnd
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.preallocation import Preallocation
+from spillable_stream.storage.filesystem import File, FileSystem
+
+__all__ = ["DiskPolicy", "MemoryPolicy", "SyncPolicy"]
+
+_ZEROS_BYTES = 1 << 20
+_IMAGES_PER_FILE = 4
+
+
+class SyncPolicy(Protocol):
+    """What is done with the log files of a tier.
+
+    Attributes:
+        preallocation: what is reserved of the file that is written.
+        end: returns the tier's end of what the head says.
+    """
+
+    preallocation: Preallocation
+    end: Callable[[CommitPoint], TierEnd]
+
+    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
+        """Return what the head says with another end of the tier; ``last_id`` None leaves the last ID as it is."""
+
+    def reserve(self, file: File, end: int, most_bytes: int) -> None:
+        """Reserve space for an append that ends at an offset, in a file of at most so many bytes."""
+
+    def sync(self, file: File) -> None:
+        """Make what was written to a file durable.
+
+        Raises:
+            StorageError: it failed; the next sync would say that all is well.
+        """
+
+    def sync_new(self, file: File) -> None:
+        """Make a new file and its name durable."""
+
+    def create(self, path: Path) -> File:
+        """Return a new file."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file for good."""
+
+    def discard_behind(self, file: File, end: int) -> None:
+        """Make sure that nothing behind an offset can pass for a frame."""
+
+    def trim(self, open_file: Callable[[], File], end: int) -> bool:
+        """Give back what is reserved behind the end of a file that is full, and tell whether there was any."""
+
+    def most_bytes(self, max_file_size_bytes: int, image_bytes: int) -> int:
+        """Return how large a file may get that begins with an image of the state of a size."""
+
+
+class DiskPolicy:
+    """Data files: synced at every commit, and preallocated.
+
+    Args:
+        fs: the file system.
+    """
+
+    def __init__(self, fs: FileSystem) -> None:
+        self.end: Callable[[CommitPoint], TierEnd] = attrgetter("disk")
+        self.preallocation = Preallocation(fs)
+        self._fs = fs
+
+    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
+        _, memory, last, checkpoint_time, pid = point
+        return CommitPoint(end, memory, last if last_id is None else last_id, checkpoint_time, pid)
+
+    def reserve(self, file: File, end: int, most_bytes: int) -> None:
+        self.preallocation.reserve(file, end, most_bytes)
+
+    def sync(self, file: File) -> None:
+        file.sync()
+
+    def sync_new(self, file: File) -> None:
+        file.sync()
+        self._fs.sync_directory(file.path.parent)
+
+    def create(self, path: Path) -> File:
+        return self._fs.open(path, create=True, exclusive=True)
+
+    def remove(self, path: Path) -> None:
+        self._fs.remove(path)
+        self._fs.sync_directory(path.parent)  # after a power cut it must not come back and end the file before it
+
+    def discard_behind(self, file: File, end: int) -> None:
+        file.truncate(end)
+
+    def trim(self, open_file: Callable[[], File], end: int) -> bool:
+        file = open_file()
+        size = file.size()
+        file.truncate(end)
+        return size > end
+
+    def most_bytes(self, max_file_size_bytes: int, image_bytes: int) -> int:
+        return max_file_size_bytes
+
+
+class MemoryPolicy:
+    """Files of the memory tier: never synced, and used again, since new pages cost more than a copy into old ones.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self.end: Callable[[CommitPoint], TierEnd] = attrgetter("memory")
+        self.preallocation = Preallocation(fs)
+        self._fs = fs
+        self._layout = layout
+
+    def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
+        disk, _, last, checkpoint_time, pid = point
+        return CommitPoint(disk, end, last if last_id is None else last_id, checkpoint_time, pid)
+
+    def reserve(self, file: File, end: int, most_bytes: int) -> None:
+        """Do nothing: how many pages there are is counted elsewhere."""
+
+    def sync(self, file: File) -> None:
+        """Do nothing."""
+
+    def sync_new(self, file: File) -> None:
+        """Do nothing."""
+
+    def create(self, path: Path) -> File:
+        """Return a new file: one that is not needed any more if there is one.
+
+        What is left in it can't pass for frames: their checksums start from another name.
+        """
+        if spare := self._layout.spare_memory(self._fs):
+            self._fs.rename(spare[-1], path)  # the one that was used last
+            return self._fs.open(path)
+        return self._fs.open(path, create=True, exclusive=True)
+
+    def remove(self, path: Path) -> None:
+        self._fs.remove(path)
+
+    def discard_behind(self, file: File, end: int) -> None:
+        for offset in range(end, file.size(), _ZEROS_BYTES):  # a cut would give the pages back
+            file.write(offset, [bytes(min(_ZEROS_BYTES, file.size() - offset))])
+
+    def trim(self, open_file: Callable[[], File], end: int) -> bool:
+        """Do nothing: the file's pages are used again."""
+        return False
+
+    def most_bytes(self, max_file_size_bytes: int, image_bytes: int) -> int:
+        """Return more where the image of a long backlog is large: many appends share it."""
+        return max(max_file_size_bytes, _IMAGES_PER_FILE * image_bytes)

@@ -1,0 +1,70 @@
+"""Syncs the log of one tier: a sync that failed is never tried again, and nobody appends to that file any more."""
+
+from __future__ import annotations
+
+import logging
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.head_page import HeadState, TierEnd
+from spillable_stream.log.published_end import PublishedEnd
+from spillable_stream.log.sync_policy import SyncPolicy
+from spillable_stream.storage.filesystem import File
+
+__all__ = ["Syncing"]
+
+_log = logging.getLogger(__name__)
+
+
+class Syncing:
+    """Syncs and cuts the newest file; the commit lock is held.
+
+    Args:
+        end: the tier's published end.
+        policy: how the tier's files are synced.
+    """
+
+    def __init__(self, end: PublishedEnd, policy: SyncPolicy) -> None:
+        self._end = end
+        self._policy = policy
+
+    def sync_or_distrust(self, file: File, head: TierEnd) -> None:
+        """Sync, or publish that nobody may append to the file again, also where an interrupt (Ctrl-C) comes.
+
+        The next sync would say that all is well.
+
+        Raises:
+            StorageError: the sync failed.
+        """
+        try:
+            try:
+                self._policy.sync(file)
+            except BaseException:
+                self._distrust(head)
+                raise
+        except BaseException:
+            self._distrust(head)  # again: an interrupt may have come before it was published
+            raise
+
+    def _distrust(self, head: TierEnd) -> None:
+        if self._end.current().state != HeadState.SYNC_FAILED:
+            self._end.publish(head._replace(state=HeadState.SYNC_FAILED))
+
+    def cut(self, file: File, head: TierEnd) -> None:
+        """Take back an append that failed before its sync; if that fails too, the next holder of the lock does it."""
+        try:
+            self._policy.discard_behind(file, head.end)
+        except StorageError as e:
+            self._end.publish(head._replace(state=HeadState.APPENDING))
+            _log.warning("what a failed append left is cut by the next commit: %s", e)
+            return
+        self.sync_cut(file, head)
+
+    def sync_cut(self, file: File, head: TierEnd) -> None:
+        """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
+        self._policy.preallocation.begin(head.end)
+        try:
+            self.sync_or_distrust(file, head)
+        except StorageError as e:
+            _log.warning("the log goes on in a new file: %s", e)
+        else:
+            self._end.publish(head._replace(state=HeadState.CLEAN))
