@@ -181,16 +181,16 @@ def commit_twice() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Committer, request: Any, *waits: Any) -> Any:
+        def _commit(self: Committer, request: Any, *waits: Any) -> Any:
             done = real(self, request, *waits)
             count[0] += isinstance(request, Put)
             if isinstance(request, Put) and not request.segments and count[0] % 2 == 0:
                 real(self, Put(request.frames), *waits)
             return done
 
-        return commit
+        return _commit
 
-    return [_patch(Committer, "commit", make)]
+    return [_patch(Committer, "_commit", make)]
 
 
 def forget_a_take() -> list[_Patch]:
@@ -199,15 +199,15 @@ def forget_a_take() -> list[_Patch]:
     def make(real: Any) -> Any:
         count = [0]
 
-        def commit(self: Committer, request: Any, *waits: Any) -> Any:
+        def _commit(self: Committer, request: Any, *waits: Any) -> Any:
             count[0] += isinstance(request, Take)
             if isinstance(request, Take) and count[0] % 2 == 0:
                 return real(self, Take(request.group, []), *waits)
             return real(self, request, *waits)
 
-        return commit
+        return _commit
 
-    return [_patch(Committer, "commit", make)]
+    return [_patch(Committer, "_commit", make)]
 
 
 def leave_a_torn_tail() -> list[_Patch]:

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import spillable_stream as ss
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.requests import Takes
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.spark.stream_reader import SpillableStreamReader
@@ -129,13 +129,13 @@ def test_what_is_taken_and_what_is_not_is_committed_in_one_append(
     for end in (3, 6):  # two batches of a query that was killed; what follows was planned by nobody
         reader.partitions(start, start := {**start, "writeOrderId": end})
     requests: list[object] = []
-    real = Engine.commit
+    real = Committer._commit
 
     def commit(self: Any, request: Any, *more: Any) -> Any:
         requests.append(request)
         return real(self, request, *more)
 
-    monkeypatch.setattr(Engine, "commit", commit)
+    monkeypatch.setattr(Committer, "_commit", commit)
     reader.commit({**start, "writeOrderId": 8})
     (request,) = requests
     assert isinstance(request, Takes)
