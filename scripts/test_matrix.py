@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 CELLS = ROOT / "requirements-matrix"
 ENVIRONMENTS = ROOT / ".matrix"
-MARKED = ["-m", "not slow and not crash"]  # as `make test`
+MARKED = ["-m", "not crash and (spark or not slow)"]  # all of Spark's, and else as `make test`
 ROW = "{:18} {:>8} {:>8} {:>8} {:>7} {:>7} {:>8} {:>8}"
 
 

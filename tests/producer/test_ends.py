@@ -47,9 +47,10 @@ class Slow(ChannelTarget):
 class Stuck(ChannelTarget):
     def commit(self, *args):
         began.set()
+        begun.release()
         time.sleep(3600)
 
-began, go_on = threading.Event(), threading.Event()
+began, go_on, begun = threading.Event(), threading.Event(), threading.Semaphore(0)
 go_on.set()
 
 def make(target=None, commits=Slow):  # two batches are being committed then, one waits for a thread, and 100 linger
@@ -60,6 +61,9 @@ def send(producer):
     futures = [producer.send(b"%d" % i, callback=tell) for i in range(1000)]
     assert began.wait(20)
     return futures
+
+def both_stuck():
+    assert all(begun.acquire(timeout=20) for _ in range(2))
 
 def signal_now(number):
     signal.raise_signal(number)
@@ -259,7 +263,7 @@ ENDS = {
         stored=UNKNOWN,
     ),
     "a stuck commit": End(
-        "process_end.AT_EXIT_SECONDS = 0.3\nproducer = make(commits=Stuck)\nfutures = send(producer); began.wait()",
+        "process_end.AT_EXIT_SECONDS = 0.3\nproducer = make(commits=Stuck)\nfutures = send(producer); both_stuck()",
         stored=0,
         told=0,
         failed=SENT,
@@ -278,7 +282,7 @@ ENDS = {
     ),
     "a stuck commit after a close that timed out": End(
         "process_end.AT_EXIT_SECONDS = 0.3\n"
-        "producer = make(commits=Stuck); send(producer); began.wait()\n"
+        "producer = make(commits=Stuck); send(producer); both_stuck()\n"
         "with contextlib.suppress(ProducerError): producer.close(0)",
         stored=0,
         told=0,
