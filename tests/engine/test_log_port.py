@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
-from tests.events import numbered, peek, put
+from tests.support.events import numbered, peek, put
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 1_000, "byte_capacity": 1 << 24}

@@ -16,8 +16,8 @@ from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity import read_identity
 from spillable_stream.log.tail import Reporter, Tail, find_tail, go_on, refuse
 from spillable_stream.storage.filesystem import FileSystem
-from tests.damage import flip, frames, log_file, offsets, trim
-from tests.events import numbered, put, take
+from tests.support.damage import flip, frames, log_file, offsets, trim
+from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
 
