@@ -61,7 +61,8 @@ def test_configuration_file_shows_every_option_with_its_default() -> None:
 
 def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as GitHub and the site make them."""
-    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE), re.M)
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 

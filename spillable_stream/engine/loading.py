@@ -103,7 +103,7 @@ class StateLoader:
                 raise
             raise type(e)(e.args[0], path, found.offset) from e
         except NONSENSE as e:
-            text = f"a {found.header.type.name} makes no sense: {type(e).__name__}: {e}"
+            text = f"a {found.header.type.name} is invalid: {type(e).__name__}: {e}"
             raise CorruptionError(text, path, found.offset) from e
 
     def load(self, ends: CommitPoint | None = None) -> tuple[ChannelState, Positions]:
@@ -154,7 +154,7 @@ class StateLoader:
         try:
             disk = Position(*header.state["disk"])
         except NONSENSE as e:
-            raise CorruptionError("a state of the memory tier does not say what it is of", path, 0) from e
+            raise CorruptionError("a state of the memory tier does not say where the disk's log was", path, 0) from e
         if disk > Position(*published.disk[:2]):
             raise DataLossError(f"the memory tier knows of the disk tier's log up to {disk}, beyond its end", path)
         return state, Positions(disk, Position(file_id, 0))
@@ -266,7 +266,7 @@ class StateLoader:
                 raise  # such as a disk that fails, or too many open files: the tier is no worse for that
             if isinstance(e, CorruptionError) and not isinstance(e, DataLossError) and self._is_whole_place():
                 raise  # what is damaged in memory is not lost: a repair gives up no more than that
-            _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
+            _log.warning("the memory tier of %s can't be used: %s", self._layout.path, e)
             return False
         last_id = whole.last_id
         if unsafe and last_id < state.memory.reserved_id:
@@ -362,7 +362,7 @@ class StateLoader:
             return
         where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
         raise OtherHostError(
-            f"{self._layout.path} has a memory tier in {where}, which is not to be seen here on {here}, with "
+            f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
             f"the events {shown(lost) or 'of the last moments'}: it may be in another container or on another host. "
             "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
             f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
@@ -397,7 +397,7 @@ def restored(image: dict[str, Any], path: str = "") -> ChannelState:
     try:
         return ChannelState.from_image({**image, "options": {**defaults(CHANNEL), **image["options"]}})
     except NONSENSE as e:
-        raise CorruptionError(f"a state makes no sense: {type(e).__name__}: {e}", path, 0 if path else None) from e
+        raise CorruptionError(f"a state is invalid: {type(e).__name__}: {e}", path, 0 if path else None) from e
 
 
 def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
@@ -406,7 +406,7 @@ def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
     message += f"{count:,} events are lost, {shown(lost)}" if lost else "no event is known to be lost"
     if doubtful:
         message += (
-            f"; events that were put in the last moments before that would have IDs among {shown(doubtful)}, and be "
-            "lost too"
+            f"; events that were put in the last moments before may be lost too: their IDs would be among "
+            f"{shown(doubtful)}"
         )
-    return message + ". What was on disk is there, in order"
+    return message + ". All events on disk are there, in order"

@@ -269,4 +269,4 @@ def parse_record(type: FrameType, payload: bytes | None) -> Any:
 
 
 def _nonsense(record: type, error: Exception) -> CorruptionError:
-    return CorruptionError(f"a {record.__name__} makes no sense: {type(error).__name__}: {error}")
+    return CorruptionError(f"a {record.__name__} is invalid: {type(error).__name__}: {error}")

@@ -200,7 +200,7 @@ class TolerantReplay:
                 return
             self.state.apply(file.file_id, found.offset, header, found.payload)
         except MALFORMED as e:
-            self._note(file, Damage(found.offset, found.end, header), f"a {header.type.name} makes no sense: {e}")
+            self._note(file, Damage(found.offset, found.end, header), f"a {header.type.name} is invalid: {e}")
             self._taint(unknown_bytes=found.end - found.offset)
 
     def _is_about_pending(self, found: LocatedFrame) -> bool:

@@ -40,7 +40,7 @@ class AppendChecker:
         try:
             return self._wrong(found)
         except (CorruptionError, *NONSENSE) as e:
-            return f"a {found.header.type.name} makes no sense: {e}"
+            return f"a {found.header.type.name} is invalid: {e}"
 
     def _wrong(self, found: LocatedFrame) -> str | None:
         header, type_ = found.header, found.header.type

@@ -170,7 +170,9 @@ class Layout:
             CorruptionError: no segment has such a name: what names it is no log of this channel's.
         """
         if not file_names.segment_tier(name):
-            raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
+            raise CorruptionError(
+                f"the log names the file {name!r}, which is not the name of a segment", str(self.path)
+            )
         if in_memory(name):
             return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name

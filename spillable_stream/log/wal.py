@@ -356,7 +356,7 @@ class WriteAheadLog:
             self._sync_or_distrust(file, head)
         except StorageError as e:
             self._settle_failed_sync(head, snapshot, e)
-            raise StorageError(f"{e}; the transaction is not committed, and the log went on in a new file") from e
+            raise StorageError(f"{e}; the transaction was not committed; the log continues in a new file") from e
         took = time.monotonic() - started
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)
@@ -395,7 +395,7 @@ class WriteAheadLog:
             self._discard_behind(file, head.end)
         except StorageError as e:
             self.publish(head._replace(state=HeadState.APPENDING))
-            _log.warning("what a failed append left is cut by the next commit: %s", e)
+            _log.warning("the next commit cuts the rest of a failed append: %s", e)
             return
         self._sync_cut(file, head)
 
@@ -414,7 +414,7 @@ class WriteAheadLog:
             if self.tier is Tier.DISK:
                 self._sync_or_distrust(file, head)
         except StorageError as e:
-            _log.warning("the log goes on in a new file: %s", e)
+            _log.warning("the log continues in a new file: %s", e)
         else:
             self.publish(head._replace(state=HeadState.CLEAN))
 

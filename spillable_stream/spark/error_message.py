@@ -33,7 +33,7 @@ def explain(error: BaseException | None) -> str:
         if (sentence := _sentence(str(link))) is not None:
             return sentence
     first_line = str(error).strip().partition("\n")[0]
-    return f"this is none of spillable_stream's errors: {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    return f"the error is not one of spillable_stream: {type(error).__name__}{': ' if first_line else ''}{first_line}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

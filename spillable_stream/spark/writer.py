@@ -50,8 +50,9 @@ _WARN_AFTER_SECONDS = 10.0
 _BATCH = 0  # the number of a batch write: it has only one
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
 _SKIPPED = (
-    "%s has from %s the batch %d, or a later one: this write is skipped, as it should be when a batch is tried again. "
-    "If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another txnAppId"
+    "%s already has, from %s, the batch %d or a later one: this write is skipped, as it should be when a batch is "
+    "tried again. If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another "
+    "txnAppId"
 )
 
 

@@ -166,7 +166,7 @@ class QueryListener(StreamingQueryListener):
         try:
             what()
         except Exception:
-            _log.exception("%s: the listener of spillable channels failed; the query goes on", name)
+            _log.exception("%s: the listener of spillable channels failed; the query continues", name)
 
     def _progress(self, progress: Any) -> None:
         for number, source in enumerate(progress.sources):
