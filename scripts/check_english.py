@@ -29,7 +29,9 @@ _PATTERNS = {
     r"\bholds?\b[^.;]{1,60}\bfor\s+more\s+than\b": "has held",
     r"\bas\s+of\b": "like that of, as in",
     r"\bthe\s+other\s+way\s+round\b": "in reverse, vice versa",
-    r"(?:^Who|(?<=[.;:?!|]\s)Who|(?<=[.;:]\s)who)(?:\s+[a-z]+)+\b(?![^.|]*\?)": "bare 'who': a process that, the reader who",
+    r"(?:^Who|(?<=[.;:?!|]\s)Who|(?<=[.;:]\s)who)(?:\s+[a-z]+)+\b(?![^.|]*\?)": (
+        "bare 'who': a process that, the reader who"
+    ),
     r"\b(?:for|by|to|from|with|than|as)\s+who\b": "bare 'who': whoever, anyone who, a process that",
     rf"{_SENTENCE}What\s+(?:was|were|is|can|can't|may|comes?|came|goes|else|only|has|had|lies|fits|did|does|survives|stands)\b"
     r"(?![^.|]*\?)": "bare 'what' as a subject: name the thing",

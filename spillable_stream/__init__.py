@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# Imported when they are first used: who only opens a channel does not pay for them.
+# Imported when they are first used: a program that only opens a channel does not pay for them.
 _ROOMS = {
     "AsyncProducer": "async_producer",
     "Attempt": "result",

@@ -37,8 +37,8 @@ class AsyncProducer:
     event loop.
 
     Args:
-        target: as of `Producer`, or a `Producer`, which stays open at the end.
-        options: as of `Producer`.
+        target: as for `Producer`, or a `Producer`, which stays open at the end.
+        options: as for `Producer`.
 
     Raises what `Producer` raises; opening channels does block.
     """
@@ -127,7 +127,7 @@ class AsyncProducer:
     async def close(self, timeout_seconds: float | None = None) -> None:
         """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
 
-        Sends that wait for room raise `ProducerClosedError`, at once. It goes on also if this is cancelled.
+        Sends that wait for room raise `ProducerClosedError`, at once. The close continues even if this is cancelled.
         """
         self._room.close()
         await _in_a_thread(partial(self._producer.close if self._owned else self._producer.flush, timeout_seconds))

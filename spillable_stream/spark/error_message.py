@@ -13,7 +13,7 @@ from spillable_stream import errors
 
 __all__ = ["explain"]
 
-# Python's traces end with the exception's class and message; Spark goes on with its error's state, and what follows.
+# Python's traces end with the exception's class and message; Spark adds its error's state, and more.
 _OURS = re.compile(r"^spillable_stream\.errors\.(\w+): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S)
 _TRACES = "\nJVM stacktrace:"
 
