@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import re
 import shutil
 import subprocess
@@ -39,6 +40,12 @@ def test_reference_has_every_exported_name() -> None:
     }
     exported = {*spillable_stream.__all__, *spillable_stream.spark.__all__}
     assert not exported - shown
+
+
+def test_the_exported_listener_is_the_function_whatever_is_imported() -> None:
+    import spillable_stream.spark.stream_reader  # a package called `listener` would come in its place
+
+    assert inspect.isfunction(spillable_stream.spark.listener)
 
 
 def test_every_page_is_in_the_navigation() -> None:

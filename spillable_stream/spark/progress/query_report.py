@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from spillable_stream.spark.listener.lag import Lag, age_seconds
+from spillable_stream.spark.progress.lag import Lag, age_seconds
 
 __all__ = ["QueryReport"]
 

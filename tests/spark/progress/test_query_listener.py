@@ -26,8 +26,8 @@ import spillable_stream.spark
 from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
-from spillable_stream.spark.listener.query_listener import QueryListener, QueryReport
-from spillable_stream.spark.listener.query_metrics import QueryMetrics
+from spillable_stream.spark.progress.query_listener import QueryListener, QueryReport
+from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from tests.damage import kill, lose_memory
 from tests.events import numbered, put
 from tests.spark import reader_process

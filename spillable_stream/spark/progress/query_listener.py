@@ -31,10 +31,10 @@ from spillable_stream.errors import SpillableError
 from spillable_stream.log.identity import read_identity
 from spillable_stream.names import check_group
 from spillable_stream.spark.channel_pool import ChannelPool
-from spillable_stream.spark.listener.lag import Lag
-from spillable_stream.spark.listener.query_metrics import QueryMetrics
-from spillable_stream.spark.listener.query_report import QueryReport
-from spillable_stream.spark.listener.source_progress import SourceProgress
+from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.query_metrics import QueryMetrics
+from spillable_stream.spark.progress.query_report import QueryReport
+from spillable_stream.spark.progress.source_progress import SourceProgress
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.names import is_name
-from spillable_stream.spark.listener.lag import Lag
+from spillable_stream.spark.progress.lag import Lag
 
 __all__ = ["SourceProgress"]
 
