@@ -74,6 +74,13 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
 
 
+def test_pages_name_modules_that_exist() -> None:
+    modules = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts]
+    for page in (page for page in PAGES if page.parent.name != "decisions"):  # those tell of their time
+        named = re.findall(r"`([\w/]+\.py)`", page.read_text())
+        assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in modules)] == [], page
+
+
 def test_readme_is_short_and_its_figures_are_those_of_the_benchmarks() -> None:
     readme = (ROOT / "README.md").read_text()
     assert 120 <= len(readme.splitlines()) <= 150
