@@ -406,7 +406,6 @@ def _loss(path: str, lost: list[Range], doubtful: list[Range]) -> str:
     message += f"{count:,} events are lost, {shown(lost)}" if lost else "no event is known to be lost"
     if doubtful:
         message += (
-            f"; events that were put in the last moments before may be lost too: their IDs would be among "
-            f"{shown(doubtful)}"
+            f"; events that were put in the last moments before may be lost too, with IDs among {shown(doubtful)}"
         )
     return message + ". All events on disk are there, in order"

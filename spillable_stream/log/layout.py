@@ -3,10 +3,10 @@
 ::
 
     DIR/channel.json                            identity: format version, UUID, directories, and the CRC32C of all that
-    DIR/owner.json                              the channel that the directory belongs to; the lock of everybody who may write;
+    DIR/owner.json                              whose the directory is, and the lock of all who may write;
                                                 every other directory has one too
-    DIR/lock                                    kernel lock: one committer at a time; its 768 bytes say who waits, and mean
-                                                nothing after that
+    DIR/lock                                    kernel lock: one committer at a time; its 768 bytes say who
+                                                waits for it, and mean nothing after that
     DIR/open.lock                               kernel lock: shared by every handle that is neither closed nor parked
     DIR/checkpoint.lock                         kernel lock: one process at a time makes a checkpoint
     DIR/head                                    the published end of the log: a cache, rebuilt when it is missing

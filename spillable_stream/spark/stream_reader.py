@@ -29,9 +29,9 @@ from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.load import Load, load_name
 from spillable_stream.spark.metadata import without_metadata
-from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.offset import event_id, offset, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
 from spillable_stream.spark.short_trace import short_traces
 from spillable_stream.state.ranges import shown
