@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-all coverage release test-matrix demo bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java check test test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -20,13 +20,14 @@ $(STAMP): requirements-dev.txt pyproject.toml
 java:
 	@scripts/check_java.sh
 
-check: $(STAMP) ## Run the linter, the format check, the type checkers, the import contracts and the spell check
+check: $(STAMP) ## Run the linters of code and of English, the type checkers, the import contracts and the spell check
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	@scripts/check_known_types.sh
 	.venv/bin/lint-imports
 	git ls-files -z | xargs -0 .venv/bin/codespell
+	.venv/bin/python scripts/check_english.py
 
 test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory
 	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
@@ -53,6 +54,14 @@ test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
 
+DOCS_STAMP := .venv/.docs-installed
+$(DOCS_STAMP): $(STAMP) requirements-docs.txt
+	.venv/bin/python -m pip install -q -r requirements-docs.txt
+	@touch $@
+
+docs: $(DOCS_STAMP) ## Build the documentation site in site/, and fail at any warning
+	.venv/bin/python -m zensical build --strict --clean
+
 BENCH_STAMP := .venv/.bench-installed
 $(BENCH_STAMP): $(STAMP) requirements-bench.txt
 	.venv/bin/python -m pip install -q -r requirements-bench.txt
@@ -78,6 +87,6 @@ crash: java $(STAMP) ## Run the long recipes of the crash laboratory; SIZE=ci ru
 	CRASH_SIZE=$(SIZE) .venv/bin/python -m pytest -q -m crash -n 2 --dist worksteal --timeout 7200 --hypothesis-profile full tests/crash tests/producer tests/spark
 
 clean: ## Remove the environment and whatever the tools and Spark left behind
-	rm -rf .venv .matrix build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .matrix .cache site build dist *.egg-info .coverage .coverage.* .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -rf spark-warehouse metastore_db derby.log demo/output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

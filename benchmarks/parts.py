@@ -33,7 +33,7 @@ METHOD = """\
 Every group of contestants ran in turn, round by round, in an order that turns, in one process and its children, and the
 machine's own limit, the *floor*, was one of them. A figure is the median of the rounds; a ratio is the median of the
 rounds' own ratios. A contestant runs for a fixed time, and again for a tenth of it before that. Bodies begin as JSON
-does and go on with letters that hardly repeat; there are no headers unless it is said. Every put is durable when its
+does and continue with letters that hardly repeat; there are no headers unless it is said. Every put is durable when its
 commit returns, but in the memory tier. A transaction's batch, or list of events, is made once and put again and again:
 what makes events is not measured.
 

@@ -95,7 +95,7 @@ def missed(outcomes: Sequence[Outcome]) -> str:
     """Return which targets fall short, and beside whom, in lines."""
     lines = [f"- {o.target.what}: {o.verdict}{_short(o)}" for o in outcomes if o.verdict != "met"]
     met = sum(o.verdict == "met" for o in outcomes)
-    return "\n".join([f"{met} of {len(outcomes)} targets are met." + (" These are not:" if lines else ""), *lines])
+    return "\n".join([f"{met} of {len(outcomes)} targets are met." + (" These are not:\n" if lines else ""), *lines])
 
 
 def _short(outcome: Outcome) -> str:

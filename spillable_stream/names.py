@@ -93,6 +93,6 @@ def parse_application(value: str) -> str:
         ValueError: it is not allowed.
     """
     text = str(value)
-    if not 0 < len(text.encode()) <= _APPLICATION_BYTES:  # what is no valid Unicode raises here
+    if not 0 < len(text.encode()) <= _APPLICATION_BYTES:  # invalid Unicode raises here
         raise ValueError
     return text

@@ -27,33 +27,34 @@ class ChannelKeywords(TypedDict, total=False):
     """The most memory that the memory tier takes, staged files apart. Default: of what is free, 1 GiB at most."""
 
     byte_capacity_buffer_percentage: int | None
-    """What part of `byteCapacity` is kept for all but the events' own bytes. Default: 20."""
+    """The part of `byteCapacity` that is kept for everything but the events' own bytes. Default: 20."""
 
     avg_event_size: int | None
-    """A guess, from which the size of the memory tier's files is chosen; the limits count real bytes. Default: 500."""
+    """A guess that decides the size of the memory tier's files; the limits count real bytes. Default: 500."""
 
     memory_dir: str | os.PathLike[str] | None
     """Where the memory tier goes, when it is made. Default: `/dev/shm`."""
 
     overflow_capacity: int | None
-    """The most events on disk; 0 for a channel in memory only, but for what a close moves to disk. Default:
+    """The most events on disk; 0 for a channel in memory only, but for events that a close moves to disk. Default:
     100_000_000."""
 
     overflow_timeout: float | None
     """How long a put waits for room in memory before it goes to disk, and `take()` for an event. Default: 3.0."""
 
     overflow_deactivation_threshold: int | None
-    """Once puts go to disk without waiting: how much memory a take must find free to end that. Default: 5."""
+    """How much memory must be free after a take before puts that go to disk without waiting try memory again. Default:
+    5."""
 
     flush_on_close: bool | None
-    """Whether the last handle's clean close moves to disk what is in memory. Default: True."""
+    """Whether the last handle to close cleanly moves the events in memory to disk. Default: True."""
 
     keep_alive: float | None
     """How long a commit waits for room in a full channel. Default: 3.0."""
 
     minimum_required_space: int | None
-    """Puts that would leave the file system less free space are refused; takes go on. Default: 500 MiB, or a tenth of
-    the file system if that is less."""
+    """Puts that would leave the file system less free space are refused; takes still work. Default: 500 MiB, or a tenth
+    of the file system if that is less."""
 
     checkpoint_interval: int | None
     """How old the last checkpoint may be before a commit makes a new one. Default: 30_000."""
@@ -89,16 +90,15 @@ class ChannelKeywords(TypedDict, total=False):
     """A second place for every checkpoint, such as another disk. Default: none."""
 
     mode: int | str | None
-    """Who may open what the channel makes, whatever the umask: with 0770 the members of the Unix group of its
-    directory, with 0750 only to read it. Default: "0700"."""
+    """The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix group of
+    its directory; 0750 lets them only read. Default: "0700"."""
 
 
 class ProducerKeywords(TypedDict, total=False):
     """The options of `Producer`, as keyword arguments. None counts as not given."""
 
     total_size_in_bytes: int | None
-    """The most that all events and batches hold that were sent and are not done; one batch may exceed it. Default:
-    104_857_600."""
+    """The most bytes that events and batches under way may hold; one batch may exceed it. Default: 104_857_600."""
 
     max_block_ms: int | None
     """How long a send waits for room in a full buffer; 0: not at all. Default: 60_000."""
@@ -113,30 +113,32 @@ class ProducerKeywords(TypedDict, total=False):
     """The number of events at which a batch is shipped. Default: 4_096."""
 
     linger_ms: int | None
-    """How old a batch becomes that is not full. Default: 20 for channels of this host, 2,000 for other targets."""
+    """How long a batch that is not full waits for more events. Default: 20 for channels of this host, 2,000 for other
+    targets."""
 
     retries: int | None
-    """How often a batch is tried again when what failed may pass. Default: 10."""
+    """How often a batch is retried after a failure that may pass. Default: 10."""
 
     max_reserved_attempts: int | None
-    """How many attempts a result tells of, the latest. Default: `retries` and one."""
+    """How many attempts a result lists, the latest ones. Default: `retries` plus one."""
 
     base_retry_backoff_ms: int | None
-    """How long the first retry waits at most; each further one waits twice as long as the one before it. Default:
-    100."""
+    """The longest wait before the first retry; it doubles for each further one. Default: 100."""
 
     max_retry_backoff_ms: int | None
-    """No retry waits longer. Default: 50_000."""
+    """The longest wait before any retry. Default: 50_000."""
 
     adjust_shard_hash: bool | None
-    """Of several channels: whether a key is any text, or else 32 hexadecimal digits, the hash itself. Default: True."""
+    """With several channels: true if a key is any text; false if it is the hash itself, 32 hexadecimal digits. Default:
+    True."""
 
     buckets: int | None
-    """Of several channels: in how many buckets the keys' hashes are, which the channels share. Default: 64."""
+    """With several channels: how many buckets the keys' hashes are divided into; the channels share them. Default:
+    64."""
 
     context_headers: bool | None
-    """Whether events get the headers `producer_id` and `producer_sequence`, which tell what came before them. Default:
-    True."""
+    """Whether events get the headers `producer_id` and `producer_sequence`, which say their place in the order.
+    Default: True."""
 
 
 class StoredOptions(TypedDict):

@@ -14,11 +14,15 @@ from tests.support.spark.sessions import short_sessions
 from tests.support.spark.versions import SPARK
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
 NEED_SPARK_4_2 = {"spark.md", "quickstart", "fan_out"}
 _TABLE = re.compile(r"(<!-- options: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def page_name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
 
 
 def skip_before_spark_4_2(name: str) -> None:
@@ -27,7 +31,7 @@ def skip_before_spark_4_2(name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     skip_before_spark_4_2(page.name)
@@ -55,10 +59,36 @@ def test_configuration_file_shows_every_option_with_its_default() -> None:
             assert option.default is None or option.parse(shown[1]) == option.default
 
 
-def test_links_lead_somewhere() -> None:
-    for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and the site make them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+def test_pages_name_modules_that_exist() -> None:
+    modules = [path.relative_to(ROOT).as_posix() for path in ROOT.glob("*/**/*.py") if ".venv" not in path.parts]
+    for page in (page for page in PAGES if page.parent.name != "decisions"):  # those tell of their time
+        named = re.findall(r"`([\w/]+\.py)`", page.read_text())
+        assert [name for name in named if not any(f"/{path}".endswith(f"/{name}") for path in modules)] == [], page
+
+
+def test_readme_is_short_and_its_figures_are_those_of_the_benchmarks() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert 120 <= len(readme.splitlines()) <= 150
+    measured = (ROOT / "docs" / "benchmarks.md").read_text()
+    speed = readme.partition("## How fast\n")[2].partition("\n## ")[0]
+    figures = re.findall(r"\b\d[\d,]+\b", speed.partition("---:|\n")[2])
+    assert len(figures) >= 16
+    assert [figure for figure in figures if not re.search(rf"\b{figure}\b", measured)] == []
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_no_path_is_made_of_a_name_that_is_not_allowed(tmp_path: Path, name: Any
 @pytest.mark.parametrize("name", BAD_SEGMENTS, ids=ascii)
 def test_a_segment_that_a_forged_log_names_has_no_path(tmp_path: Path, name: Any) -> None:
     assert not segment_tier(name)
-    with pytest.raises(CorruptionError, match="which is no segment's name"):
+    with pytest.raises(CorruptionError, match="which is not the name of a segment"):
         planned_layout(tmp_path, CreationOptions()).segment_file(name)
 
 

@@ -38,7 +38,7 @@ the same moment; only Redis with `everysec`, which syncs by the clock, is given 
 
 A cell says how many bodies were **lost of those whose put had been acknowledged**. If it was the case, it adds in how
 many of the cuts the product could not be opened or read to its end (what came before the failure counts as there); how
-many acknowledged takes came back, of how many; what was altered; and what was there twice. A loss that the product
+many acknowledged takes came back, of how many; what was altered; and what was duplicated. A loss that the product
 itself names, ID by ID, when it is opened again is *reported*; it is silent otherwise.
 
 {table}
@@ -46,7 +46,7 @@ itself names, ID by ID, when it is opened again is *reported*; it is silent othe
 {errors}Run on {date} with seed {seed}: Linux {kernel}, Python {python}, SQLite {sqlite}, {versions}.
 
 What it can't show: a disk that lies about what it has synced. And "none" is no proof: what small files, one loop device
-and {cycles} cuts do not bring out may be there all the same. The default of ext4 (`auto_da_alloc`) hides a missing sync
+and {cycles} cuts do not bring out may still be there. The default of ext4 (`auto_da_alloc`) hides a missing sync
 before a rename, hence the second column; both ext4 are mounted with `commit=1000`, so that the journal does not sync
 what the product did not.
 """

@@ -59,8 +59,8 @@ class Channel:
             channel. For a channel that exists, a schema that must fit it; new nullable columns
             are added to it.
         create: whether to make the channel if it is missing.
-        readonly: whether only to look: nothing is written, made or locked, also where that could not be, on a read-only
-            mount. The handle shows what the channel holds and refuses whatever would change it.
+        readonly: whether only to look: nothing is written, made or locked, so it works on a read-only mount too. The
+            handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
             in the channel, and a value that differs from the stored one changes it for all.
@@ -346,7 +346,7 @@ class Channel:
         """Make the state durable, so that the next open is short, and remove files no longer needed.
 
         Raises:
-            StorageError: it could not be written; the channel goes on without it.
+            StorageError: it could not be written; the channel continues without it.
         """
         engine = self.engine()
         self._require_writable("a checkpoint")
@@ -432,11 +432,11 @@ class Channel:
         engine.park()
 
     def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
-        """Go on after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
+        """Resume after `park`, with what was committed meanwhile, or tell that this handle can only be closed.
 
         Args:
-            schema: as of the constructor.
-            options: as of the constructor.
+            schema: as in the constructor.
+            options: as in the constructor.
 
         Raises what the constructor raises.
         """

@@ -44,7 +44,7 @@ class Consumer:
     Attributes:
         group: the group's name.
         owner: what the group's lock file says of this owner, and of no other.
-        under_way: the calls that a close waits for, and inside of which none is allowed.
+        under_way: the calls that a close waits for, and that allow no other call inside.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.

@@ -58,7 +58,7 @@ def read_event(event: Any) -> tuple[bytes, dict[str, str] | None]:
     """Return the body of an event and a copy of its headers, None if it has none: nobody else can change these.
 
     Raises:
-        SchemaError: it is no `Event`, its body is not bytes, or a header is no string of valid Unicode.
+        SchemaError: it is not an `Event`, its body is not bytes, or a header is not a string of valid Unicode.
     """
     if not issubclass(type(event), Event):
         raise SchemaError(f"an event channel takes spillable_stream.Event, not {type(event).__name__}")
@@ -83,7 +83,7 @@ def read_headers(headers: Any) -> dict[str, str] | None:
     """Return a copy of headers, None if there are none.
 
     Raises:
-        SchemaError: they are no mapping of strings of valid Unicode to such strings or None.
+        SchemaError: they are not a mapping of strings of valid Unicode to such strings or None.
     """
     if type(headers) is not dict:
         if not isinstance(headers, Mapping):
@@ -130,7 +130,7 @@ def id_column(read: ReadBatch) -> pa.Array:
     first_id, rows = read.first_id, read.batch.num_rows
     begin, ids = _last_ids
     if not begin <= first_id <= begin + len(ids) - rows:
-        import pyarrow.compute as pc  # takes a fifth of this package's import: for who takes
+        import pyarrow.compute as pc  # takes a fifth of this package's import: only for a program that takes
 
         first = _int64_array([first_id])[0]  # `pyarrow.scalar` imports pandas, see below
         begin = first_id
@@ -241,7 +241,7 @@ def batch_from_events(events: Sequence[Event]) -> pa.RecordBatch:
     """Return events as a record batch of the event schema.
 
     Raises:
-        SchemaError: something is no event that can be stored, or they have more than 2 GiB together.
+        SchemaError: something is not an event that can be stored, or they have more than 2 GiB together.
     """
     return EventColumns.of(events).batch()
 
@@ -313,7 +313,7 @@ def events_from_batch(read: ReadBatch) -> list[Event]:
     """Return what was read from an event channel as events.
 
     Raises:
-        SchemaError: a header is no text: an earlier version took what is not UTF-8.
+        SchemaError: a header is not text: an earlier version took bytes that are not UTF-8.
     """
     try:
         headers, bodies = _header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()

@@ -70,7 +70,7 @@ class ChannelStats:
         put_rate: events per second put in the last minute, by everybody, as this handle saw it.
         take_rate: events per second that the fastest group took in it.
         lost: the IDs of events that went with a memory tier, as ranges of first and last.
-        doubtful: IDs of which nobody knows whether a lost memory tier had used them.
+        doubtful: IDs that a lost memory tier may have used: nobody knows.
         data_files: how many data files there are.
         memory_files: how many log files the memory tier has.
         segments: how many segments there are in both tiers, staged ones included.

@@ -308,7 +308,7 @@ class PutTransaction(Transaction):
         counters.event_put_attempt_count += self.count
         try:
             self._put_all()
-        except NoRoomYetError:  # the attempt goes on, in another transaction
+        except NoRoomYetError:  # the attempt continues in another transaction
             counters.event_put_attempt_count -= self.count
             raise
         except BaseException:

@@ -175,11 +175,12 @@ class Checkpointing:
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
         if not self._threads.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(f"another thread makes a checkpoint for more than {timeout_seconds:g} s")
+            raise LockTimeoutError(f"another thread has been making a checkpoint for more than {timeout_seconds:g} s")
         try:
             if not self._lock.acquire(timeout_seconds):
                 raise LockTimeoutError(
-                    f"another process holds {self._lock.path} for more than {timeout_seconds:g} s; see whether it hangs"
+                    f"another process has held {self._lock.path} for more than {timeout_seconds:g} s; "
+                    "check whether it is stuck"
                 )
             try:
                 yield

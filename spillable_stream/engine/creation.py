@@ -83,7 +83,10 @@ def create_channel(
                     f"them. Close them, and 'spillable repair {path}' writes it anew"
                 )
             if time.monotonic() > deadline:
-                raise ChannelBusyError(f"another process creates {path} for more than {_LOCK_SECONDS:g} s; see why")
+                raise ChannelBusyError(
+                    f"another process has been creating {path} for more than {_LOCK_SECONDS:g} s; "
+                    "check whether it is stuck"
+                )
         creating.check_exclusive(fs)
         if not has_identity(fs, path):
             _create_files(fs, _planned(fs, path, fixed), options, schemas)

@@ -95,7 +95,7 @@ class StateLoader:
                 raise
             raise type(e)(e.args[0], path, found.offset) from e
         except NONSENSE as e:
-            text = f"a {found.header.type.name} makes no sense: {type(e).__name__}: {e}"
+            text = f"a {found.header.type.name} is invalid: {type(e).__name__}: {e}"
             raise CorruptionError(text, path, found.offset) from e
 
     def _memory_base(self, published: CommitPoint) -> tuple[ChannelState, Positions]:
@@ -114,7 +114,7 @@ class StateLoader:
         try:
             disk = Position(*header.state["disk"])
         except NONSENSE as e:
-            raise CorruptionError("a state of the memory tier does not say what it is of", path, 0) from e
+            raise CorruptionError("a state of the memory tier does not say where the disk's log was", path, 0) from e
         if disk > Position(*published.disk[:2]):
             raise DataLossError(f"the memory tier knows of the disk tier's log up to {disk}, beyond its end", path)
         return state, Positions(disk, Position(file_id, 0))
@@ -167,4 +167,4 @@ def restored(image: Mapping[str, Any], path: str = "") -> ChannelState:
     try:
         return ChannelState.from_image(image)
     except NONSENSE as e:
-        raise CorruptionError(f"a state makes no sense: {type(e).__name__}: {e}", path, 0 if path else None) from e
+        raise CorruptionError(f"a state is invalid: {type(e).__name__}: {e}", path, 0 if path else None) from e

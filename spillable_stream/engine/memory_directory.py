@@ -368,7 +368,7 @@ class MemoryDirectory:
         if not self._is_private(target):
             raise ForeignDirectoryError(
                 f"the memory tier {target} is not private to the owner of {self._layout.path} any more: chown it, and "
-                f"chmod it to {self._layout.mode:o}. If what it holds is not to be trusted, remove "
+                f"chmod it to {self._layout.mode:o}. If you do not trust its contents, remove "
                 f"{self._layout.memory}, and its events will be reported lost"
             )
 

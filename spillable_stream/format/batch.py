@@ -143,8 +143,8 @@ def check_written_schema(schema: pa.Schema) -> None:
     for field in schema:
         if has_dictionary(field.type):
             raise SchemaError(
-                f"the channel's column {field.name!r} has the type {field.type}, of which an earlier version stored no "
-                "values, so nothing more is put there; make a new channel"
+                f"the channel's column {field.name!r} has the type {field.type}, whose values an earlier version did "
+                "not store, so nothing more can be put there; make a new channel"
             )
 
 

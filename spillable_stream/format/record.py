@@ -1,23 +1,24 @@
 """Records: what the payloads of the small frames say, as msgpack maps.
 
 ==============  =========================================================================
-FILE_HEADER     ``{format, channel, file, previous: [file, end] | nil, state}``
-SEGMENT_HEADER  ``{format, channel, segment, boot, up}``
+FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
-COMMIT          ``{kind, start, segments: [[name, end, count, bytes], …], sink: [query, batch],
-                producer: [id, first, last, fingerprint], spilled, seen: {next, groups: {name: [position,
-                ahead]}}}``; what is empty is left out
+COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
+                producer?: [producer, first, last, fingerprint?], spilled?, seen?: {next, groups,
+                sinks?, producers?}}``
 ROLLBACK        empty
-OPTIONS         ``{name: value, …}``, the changed ones
-SCHEMA          ``{id, schema}``, the Arrow IPC message of the schema
+OPTIONS         ``{name: value, …}``, what changed
+SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
 GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to drop it
-RESERVE         ``{through, generation, bytes, open}``: write-order IDs and the memory tier that may use them
-LOST            ``{lost, doubtful, next, groups}``: what went with a memory tier
+CHECKPOINT      ``{position: [file, offset], state}``
+SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
+RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
+LOST            ``{lost, doubtful, next, groups, kept?}``: what went with a memory tier, or with damage
 ==============  =========================================================================
 
-``start`` is the offset at which the append began that
-wrote the COMMIT: all bytes before it were synced before, which is how replay tells a torn tail
+``?`` marks keys that may be missing; docs/format.md says what they mean. ``start`` is the offset at which the
+append began that wrote the COMMIT: all bytes before it were synced before, which is how replay tells a torn tail
 from corruption. Nothing on disk is ever unpickled.
 """
 
@@ -326,4 +327,4 @@ def parse_record(type: FrameType, payload: bytes | None) -> Any:
 
 
 def _nonsense(record: type, error: Exception) -> CorruptionError:
-    return CorruptionError(f"a {record.__name__} makes no sense: {type(error).__name__}: {error}")
+    return CorruptionError(f"a {record.__name__} is invalid: {type(error).__name__}: {error}")

@@ -128,15 +128,15 @@ def _refusal(t: pa.DataType) -> str:
     """Return why a type is not stored, "" if it is."""
     if pa.types.is_null(t):
         return (
-            "which holds nothing but nulls, and a column's type can't be changed; cast it to the type that it is to "
-            "have, or leave it out"
+            "which holds nothing but nulls, and a column's type can't be changed; cast it to the type that it will "
+            "hold, or leave it out"
         )
     if pa.types.is_union(t):
         return "and unions are not stored: neither Spark nor every version of pyarrow reads them; use a struct"
     if pa.types.is_dictionary(t):
         return "with a dictionary inside that can't be replaced by its values; convert it before"
     if pa.types.is_struct(t) and len({f.name for f in t}) < t.num_fields:
-        return "a struct with a name that occurs twice, of which Python makes no dictionary; rename one"
+        return "a struct with a name that occurs twice, which does not fit a Python dictionary; rename one"
     if pa.types.is_timestamp(t) and t.tz is not None and not _is_known_zone(t):
         return f"and this machine does not know the time zone {t.tz!r}; convert it to UTC"
     return next((why for inner in _inner(t) if (why := _refusal(inner))), "")

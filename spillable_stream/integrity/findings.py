@@ -89,11 +89,11 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What can't be had back.
+    """Everything that can't be recovered.
 
     Args:
         lost: events that some group has yet to take and that can't be read any more.
-        doubtful: IDs of which nobody can tell whether they were in use.
+        doubtful: IDs that may have been in use: nobody can tell.
         repeated: for each group, events that it may have taken and would get again, since a record of it is damaged.
     """
 

@@ -151,7 +151,7 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
     counts = found is not None and found[0] == boot_id() and is_held(fs, layout.path)
     head, half = known if counts else None, False
     if head is not None and _is_half_damaged(fs, layout):
-        findings.warn(layout.head, "half of the head is damaged: what it says may be older than what was published")
+        findings.warn(layout.head, "half of the head is damaged: the other half may be older than the last publication")
         head, half = None, True
     checkpoints, bad = _read_checkpoints(fs, layout, findings)
     disk = [_read_log_file(fs, layout, i) for i in layout.log_files(fs)]

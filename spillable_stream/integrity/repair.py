@@ -6,7 +6,7 @@ and no file before it, so that nothing is replayed across the damage any more. A
 it says which events are gone. In this order, each step durable before the next:
 
 1. copies of all that is damaged, changed or removed go to ``DIR/quarantine``;
-2. the head is made one of another boot, so that nobody goes on where it points;
+2. the head is made one of another boot, so that nobody continues where it points;
 3. the new data file gets its name, whole: from here on the channel is repaired, but for
 4. checkpoints and the head, which speak of the old log, and are removed;
 5. the identity file is written, if it was damaged.
@@ -177,7 +177,7 @@ class _Repair:
             self._fs.sync_directory(directory)
 
     def _disown_head(self) -> None:
-        """Make the head one of another boot: it still says what had been synced, and nobody goes on from it."""
+        """Make the head one of another boot: it still says what had been synced, and nobody continues from it."""
         if self._fs.exists(self._layout.head):
             self._fs.write_atomically(self._layout.head, disowned(self._fs.read_file(self._layout.head), boot_id()))
 

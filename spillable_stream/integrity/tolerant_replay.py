@@ -158,7 +158,7 @@ class TolerantReplay:
                     return
             state.apply(file.file_id, found.offset, header, found.payload)
         except MALFORMED as e:
-            self._doubt_frame(file, found, f"a {header.type.name} makes no sense: {e}")
+            self._doubt_frame(file, found, f"a {header.type.name} is invalid: {e}")
 
     def _follow(self, header: FrameHeader) -> None:
         """Learn from a frame after damage what was in it."""

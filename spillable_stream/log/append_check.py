@@ -51,7 +51,7 @@ class AppendChecker:
         try:
             return self._fault(found)
         except MALFORMED as e:
-            return f"a {found.header.type.name} makes no sense: {e}"
+            return f"a {found.header.type.name} is invalid: {e}"
 
     def _fault(self, found: LocatedFrame) -> str | None:
         header, type_ = found.header, found.header.type

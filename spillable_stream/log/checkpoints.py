@@ -82,7 +82,7 @@ class Checkpoints:
 
     def _warn_of_backup(self, cause: StorageError) -> None:
         message = (
-            f"{cause}: the channel {self._layout.path} goes on without copies of its checkpoints in "
+            f"{cause}: the channel {self._layout.path} continues without copies of its checkpoints in "
             f"backupCheckpointDir, {self._backup}; make the directory, mount it, or make room there"
         )
         warnings.warn(BackupCheckpointWarning(message), stacklevel=2)
@@ -257,7 +257,7 @@ class Checkpoints:
             value: dict[str, Any] = unpack(payload)
             return {**value, "position": Position(*value["position"]), "state": dict(value["state"])}
         except (CorruptionError, *NONSENSE) as e:
-            raise CorruptionError("the checkpoint makes no sense", str(path), 0) from e
+            raise CorruptionError("the checkpoint is invalid", str(path), 0) from e
 
     def newest_file_id(self) -> int:
         """Return the number of the newest data file that a checkpoint was made of, or 0."""

@@ -99,7 +99,7 @@ class CommitLock:
         if not self._lock.acquire(timeout_seconds, turns=self._turns):
             raise LockTimeoutError(
                 f"pid {self.head.writer() or '?'} on {os.uname().nodename} (the last to commit) or another process "
-                f"holds {self.layout.lock} for more than {timeout_seconds} s; see whether it hangs"
+                f"has held {self.layout.lock} for more than {timeout_seconds} s; check whether it is stuck"
             )
         if not self._lock.is_in_place():
             raise self._misplaced()

@@ -48,7 +48,7 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
         default = " (the default)" if given is None else ""
         raise DiskSpaceError(
             f"the file system of {directory} has {free:,} bytes free, minimumRequiredSpace is {required:,}{default}: "
-            f"{size_bytes:,} bytes more are not put there; make room, or take events: takes go on"
+            f"{size_bytes:,} bytes more are not put there; make room, or take events: takes still work"
         )
     return free - size_bytes - required
 

@@ -98,7 +98,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     try:
         value = json.loads(fs.read_file(file))
         if value.get("checksum", checksum := _checksum(value)) != checksum:
-            raise ValueError("it is not what its checksum was made of; who changed it by hand, remove the checksum")
+            raise ValueError("its checksum does not match; if you changed it by hand, remove the checksum")
         version = int(value["format"])
         if version <= FORMAT_VERSION:
             return layout_of(path, value)

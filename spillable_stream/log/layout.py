@@ -2,25 +2,27 @@
 
 ::
 
-    DIR/channel.json            identity (`spillable_stream.log.identity`); the last file of a creation
-    DIR/owner.json              whose directory this is, and the lock of everybody who may write
-                                (`spillable_stream.log.owner`); every other directory has one too
-    DIR/lock                    kernel lock: one committer at a time; in it is a table of those who wait for
-                                it (`spillable_stream.storage.turns`)
-    DIR/open.lock               kernel lock: who is neither closed nor parked shares it
-    DIR/checkpoint.lock         kernel lock: one process at a time makes a checkpoint
-    DIR/head                    the published end of the log (`spillable_stream.log.head`)
-    DIR/groups/NAME.lock        kernel lock of a group's owner
-    DIR/data/log-000001 …       data files
-    DIR/data/segment.OWNER.BATCH.UUID   staged segments
-    DIR/checkpoint/checkpoint-000000000001 …
-    DIR/memory                  a link to the memory tier's directory, while there is one
-    DIR/memory.json             where that directory was made: on which host, in which boot of it
-    DIR/memory/memory-000001-000001 …   its log: generation and number
-    DIR/memory/spare-…          files whose events were taken, to be used again
-    DIR/memory/memory-segment.OWNER.BATCH.UUID   segments that were staged there
-    DIR/groups/NAME.query       the Spark query that reads as the group, noted by its tasks
-    DIR/groups/NAME.position    how far a group is, kept for the loss of the memory tier
+    DIR/channel.json                            identity: format version, UUID, directories, and the CRC32C of all that
+    DIR/owner.json                              whose the directory is, and the lock of all who may write;
+                                                every other directory has one too
+    DIR/lock                                    kernel lock: one committer at a time; its 768 bytes say who
+                                                waits for it, and mean nothing after that
+    DIR/open.lock                               kernel lock: shared by every handle that is neither closed nor parked
+    DIR/checkpoint.lock                         kernel lock: one process at a time makes a checkpoint
+    DIR/head                                    the published end of the log: a cache, rebuilt when it is missing
+    DIR/groups/NAME.lock                        kernel lock of a group's owner; its contents are only a note
+    DIR/groups/NAME.position                    what a group has taken, for the report of a loss
+    DIR/groups/NAME.query                       the Spark query that reads as the group, written by its tasks
+    DIR/producers/NAME.lock                     kernel lock of a live producer with a name of its own
+    DIR/data/log-N                              data files: the write-ahead log
+    DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
+    DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
+    DIR/memory                                  a link to the memory tier's directory, while there is one
+    DIR/memory.json                             where that was made
+    DIR/memory/memory-G-N                       its log: generation and number
+    DIR/memory/spare-memory-G-N                 files whose events were taken, to be used again
+    DIR/memory/memory-segment.OWNER.BATCH.UUID  segments that were staged there
+    DIR/quarantine/TIME                         copies that a repair made of damaged and changed files; never read
 """
 
 from __future__ import annotations
@@ -170,7 +172,9 @@ class Layout:
             CorruptionError: no segment has such a name: what names it is no log of this channel's.
         """
         if not file_names.segment_tier(name):
-            raise CorruptionError(f"the log names the file {name!r}, which is no segment's name", str(self.path))
+            raise CorruptionError(
+                f"the log names the file {name!r}, which is not the name of a segment", str(self.path)
+            )
         if in_memory(name):
             return self.memory / name
         return self.data_dirs[sum(name.encode()) % len(self.data_dirs)] / name

@@ -62,7 +62,7 @@ def ownership_fault(
     if found.token not in owner.tokens():
         return f"it has been used by the channel at {found.home} since this one was"
     if is_original_elsewhere(fs, found, layout):
-        return f"it belongs to the channel at {found.home}, of which this is a copy"
+        return f"it belongs to the channel at {found.home}, and this is a copy of that"
     return None
 
 

@@ -45,7 +45,7 @@ def _own_again(fs: FileSystem, layout: Layout) -> None:
             continue
         fault = ownership_fault(fs, layout, role, directory, found, None)
         if fault is None and is_outside(fs, layout, directory) and is_original_elsewhere(fs, found, layout):
-            fault = f"it belongs to the channel at {found.home}, of which this is a copy"
+            fault = f"it belongs to the channel at {found.home}, and this is a copy of that"
         if fault is not None:
             raise ForeignDirectoryError(f"{directory} can't be given to the channel {layout.path}: {fault}")
     home, inode = whereabouts(fs, layout)

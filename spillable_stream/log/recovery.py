@@ -140,8 +140,8 @@ def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Posit
         else:
             return
     raise CorruptionError(
-        f"a checkpoint was made at offset {made_at.offset}, and {what}. Restore both of one moment; or let 'spillable "
-        "repair' go on with the log as it is, and say what is lost",
+        f"a checkpoint was made at offset {made_at.offset}, and {what}. Restore both from the same moment; or let "
+        "'spillable repair' continue with the log as it is, and say what is lost",
         str(path),
         made_at.offset,
     )

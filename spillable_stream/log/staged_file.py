@@ -142,7 +142,7 @@ class StagedFileWriter:
             require_space(self._fs, directory, self._minimum_required_space, size_bytes)
 
     def _move_to_disk(self, more_bytes: int) -> None:
-        """Go on in a file on disk, where so much more is about to be written: this one gets too large for memory."""
+        """Continue in a file on disk, where so much more is about to be written: this one gets too large for memory."""
         self._require_space(self._end + more_bytes)
         memory, memory_path = self._lock, self.path
         self._memory_bytes = 0

@@ -41,12 +41,12 @@ class AsyncProducer:
     event loop.
 
     Args:
-        target: as of `Producer`, or a `Producer`, which stays open at the end and has its own arguments and options.
-        producer_id: as of `Producer`.
-        dead_letter: as of `Producer`.
+        target: as for `Producer`, or a `Producer`, which stays open at the end and has its own arguments and options.
+        producer_id: as for `Producer`.
+        dead_letter: as for `Producer`.
         clock: the time, for tests.
         rng: the jitter of retries, for tests.
-        options: as of `Producer`.
+        options: as for `Producer`.
 
     Raises what `Producer` raises; opening channels does block.
     """
@@ -149,7 +149,7 @@ class AsyncProducer:
     async def close(self, timeout_seconds: float | None = None) -> None:
         """Commit what was sent, tell everybody, and end; see `Producer.close`. A producer that was given stays open.
 
-        Sends that wait for room raise `ProducerClosedError`, at once. It goes on also if this is cancelled.
+        Sends that wait for room raise `ProducerClosedError`, at once. The close continues even if this is cancelled.
         """
         self._room.close()
         await _in_a_thread(partial(self._producer.close if self._owned else self._producer.flush, timeout_seconds))

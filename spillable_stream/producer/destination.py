@@ -77,7 +77,7 @@ class Destination:
         if sequence > failed:
             raise ProducerSequenceError(
                 f"batch {sequence:,} for {self.name} must not be committed before batch {failed:,}, which "
-                "failed; send that again first, or go on after last_sequence() with a new producer"
+                "failed; send that again first, or continue after last_sequence() with a new producer"
             )
 
     def sent(self, sequence: int) -> None:

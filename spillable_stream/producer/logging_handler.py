@@ -40,7 +40,7 @@ class ProducerHandler(logging.Handler):
         flush_timeout_seconds: how long a flush waits.
 
     Raises:
-        OptionError: a bound is negative: no log call waits for ever.
+        OptionError: a bound is negative: no log call waits forever.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class ProducerHandler(logging.Handler):
         return self._dropped + self._failed
 
     def createLock(self) -> None:
-        """Have no lock: what is called here is thread-safe, and who makes room must not wait for who wants it."""
+        """Have no lock: the calls here are thread-safe, and whoever makes room must not wait for whoever wants it."""
         self.lock: None = None
 
     def handle(self, record: logging.LogRecord) -> bool | logging.LogRecord:  # type: ignore[override]

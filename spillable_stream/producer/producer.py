@@ -46,15 +46,15 @@ _NOT_TINY_BYTES = BODY_BYTES + 2
 
 
 class Producer:
-    """Sends events from any thread, and goes on at once: they are batched, committed, retried and reported.
+    """Sends events from any thread, without waiting for them: they are batched, committed, retried and reported.
 
     It lives until it is closed or the process ends, referenced or not; docs/producer.md has a table of ends.
 
     Args:
-        target: where events go: a path, a `Channel` or a `Target`; a mapping of keys to some of these, of which the
-            key of a send chooses one; or a sequence of some, which share the keys.
-        producer_id: the producer's name, for a program that goes on as the same producer after a restart; by default it
-            is another one each time.
+        target: where events go: a path, a `Channel` or a `Target`; a mapping of keys to some of these, one for the
+            key of each send; or a sequence of some, which share the keys.
+        producer_id: the producer's name, for a program that continues as the same producer after a restart; by
+            default it is another one each time.
         dead_letter: where events go that can't be committed: a path, a `Channel` or a `Target` that takes events.
         clock: the time, for tests.
         rng: the jitter of retries, for tests.
@@ -188,8 +188,8 @@ class Producer:
             headers: of a body.
             key: which of several channels; of those that share the keys, None for each in turn.
             callback: called with the `Result`, in another thread, which must not wait for another send.
-            max_block_ms: how long to wait for room, in milliseconds: -1 for ever; None for as long as the producer's
-                other sends.
+            max_block_ms: how long to wait for room, in milliseconds: -1 for no limit; None for as long as the
+                producer's other sends.
 
         Returns:
             The future of the `Result`.
@@ -234,8 +234,8 @@ class Producer:
             callback: called with the `Result`.
             sequence: the number of the batch that they are then by themselves. A program that can send its input again
                 chooses numbers that grow with its input: a batch whose number is in the channel is not stored twice,
-                batches are committed in their order, and `last_sequence` tells from where to go on.
-            max_block_ms: as of `send`.
+                batches are committed in their order, and `last_sequence` tells where to continue.
+            max_block_ms: as in `send`.
 
         Raises:
             TransactionCapacityError: they are too many.
@@ -317,7 +317,7 @@ class Producer:
 
     @property
     def max_block_ms(self) -> int:
-        """How long a send waits for room that says nothing else, in milliseconds; -1 for ever."""
+        """How long a send waits for room that says nothing else, in milliseconds; -1 for no limit."""
         return self._config.max_block_ms
 
     @contextmanager
@@ -356,7 +356,7 @@ class Producer:
                 process no longer than that waits.
 
         Raises:
-            ProducerTimeoutError: it was not done in time; it goes on.
+            ProducerTimeoutError: it was not done in time; it continues.
         """
         if self._is_here():
             self._pipeline.flush(process_end.bounded(_checked_timeout(timeout_seconds)))
@@ -365,7 +365,7 @@ class Producer:
         """Commit what was sent, tell everybody, and end; from a callback, wait for nothing.
 
         What waits for a retry is tried once more. May be called again, and from many threads. What an interrupt ends,
-        or the timeout, goes on all the same, at the end of the process up to its deadline.
+        or the timeout, continues anyway, at the end of the process up to its deadline.
 
         Args:
             timeout_seconds: how long to wait for all of it; 0 for not at all, None for as long as it takes.

@@ -160,7 +160,7 @@ class ChannelTarget:
         return tx.committed.first_id, tx.committed.last_id
 
     def _reopen(self, failed: Channel) -> None:
-        """Go on with a new handle, unless another thread has it already."""
+        """Continue with a new handle, unless another thread has it already."""
         with self._mutex:
             if self._channel is failed:
                 self._channel = Channel(failed.path, create=False)

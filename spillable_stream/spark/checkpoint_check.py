@@ -34,7 +34,7 @@ def check_batch(state: ChannelState, group: str, begin: int, end: int, path: str
     if taken := list(state.gone().gaps(begin + 1, position)):
         raise CheckpointMismatchError(
             f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group!r} has taken "
-            f"{shown(taken)} too: another query or consumer went on with it, or the checkpoint is an old copy. Use a "
+            f"{shown(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. Use a "
             "new checkpointLocation, or another group"
         )
 

@@ -92,5 +92,5 @@ class LoadIdentity:
             f"{waited_seconds:g} s. {_WRITE}; or stop that query"
         )
         if is_here:
-            message += ". If none runs, its start failed: start again in a minute, by when its worker has let go"
+            message += ". If none runs, its start failed: try again in a minute, when its worker has released the group"
         return GroupOwnedError(message, error.owner)

@@ -95,7 +95,10 @@ def starting_id(channel: Channel, options: ReadOptions) -> str:
         beginning = state.beginning()
     if 0 < wanted < beginning and not options.fail_on_data_loss:
         _log.warning(
-            "%s begins with the event %d; the read goes on without those from %d on", channel.path, beginning, wanted
+            "%s begins with the event %d; the read continues without the events from %d on",
+            channel.path,
+            beginning,
+            wanted,
         )
         return str(beginning)
     return str(wanted)

@@ -139,8 +139,8 @@ def check_loss(path: Path, state: ChannelState, gone: Iterable[Range], options: 
         found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
     message = f"{path} lost its memory tier, or was damaged: {', and '.join(found)}"
     if options.fail_on_data_loss:
-        raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them")
-    _log.warning("%s; the read goes on without them", message)
+        raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them")
+    _log.warning("%s; the read continues without them", message)
 
 
 def _both(gone: RangeSet, missed: list[Range]) -> str:

@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 C = TypeVar("C", bound=type)
 
-# Python's traces end with the exception's class and message; Spark goes on with its error's state, and what follows.
+# Python's traces end with the exception's class and message; Spark adds its error's state, and more.
 _OURS = re.compile(r"^spillable_stream\.errors\.(\w+): (.*?)(?=\n SQLSTATE: |\n\n|\n\tat |\n=== |\n*\Z)", re.M | re.S)
 _TRACES = "\nJVM stacktrace:"
 
@@ -79,7 +79,7 @@ def explain(error: BaseException | None) -> str:
         if (sentence := _sentence(str(link))) is not None:
             return sentence
     first_line = str(error).strip().partition("\n")[0]
-    return f"this is none of spillable_stream's errors: {type(error).__name__}{': ' if first_line else ''}{first_line}"
+    return f"the error is not one of spillable_stream: {type(error).__name__}{': ' if first_line else ''}{first_line}"
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -274,9 +274,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._options.fail_on_data_loss:
             raise CheckpointMismatchError(
                 f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
-                "has had them"
+                "has already read them"
             )
-        _log.warning("%s; the read goes on without them", message)
+        _log.warning("%s; the read continues without them", message)
         if self._takes.is_position(begin):
             consumer.commit(passed_over)
 

@@ -64,7 +64,7 @@ class TaskReader:
         except CorruptionError as e:
             if not self._options.passes_damage:
                 raise
-            _log.warning("%s; the read goes on without what is damaged", e)
+            _log.warning("%s; the read continues without the damaged events", e)
             yield from self._past_damage(extent._replace(first_id=expected), e)
 
     def _elsewhere(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
@@ -103,8 +103,8 @@ class TaskReader:
             "them, or their file was removed"
         )
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{message}. Set failOnDataLoss to false to go on without them") from error
-        _log.warning("%s; the read goes on without them", message)
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them") from error
+        _log.warning("%s; the read continues without them", message)
 
     def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
         """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""
@@ -119,7 +119,7 @@ class TaskReader:
                     quarantine(self._fs, self._layout, found)
                 expected = found.last_id + 1
         except FileNotFoundError:
-            _log.debug("%s is gone since damage showed in it", self._layout.file(extent.file))
+            _log.debug("%s was removed after damage was found in it", self._layout.file(extent.file))
         if expected <= extent.last_id:
             yield from self._elsewhere(extent._replace(first_id=expected), error)
 

@@ -45,8 +45,9 @@ _log = logging.getLogger(__name__)
 _WARN_AFTER_SECONDS = 10.0
 _BATCH = 0  # the number of a batch write: it has only one
 _SKIPPED = (
-    "%s has from %s the batch %d, or a later one: this write is skipped, as it should be when a batch is tried again. "
-    "If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another txnAppId"
+    "%s already has, from %s, the batch %d or a later one: this write is skipped, as it should be when a batch is "
+    "tried again. If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another "
+    "txnAppId"
 )
 
 

@@ -115,16 +115,16 @@ class ProducerState:
         if sequence <= self.forgotten:
             raise ProducerSequenceError(
                 f"whether batch {sequence:,} of the producer {producer!r} was committed is not known any more: of "
-                f"batches up to {self.forgotten:,} there were too many gaps. Nothing was stored; go on after the last "
-                f"one, {self.last:,}"
+                f"batches up to {self.forgotten:,} there were too many gaps. Nothing was stored; continue after the "
+                f"last one, {self.last:,}"
             )
         return None
 
     def _not_in_order(self, producer: str, sequence: int) -> ProducerSequenceError:
         return ProducerSequenceError(
             f"batch {sequence:,} of the producer {producer!r} comes after batch {self.last:,} and is not one of the "
-            f"latest {len(self.answers)} that are stored. Nothing was stored: numbers must grow, and who sends batches "
-            "again must divide the input as before. Go on after last_sequence() with a new producer"
+            f"latest {len(self.answers)} that are stored. Nothing was stored: numbers must grow, and a program that "
+            "sends batches again must divide its input as before. Continue after last_sequence() with a new producer"
         )
 
     def record(self, numbers: Numbers, ids: Range) -> None:

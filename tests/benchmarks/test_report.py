@@ -53,7 +53,7 @@ def test_what_was_not_measured_is_said() -> None:
     compared = Target("put", "g", "put", ("us",), least=3.0, against=("not there",))
     found = outcome(compared, us=1)
     assert (found.verdict, found.reached) == ("not measured", 1)
-    assert missed([found]).startswith("0 of 1 targets are met. These are not:\n- put: not measured")
+    assert missed([found]).startswith("0 of 1 targets are met. These are not:\n\n- put: not measured")
 
 
 def test_the_targets_table() -> None:

@@ -120,7 +120,7 @@ def test_a_channel_that_an_earlier_version_made_of_categories_takes_no_more_puts
         put_batch(channel, pa.record_batch([pa.array(["a"]).dictionary_encode().cast(CATEGORIES)], schema=schema))
         channel.close()
     channel = open_channel()
-    with pytest.raises(SchemaError, match="an earlier version stored no values, so nothing more is put there"):
+    with pytest.raises(SchemaError, match="an earlier version did not store, so nothing more can be put there"):
         channel.put_transaction()
     with channel.take_transaction() as tx, pytest.raises(CorruptionError):
         tx.take(0)

@@ -273,7 +273,7 @@ def test_a_lock_that_is_held_too_long_is_named(open_channel: Open) -> None:
     channel = open_channel(lock_timeout=0.05)
     blocker = FileLock.open(FileSystem(), channel.engine().layout.lock)
     assert blocker.try_acquire()
-    with pytest.raises(LockTimeoutError, match=r"holds .*/lock for more than 0\.05 s"):
+    with pytest.raises(LockTimeoutError, match=r"has held .*/lock for more than 0\.05 s"):
         put(channel, b"x")
     blocker.close()
     put(channel, b"y")

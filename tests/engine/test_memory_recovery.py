@@ -480,7 +480,7 @@ def test_a_disk_of_memory_that_is_not_mounted_after_a_reboot_is_waited_for(
     (path / "memory.json").write_text(json.dumps({**place, "boot": "00" * 16, "in_memory": False}))
     disk.parent.rename(tmp_path / "unmounted")
     disk.mkdir(parents=True)
-    with pytest.raises(OtherHostError, match="not to be seen here"):
+    with pytest.raises(OtherHostError, match="not visible here"):
         Channel(path, minimum_required_space=0)
     shutil.rmtree(disk.parent)
     (tmp_path / "unmounted").rename(disk.parent)
@@ -604,7 +604,7 @@ def test_another_host_does_not_take_for_lost_what_it_does_not_see(
     kill(channel)
     with OtherHost(path, "other", monkeypatch):
         for _ in range(2):
-            with pytest.raises(OtherHostError, match="not to be seen here on other, with the events 1 to 10, 36 to"):
+            with pytest.raises(OtherHostError, match="not visible here on other, with the events 1 to 10, 36 to"):
                 Channel(path, minimum_required_space=0)
     with Channel(path, minimum_required_space=0) as channel:
         assert channel.stats().drain_order == [10, -25, 3]

@@ -112,7 +112,7 @@ def test_a_channel_is_widened_by_the_values_of_categories() -> None:
 
 
 def test_nothing_is_written_with_a_schema_of_which_an_earlier_version_stored_no_values() -> None:
-    with pytest.raises(SchemaError, match=r"'c' has the type .* of which an earlier version stored no values"):
+    with pytest.raises(SchemaError, match=r"'c' has the type .* whose values an earlier version did not store"):
         check_written_schema(pa.schema([("c", pa.list_(CATEGORIES))]))
 
 

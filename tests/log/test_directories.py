@@ -124,7 +124,7 @@ def test_one_checkpoint_directory_is_not_given_to_two_channels(tmp_path: Path) -
 def test_a_copy_does_not_get_the_originals_data_directories(tmp_path: Path) -> None:
     path = spread(tmp_path)
     shutil.copytree(path, tmp_path / "copy")
-    with pytest.raises(ForeignDirectoryError, match=f"belongs to the channel at {path}, of which this is a copy"):
+    with pytest.raises(ForeignDirectoryError, match=f"belongs to the channel at {path}, and this is a copy of that"):
         Channel(tmp_path / "copy")
     assert contents(path) == [b"a", b"b"]
 
@@ -235,7 +235,7 @@ def test_an_original_that_cannot_be_read_is_still_there(tmp_path: Path) -> None:
     path = spread(tmp_path)
     shutil.copytree(path, tmp_path / "copy")
     (path / "channel.json").write_text("{")
-    with pytest.raises(ForeignDirectoryError, match=f"belongs to the channel at {path}, of which this is a copy"):
+    with pytest.raises(ForeignDirectoryError, match=f"belongs to the channel at {path}, and this is a copy of that"):
         Channel(tmp_path / "copy")
 
 

@@ -170,7 +170,7 @@ def test_a_write_that_can_not_be_taken_back_is_cut_by_the_next_commit(
 def test_after_a_failed_sync_the_log_goes_on_in_a_new_file(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
     append(wal, b"kept")
     end = wal.published().end
-    with fs.failing(nth("sync", 1)), pytest.raises(StorageError, match="not committed, and the log went on"):
+    with fs.failing(nth("sync", 1)), pytest.raises(StorageError, match="not committed; the log continues"):
         append(wal, b"lost")
     append(wal, b"next one")
     assert contents(wal) == [(1, 4), (2, 8)]

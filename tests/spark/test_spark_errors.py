@@ -144,8 +144,8 @@ def test_sentence_that_only_a_trace_of_java_has_is_found() -> None:
 
 
 def test_class_that_this_package_does_not_have_is_none_of_its_errors() -> None:
-    assert explain(SparksError(f"x\n{TRACE}__doc__: y")).startswith("this is none of spillable_stream's errors: ")
-    assert explain(SparksError("spillable_stream.errors.py: y")).startswith("this is none of spillable_stream's errors")
+    assert explain(SparksError(f"x\n{TRACE}__doc__: y")).startswith("the error is not one of spillable_stream: ")
+    assert explain(SparksError("spillable_stream.errors.py: y")).startswith("the error is not one of spillable_stream")
 
 
 # ── out of an exception ─────────────────────────────────────────────────────────────────────
@@ -170,12 +170,12 @@ def test_error_while_an_own_one_was_handled_is_another_matter() -> None:
         except ss.ChannelFullError:
             {}["x"]
     except KeyError as e:
-        assert explain(e) == "this is none of spillable_stream's errors: KeyError: 'x'"
+        assert explain(e) == "the error is not one of spillable_stream: KeyError: 'x'"
 
 
 @pytest.mark.parametrize("error", [KeyError(), KeyError("")])
 def test_error_without_a_message_is_named(error: KeyError) -> None:
-    assert explain(error).startswith("this is none of spillable_stream's errors: KeyError")
+    assert explain(error).startswith("the error is not one of spillable_stream: KeyError")
 
 
 def test_query_without_an_exception_has_none() -> None:
@@ -275,5 +275,5 @@ def test_error_of_spark_itself_is_none_of_ours(spark: SparkSession) -> None:
     with pytest.raises(PySparkException) as e:
         spark.sql("SELECT x")
     assert explain(e.value).startswith(
-        "this is none of spillable_stream's errors: AnalysisException: [UNRESOLVED_COLUMN"
+        "the error is not one of spillable_stream: AnalysisException: [UNRESOLVED_COLUMN"
     )

@@ -227,7 +227,7 @@ def test_start_at_an_event_that_left_is_an_error_or_passed_over(
     with pytest.raises(DataLossError, match="the events 2 to 3 have left the channel"):
         source(channel, startingOffsets=starting).initialOffset()
     assert source(channel, startingOffsets=starting, failOnDataLoss=False).initialOffset()["writeOrderId"] == 3
-    assert "begins with the event 4; the read goes on without those from 2 on" in caplog.text
+    assert "begins with the event 4; the read continues without those from 2 on" in caplog.text
 
 
 def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
@@ -352,7 +352,7 @@ def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
     reader.stop()
     lenient = source(channel, failOnDataLoss=False)
     assert batches(lenient, 8) == [(9, 11)]
-    assert caplog.text.count("the read goes on without them") == 1
+    assert caplog.text.count("the read continues without them") == 1
 
 
 def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None:

@@ -150,7 +150,7 @@ def test_a_batch_read_misses_exactly_what_was_taken_before_memory_moved(
     with pytest.raises(DataLossError, match=r"the events 6 to \d+ are gone since .* Set failOnDataLoss to false"):
         strict()
     assert lenient() == [*numbered(1, 5), *numbered(16, 30)]  # the file of the first five is still there
-    missed = re.findall(r"the events (\d+) to (\d+) are gone .*; the read goes on without them", caplog.text)
+    missed = re.findall(r"the events (\d+) to (\d+) are gone .*; the read continues without them", caplog.text)
     assert [i for first, last in missed for i in range(int(first), int(last) + 1)] == [*range(6, 16)]
 
 

@@ -59,7 +59,7 @@ def test_skipped_write_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture,
         writer.commit(messages)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert f"c has from txn:job the batch {batch}, or a later one: this write is skipped" in record.message
+    assert f"c already has, from txn:job, the batch {batch} or a later one: this write is skipped" in record.message
 
 
 def test_skipped_write_leaves_no_staged_file(spark: SparkSession, tmp_path: Path) -> None:

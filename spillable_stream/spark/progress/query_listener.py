@@ -166,7 +166,7 @@ class QueryListener(StreamingQueryListener):
         try:
             what()
         except Exception:
-            _log.exception("%s: the listener of spillable channels failed; the query goes on", name)
+            _log.exception("%s: the listener of spillable channels failed; the query continues", name)
 
     def _progress(self, progress: Any) -> None:
         for number, source in enumerate(progress.sources):
@@ -197,7 +197,7 @@ class QueryListener(StreamingQueryListener):
                 self._look_at(number, done, report)
 
     def _source(self, progress: Any, number: int, source: Any) -> SourceProgress | None:
-        """Return what is known of a source; None of one that is no channel."""
+        """Return what is known of a source; None if it is not a channel."""
         found = SourceProgress.parse(source)
         if found is None:
             return None
@@ -223,7 +223,7 @@ class QueryListener(StreamingQueryListener):
     def _owner_then(self, done: SourceProgress, progress: Any) -> str | None:
         """Return who owned a group when a batch ended, which Spark does not tell; None if somebody has it only since.
 
-        A new owner may be at the same events again. By the clock: only before Spark 4.2, and for who is told the group.
+        A new owner may be at the same events again. By the clock: only before Spark 4.2, or if it is told the group.
         """
         assert done.path is not None and done.group is not None
         channel = self._channels.get(done.path, done.channel, str(progress.runId))

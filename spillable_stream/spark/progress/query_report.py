@@ -22,7 +22,7 @@ class QueryReport:
         channel: the channel's UUID.
         path: the channel's directory; None where Spark does not say it (before 4.2).
         group: the group; None likewise.
-        active: whether the run goes on.
+        active: whether the run is still active.
         last_batch: the ID of the last batch that is done; -1 if none is.
         last_id: the write-order ID up to which the query is done.
         lag_events: how many events it has yet to take; None where that can't be told.
