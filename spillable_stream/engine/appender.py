@@ -65,7 +65,7 @@ class Appender:
 
         Returns:
             Whether it is in the log. If not, another append took its place: nothing of it counts, the state is up
-            to date, and the requests are to be planned again.
+            to date, and the requests must be planned again.
 
         Raises:
             StorageError: it could not be written; nothing of it counts.

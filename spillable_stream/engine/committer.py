@@ -166,7 +166,7 @@ class Committer:
         elif (why := self._memory.why_not()) is not None:
             return ChannelFullError(
                 f"{path}: {error}: there is no memory tier ({why}), and overflowCapacity is 0. It is tried "
-                "again within a minute; to go on before, set memoryDir, or raise overflowCapacity"
+                "again within a minute; to continue before that, set memoryDir, or raise overflowCapacity"
             )
         else:
             option = "memoryCapacity" if memory.events + wanted.events > limits.events else "byteCapacity"
@@ -176,7 +176,7 @@ class Committer:
             f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
             f"{lags}. "
-            + (f"To go on, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
+            + (f"To continue, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
         )
 
     def commit_group(self, group: list[Ticket]) -> None:

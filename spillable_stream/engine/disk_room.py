@@ -39,7 +39,7 @@ class DiskRoom:
         self._look_at = float("-inf")  # and when a commit that finds more looks again
 
     def make(self) -> None:
-        """Give back the disk space of taken events, for a put that is to be tried again."""
+        """Give back the disk space of taken events, for a put that will be tried again."""
         self._under_way.run("a checkpoint", self.make_within_a_commit)
 
     def make_within_a_commit(self) -> None:

@@ -28,7 +28,7 @@ __all__ = ["Follower", "Snapshot"]
 class Snapshot:
     """The state, up to date and held still while it is read more than once: ``with … as state``.
 
-    It may be entered again inside, where the state still stands still.
+    It may be entered again inside, where the state is still held.
 
     Args:
         follower: whose state it is.

@@ -120,7 +120,7 @@ class LocalLog:
 
         Raises:
             FileNotFoundError: a file at ``start`` was removed since: load the state.
-            CorruptionError: a frame that must be whole is not; or it makes no sense.
+            CorruptionError: a frame that must be whole is not; or it is invalid.
         """
         apply = self._held.loader.apply
         for file_id, found in self.tiers.records(start, end):
@@ -205,11 +205,11 @@ class LocalLog:
         return tiers.disk.append(start, plan.entries, plan.next_id - 1, at.state.small)
 
     def leave_written(self, file_id: int) -> None:
-        """Close the data file that was written if the log went on in another one."""
+        """Close the data file that was written if the log continued in another one."""
         self.tiers.disk.leave_written(file_id)
 
     def leave_read(self, file_id: int) -> None:
-        """Close the data file that was followed if the log went on in another one."""
+        """Close the data file that was followed if the log continued in another one."""
         self.tiers.disk.leave_read(file_id)
 
     # ── staging and checkpoints ─────────────────────────────────────────────────────────────

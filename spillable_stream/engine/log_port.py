@@ -83,7 +83,7 @@ class Log(Protocol):
 
         Raises:
             FileNotFoundError: what is at ``start`` was removed since: load the state.
-            CorruptionError: a frame that must be whole is not; or it makes no sense.
+            CorruptionError: a frame that must be whole is not; or it is invalid.
         """
 
     @property
@@ -142,7 +142,7 @@ class Log(Protocol):
             at: the state that it was planned on.
 
         Returns:
-            Where it ends; None if it is lost: another append took its place, and it is to be planned again.
+            Where it ends; None if it is lost: another append took its place, and it must be planned again.
 
         Raises:
             StorageError: it could not be written; nothing of it counts.

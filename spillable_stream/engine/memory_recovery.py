@@ -123,7 +123,7 @@ class MemoryRecovery:
         except (CorruptionError, StorageError, FileNotFoundError, KeyError) as e:
             if not self._is_lost_to(e):
                 raise
-            _log.warning("the memory tier of %s is of no use: %s", self._layout.path, e)
+            _log.warning("the memory tier of %s can't be used: %s", self._layout.path, e)
             return None
         if unsafe and (loss := lose_newest_appends(whole)) is not None:
             return RecoveredEnds(self._record(whole, end, loss), memory, loss.last_id)
@@ -159,7 +159,7 @@ class MemoryRecovery:
     # ── what makes it of no use ─────────────────────────────────────────────────────────────────
 
     def _is_lost_to(self, error: Exception) -> bool:
-        """Tell whether the memory tier is lost to an error of its recovery; else it is no worse for that."""
+        """Tell whether the memory tier is lost to an error of its recovery; else the error does not harm it."""
         if not self._is_about_memory(error):
             return False
         if isinstance(error, StorageError):  # not such as too many open files
@@ -203,7 +203,7 @@ class MemoryRecovery:
         return RecoveredEnds(self._record(state, end, loss), None, loss.last_id)
 
     def _require_own_host(self, lost: list[Range]) -> None:
-        """Refuse to take for lost what another host, or a container, may still have in its memory.
+        """Refuse to treat as lost what another host, or a container, may still have in its memory.
 
         Raises:
             OtherHostError: the memory tier was made where this process can't look.
@@ -217,7 +217,7 @@ class MemoryRecovery:
             return
         where = f"{place.path} on the host {place.host}" if place else f"the host {host}"
         raise OtherHostError(
-            f"{self._layout.path} has a memory tier in {where}, which is not to be seen here on {here}, with "
+            f"{self._layout.path} has a memory tier in {where}, which is not visible here on {here}, with "
             f"the events {shown(lost) or 'of the last moments'}: it may be in another container or on another host. "
             "Share /dev/shm with that container, or close the channel there with Channel.close(), which moves its "
             f"events to disk; if it is gone for good, remove {self._layout.memory}, and they will be reported lost"
@@ -247,4 +247,4 @@ def _loss_message(path: str, loss: MemoryLoss) -> str:
             f"; events that were put in the last moments before that would have IDs among {shown(loss.doubtful)}, and "
             "be lost too"
         )
-    return message + ". What was on disk is there, in order"
+    return message + ". All events on disk are there, in order"

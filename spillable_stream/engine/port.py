@@ -82,7 +82,7 @@ class ChannelPort(Protocol):
         """Return what is committed last, as a value that every commit changes; cheap to ask."""
 
     def require_open(self) -> None:
-        """Refuse to go on with a channel that was closed.
+        """Refuse a channel that was closed.
 
         Raises:
             ChannelClosedError: the channel was closed, removed, or failed.
@@ -139,7 +139,7 @@ class ChannelPort(Protocol):
 
         Args:
             name: the group's name.
-            starting: as of `starting_position`.
+            starting: as in `starting_position`.
 
         Raises:
             DataLossError: the event with which it should begin has left the channel.

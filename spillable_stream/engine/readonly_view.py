@@ -23,7 +23,7 @@ from spillable_stream.storage.overlay import OverlayFileSystem
 __all__ = ["ReadonlyView", "refuse_to_write"]
 
 _POLL_SECONDS = 0.01
-_LOOKS = 3  # a lock that is held at each of them is no other reader's, who looks for some microseconds
+_LOOKS = 3  # a lock that is held at each of them is a writer's: a reader looks for some microseconds only
 _BETWEEN_LOOKS_SECONDS = 0.001
 _SETTLED_SECONDS = 3.0
 

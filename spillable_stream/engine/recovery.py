@@ -86,7 +86,7 @@ def recover_channel(
 def _publish(lock: CommitLock, ends: RecoveredEnds, known: CommitPoint | None) -> None:
     """Publish what was recovered; the last checkpoint is as old as the head said.
 
-    A file of which the head said that a sync of it failed is still never written to again.
+    A file whose sync failed, by the head, is still never written to again.
     """
     checkpoint_time, state = 0, HeadState.CLEAN
     if known is not None:

@@ -72,7 +72,7 @@ class Samples:
         self._kept: deque[Sample] = deque(maxlen=_KEPT)
         self._taken: deque[_Taken] = deque(maxlen=_KEPT_TAKEN)
         self._due = float("-inf")
-        self._unsampled_at = 0.0  # the last look of which no sample was taken
+        self._unsampled_at = 0.0  # the last look without a sample
 
     def record(self, state: ChannelState, *, now: bool = False) -> None:
         """Take a sample if the last one is a second old.

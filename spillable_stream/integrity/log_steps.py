@@ -33,7 +33,7 @@ class MissingFiles(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What comes next in a log.
+    """The next step in a log.
 
     Args:
         time_us: the time of the last append so far.

@@ -1,4 +1,4 @@
-"""The rules of which log files count: each file names the end of the one before it.
+"""The rules that say which log files count: each file names the end of the one before it.
 
 They are pure decisions. `HeaderOf` reads the header of a file by its number, and returns None where that is not whole.
 """
@@ -52,7 +52,7 @@ def first_of_chain(layout: Layout, files: Sequence[int], header_of: HeaderOf, re
         layout: the channel's files.
         files: the numbers of the files, ascending; at least one.
         header_of: reads a file's header.
-        report: told of files whose header is damaged.
+        report: called with files whose header is damaged.
     """
     for at in range(len(files) - 1, 0, -1):
         header = header_of(files[at])
@@ -108,7 +108,7 @@ def judge_newest_file(
         return NewestFile.WHOLE
     if in_memory(newest):
         follows = len(files) > 1 or newest == memory_file_id(generation_of(newest), 1)
-    else:  # if the one before it is damaged too, this is no roll
+    else:  # if the one before it is damaged too, this was not a roll
         follows = len(files) > 1 and header_of(files[-2]) is not None
     if newest <= published or not follows:
         return NewestFile.DAMAGED
@@ -122,7 +122,7 @@ def stale_file(files: Sequence[int], header_of: HeaderOf, published: TierEnd, st
         files: the numbers of the files, ascending.
         header_of: reads a file's header.
         published: the last end that is known to have been published.
-        start_file_id: where the replay starts. What is before is left of a deletion that a crash undid.
+        start_file_id: where the replay starts. Files before it are left over from a deletion that a crash undid.
     """
     following = next((file_id for file_id in files if file_id > published.file_id), None)
     if following is None or start_file_id > published.file_id:

@@ -136,7 +136,7 @@ class LogFiles:
             return next((found.end for found in FrameScanner(file, self.seed(file_id), 0)), 0)
 
     def leave(self, current: int) -> None:
-        """Close the file that was followed, if the log goes on in another: an open file keeps its disk space."""
+        """Close the file that was followed, if the log continues in another: an open file keeps its disk space."""
         if self._reading and self._reading[0] < current:
             self._close_reading()
 

@@ -66,7 +66,7 @@ class Rolling:
         try:
             return self.roll_from(self._end.current(), image)
         except StorageError:
-            head = self._end.current()  # not clean if the new file is still there: who heals the log removes it first
+            head = self._end.current()  # not clean if the new file is still there: healing the log removes it first
             if head.state != HeadState.CLEAN or not self._trim(head):
                 raise
             self._policy.preallocation.begin(head.end)
@@ -95,7 +95,7 @@ class Rolling:
         """Begin a new file and publish it.
 
         Args:
-            head: the end of the file before it that is to be trusted.
+            head: the end of the file before it that counts.
             image: makes the image of the state.
             first_file_id: its number, if it is the first.
         """

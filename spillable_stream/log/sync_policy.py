@@ -19,7 +19,7 @@ _IMAGES_PER_FILE = 4
 
 
 class SyncPolicy(Protocol):
-    """What is done with the log files of a tier.
+    """How the log files of a tier are written and synced.
 
     Attributes:
         preallocation: what is reserved of the file that is written.

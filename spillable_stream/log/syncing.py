@@ -60,11 +60,11 @@ class Syncing:
         self.sync_cut(file, head)
 
     def sync_cut(self, file: File, head: TierEnd) -> None:
-        """Make a cut durable; if the sync fails, the next holder of the lock goes on in a new file."""
+        """Make a cut durable; if the sync fails, the next holder of the lock continues in a new file."""
         self._policy.preallocation.begin(head.end)
         try:
             self.sync_or_distrust(file, head)
         except StorageError as e:
-            _log.warning("the log goes on in a new file: %s", e)
+            _log.warning("the log continues in a new file: %s", e)
         else:
             self._end.publish(head._replace(state=HeadState.CLEAN))

@@ -1,11 +1,11 @@
 """The one rule of torn and corrupt: where a log file ends that was written last, if no head says so.
 
 Every COMMIT says at which offset its append began; all before that offset was synced first. So a file's last
-append is the only one that a power cut can have torn. Bytes that are no whole frame, or a frame in a wrong place,
+append is the only one that a power cut can have torn. Bytes that are not a whole frame, or a frame in a wrong place,
 are a torn tail, unless something proves that they had been synced: the head, a checkpoint, or a COMMIT after them
 that began behind them. Then they are corrupt.
 
-`find_tail` decides. A `Reporter` hears of what is corrupt: open raises it, verify goes on behind it.
+`find_tail` decides. A `Reporter` hears of what is corrupt: open raises it, verify continues behind it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spillable_stream.storage.filesystem import File
 __all__ = ["Reporter", "Tail", "find_tail", "go_on", "refuse", "written_bytes"]
 
 Reporter = Callable[[CorruptionError], None]
-"""Called with each corruption that a rule finds: it raises it, or returns, and the rule goes on behind it."""
+"""Called with each corruption that a rule finds: it raises it, or returns, and the rule continues behind it."""
 
 
 def refuse(error: CorruptionError) -> NoReturn:
@@ -65,7 +65,7 @@ def find_tail(
         seed: its CRC seed.
         start: where an append began: the start of the file, or where a checkpoint was made.
         floor: up to where the head or a checkpoint says that the file was synced.
-        report: told of corruption.
+        report: called with corruption.
         apply: called with the frames of every whole transaction, in order.
     """
     size = file.size()
@@ -132,7 +132,7 @@ def _synced_by_commits(file: File, seed: int, start: int, floor: int) -> int:
 
 
 def _append_start(commit: LocatedFrame) -> int:
-    """Return where the append of a COMMIT began; 0, which proves nothing, if it makes no sense."""
+    """Return where the append of a COMMIT began; 0, which proves nothing, if it is invalid."""
     record = parsed_commit(commit.payload)
     return record.start if record is not None else 0
 

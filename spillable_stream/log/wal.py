@@ -155,7 +155,7 @@ class WriteAheadLog:
             self._syncing.sync_or_distrust(file, head)
         except StorageError as e:
             self._settle_failed_sync(head, image, e)
-            raise StorageError(f"{e}; the transaction is not committed, and the log went on in a new file") from e
+            raise StorageError(f"{e}; the transaction was not committed; the log continues in a new file") from e
         took = time.monotonic() - started
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("syncing %s took %.1f s; the disk is slow or overloaded", file.path, took)

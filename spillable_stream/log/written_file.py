@@ -82,7 +82,7 @@ class WrittenFile:
         return DataLossError(text, str(path))
 
     def leave(self, current: int) -> None:
-        """Close the file, if the log goes on in another: an open file keeps its disk space."""
+        """Close the file, if the log continues in another: an open file keeps its disk space."""
         if self._open and self._open[0] < current:
             self.close()
 

@@ -1,7 +1,7 @@
 """How long a source that has nothing new waits within one of Spark's calls.
 
 Spark asks an idle source a hundred times a second; a look at the channel costs less than an answer. Both get rarer the
-longer nothing comes, but no source of a query with several shall keep the others waiting for long.
+longer nothing comes, but a source of a query with several must not keep the others waiting for long.
 """
 
 from __future__ import annotations

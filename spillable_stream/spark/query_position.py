@@ -6,7 +6,7 @@
        │                  ▲              │ ▲                 │
        │                  └─── begin ────┘ └────── ask ──────┘
        │
-       ├── ask ────▶ ASKED       a query that goes on after a restart (Spark 4.2 and later)
+       ├── ask ────▶ ASKED       a query that resumes after a restart (Spark 4.2 and later)
        └── plan ───▶ PLANNED     the same, where Spark plans its last batch again first
 
     begin   initialOffset: the query is new, and its first batch starts at the group's position. Spark says so twice:
@@ -44,7 +44,7 @@ class Question:
 
     Args:
         begin_id: the batch has the events after this one.
-        start: what Spark takes for its beginning; None before Spark 4.2, which does not say it.
+        start: where Spark says that it begins; None before Spark 4.2, which does not say it.
         proven_id: everything up to this event is in Spark's commit log, or Spark would not ask; None if it proves
             nothing.
     """
@@ -60,7 +60,7 @@ class QueryPosition:
     Attributes:
         phase: what Spark did last.
         is_new: whether the query began in this worker: it misses all that its group lost.
-        covered_id: everything up to this event is in a batch that Spark was told of.
+        covered_id: everything up to this event is in a batch that Spark has heard of.
         planned: the end of the batch that was planned last; None if none was.
     """
 

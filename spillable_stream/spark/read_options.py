@@ -25,7 +25,7 @@ class ReadOptions:
 
     @property
     def passes_damage(self) -> bool:
-        """Whether a read goes on without the events that can't be read."""
+        """Whether a read continues without the events that can't be read."""
         return self.on_corruption == "quarantine"
 
 

@@ -1,6 +1,6 @@
 """The images of a state: what the headers of log files and checkpoints hold, as plain values.
 
-The keys are as they are on disk (``docs/format.md``). What is read from a file is proven key by key
+The keys are as they are on disk (``docs/format.md``). Values read from a file are proven key by key
 (`ChannelState.from_image`): an earlier release wrote fewer of them.
 """
 
@@ -14,7 +14,7 @@ __all__ = ["MemoryImage", "ProducersImage", "SmallImage", "StateImage", "TierIma
 class ProducersImage(TypedDict, total=False):
     """What a channel knows of its producers; empty if it never had any.
 
-    The keys: ``states`` by producer, and ``unsaid``, those of which only the memory tier's log says everything.
+    The keys: ``states`` by producer, and ``unsaid``, those whose state only the memory tier's log has in full.
     """
 
     producers: dict[str, Any]
@@ -24,8 +24,8 @@ class TierImage(TypedDict, total=False):
     """What a channel knows of its memory tier and of losses; empty if it never had any.
 
     The keys: the tier as `MemoryTierInfo` with the overflow, the spilled puts, the transactions that were prepared in
-    memory and the sinks of which only memory's log says something; the lost and the doubtful IDs; the groups of which
-    only memory's log says everything.
+    memory and the sinks that only memory's log speaks about; the lost and the doubtful IDs; the groups whose
+    positions only memory's log has in full.
     """
 
     memory: list[Any]

@@ -22,7 +22,7 @@ class MemoryLoss:
     Args:
         last_id: the last write-order ID that was, or may have been, in use.
         lost: the events that some group had yet to take.
-        doubtful: the IDs that the tier had reserved, and of which nobody knows whether they were in use.
+        doubtful: the IDs that the tier had reserved, and that may have been in use.
         groups: what every group had taken, as `GroupState.taken` says it.
         kept: whether the tier is still there, and only its newest appends may be missing.
     """

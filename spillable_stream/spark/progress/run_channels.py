@@ -72,7 +72,7 @@ class RunChannels:
         """Note that a run is over.
 
         Raises:
-            StorageError: a channel of which it was the last run could not be closed cleanly.
+            StorageError: a channel whose last run it was could not be closed cleanly.
         """
         with self._mutex:
             for runs in self._refused.values():
