@@ -18,7 +18,7 @@ from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log import layout
 from spillable_stream.log.layout import Layout
-from tests.damage import remove_memory_under
+from tests.support.damage import remove_memory_under
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "format.md").read_text()

@@ -57,7 +57,6 @@ SCENARIOS = {
     "channel/test_processes": "several processes at once",
     "channel/test_values": "what is acknowledged can be given out again",
     "engine/test_large_state": "a state larger than a frame",
-    "engine/test_memory_loss": "the memory tier is gone",
     "engine/test_spill_stress": "many threads and processes on little memory",
     "engine/test_strays": "files that are not the channel's",
     "log/test_fairness": "each process has its share of the lock",

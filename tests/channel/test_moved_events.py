@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.memory_directory import MemoryDirectory
-from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.log.rolling import Rolling
 from tests.support.events import ids, numbered, put, take
 
 Open = Callable[..., Channel]
@@ -52,7 +52,7 @@ def die(*_: object) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [(MemoryDirectory, "make"), (WriteAheadLog, "create_first_file"), (MemoryDirectory, "remove")],
+    [(MemoryDirectory, "make"), (Rolling, "begin"), (MemoryDirectory, "remove")],
     ids=["before its directory is made", "before its first file is made", "before its directory is removed"],
 )
 def test_a_memory_tier_whose_process_died_is_removed_by_the_last_close(
