@@ -72,7 +72,7 @@ class Committer:
         self._staged = staged
         self._under_way = under_way
         self._counters = counters
-        self.group_commit = GroupCommit(self.commit_group)
+        self.group_commit: GroupCommit = GroupCommit(self.commit_group)
 
     def commit(
         self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pyarrow as pa
+
+from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
@@ -9,6 +16,7 @@ from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.requests import Request
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters, Samples
 from spillable_stream.engine.under_way import UnderWay
@@ -22,6 +30,20 @@ from spillable_stream.storage.recent import Recent
 __all__ = ["Engine"]
 
 _OPEN_OF_GROUPS = 32
+
+
+class _Commit(Protocol):
+    """`Committer.commit`."""
+
+    def __call__(
+        self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
+    ) -> CommitResult: ...
+
+
+class _Follow(Protocol):
+    """`Follower.follow`."""
+
+    def __call__(self, *, unchecked: bool = False) -> ChannelState: ...
 
 
 class Engine:
@@ -51,25 +73,45 @@ class Engine:
         position_files: those that keep the positions of these groups.
     """
 
+    appender: Appender
+    become_last: Callable[[], bool]
+    committing: Callable[[], AbstractContextManager[None]]
+    append_alone: Callable[[Request], CommitResult]
+    commit: _Commit
+    follow: _Follow
+    schemas: Callable[[], list[pa.Schema]]
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
+    ends: Callable[[], dict[int | str, int]]
+    follower: Follower
+    is_typed: Callable[[], bool]
+    log: LocalLog
+    make_room: Callable[[], None]
+    make_room_if_short: Callable[[], None]
+    park: Callable[[], None]
+    require_not_closed: Callable[[], None]
+    require_open: Callable[[], None]
+
     def __init__(
         self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
     ) -> None:
-        self.under_way = UnderWay(f"the channel {layout.path}")
-        self.counters = Counters()
+        self.under_way: UnderWay = UnderWay(f"the channel {layout.path}")
+        self.counters: Counters = Counters()
         self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
         self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
         self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
         try:
             self.follower = follower = Follower(log, self.under_way, self.readers.clear)
             self.appender = appender = Appender(log, follower, self.counters)
-            self.memory = MemoryTier(log, follower, appender)
-            self.checkpointing = Checkpointing(log, follower, appender, self.memory, self.under_way, self.counters)
+            self.memory: MemoryTier = MemoryTier(log, follower, appender)
+            self.checkpointing: Checkpointing = Checkpointing(
+                log, follower, appender, self.memory, self.under_way, self.counters
+            )
         except BaseException:
             log.close()
             raise
-        self.room = DiskRoom(log, follower, self.checkpointing, self.under_way)
+        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.under_way)
         staged = StagedPuts(log.fs, log.layout)
-        self.committer = Committer(
+        self.committer: Committer = Committer(
             log, follower, appender, self.memory, self.room, staged, self.under_way, self.counters
         )
         # What a transaction calls is bound, not delegated: each call in between counts.

@@ -39,7 +39,7 @@ class Snapshot:
     """
 
     def __init__(self, follower: Follower, mutex: threading.RLock) -> None:
-        self.thread = 0
+        self.thread: int = 0
         self._follower = follower
         self._mutex = mutex
         self._depth = 0  # of the thread that has the mutex
@@ -84,9 +84,12 @@ class Follower:
         applying: whether the state is being changed, by the thread that has the mutex.
     """
 
+    positions: Positions
+    state: ChannelState
+
     def __init__(self, log: Log, under_way: UnderWay, leave_files: Callable[[], None]) -> None:
-        self.applying = False
-        self.samples = Samples()
+        self.applying: bool = False
+        self.samples: Samples = Samples()
         self._log = log
         self._is_view = log.is_view
         self._under_way = under_way
@@ -100,7 +103,7 @@ class Follower:
         self._current = self.positions.disk.file_id
         log.obey(self.state)
         self.samples.record(self.state)
-        self.snapshot = Snapshot(self, self._mutex)
+        self.snapshot: Snapshot = Snapshot(self, self._mutex)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 

@@ -68,8 +68,8 @@ class LocalLog:
         self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
     ) -> None:
         self.lock_timeout_seconds = lock_timeout_seconds
-        self.closed = False
-        self.view = ReadonlyView(fs, layout) if readonly else None
+        self.closed: bool = False
+        self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             held = self.view.find(lock_timeout_seconds)
         else:

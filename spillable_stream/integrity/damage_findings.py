@@ -29,7 +29,7 @@ class DamageFindings:
     def __init__(self, findings: Findings) -> None:
         self.files: set[int | str] = set()
         self._findings = findings
-        self.before = FrameHeader(FrameType.FILE_HEADER, 0, 0, 0, 0, 0, 0, 0)
+        self.before: FrameHeader = FrameHeader(FrameType.FILE_HEADER, 0, 0, 0, 0, 0, 0, 0)
         self._hole: tuple[Finding, int] | None = None  # damage, and the next ID before it
 
     def add(self, file: LogFile, damage: Damage, text: str, next_id: int) -> None:

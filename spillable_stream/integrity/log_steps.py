@@ -61,6 +61,9 @@ class LogSteps:
         walked: the numbers of the files that were walked as a whole.
     """
 
+    frames: int
+    read_bytes: int
+
     def __init__(self, fs: FileSystem, inventory: Inventory) -> None:
         self.frames = self.read_bytes = 0
         self.walked: set[int | str] = set()

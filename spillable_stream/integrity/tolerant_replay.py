@@ -95,7 +95,7 @@ class TolerantReplay:
         self, fs: FileSystem, inventory: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
     ) -> None:
         self.state: ChannelState = state
-        self.steps = LogSteps(fs, inventory)
+        self.steps: LogSteps = LogSteps(fs, inventory)
         self.misfits = 0
         self._inventory = inventory
         self._damage = DamageFindings(findings)

@@ -70,7 +70,7 @@ class DiskPolicy:
 
     def __init__(self, fs: FileSystem) -> None:
         self.end: Callable[[CommitPoint], TierEnd] = attrgetter("disk")
-        self.preallocation = Preallocation(fs)
+        self.preallocation: Preallocation = Preallocation(fs)
         self._fs = fs
 
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
@@ -117,7 +117,7 @@ class MemoryPolicy:
 
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.end: Callable[[CommitPoint], TierEnd] = attrgetter("memory")
-        self.preallocation = Preallocation(fs)
+        self.preallocation: Preallocation = Preallocation(fs)
         self._fs = fs
         self._layout = layout
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with
 from spillable_stream.format.head_page import HeadState, TierEnd
+from spillable_stream.format.record import FileHeader
 from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.healing import Healing
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.log_files import LogFiles, Position
+from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
 from spillable_stream.log.sync_policy import DiskPolicy, MemoryPolicy, SyncPolicy
@@ -49,6 +53,12 @@ class Entry(NamedTuple):
     record: Any = None
 
 
+class _Publish(Protocol):
+    """`PublishedEnd.publish`."""
+
+    def __call__(self, end: TierEnd, last_id: int | None = None) -> None: ...
+
+
 class WriteAheadLog:
     """The log of one tier of a channel: a directory of files and a sync policy.
 
@@ -60,6 +70,20 @@ class WriteAheadLog:
     Attributes:
         preallocation: what is reserved of the file that is written.
     """
+
+    current: Callable[[], TierEnd]
+    published: Callable[[], TierEnd]
+    publish: _Publish
+    seed: Callable[[int], int]
+    records: Callable[[Position, Position], Iterator[tuple[int, LocatedFrame]]]
+    end_of: Callable[[int], int]
+    read_file_header: Callable[[int], FileHeader | None]
+    first_frame_end: Callable[[int], int]
+    create_first_file: Callable[[MakeImage, int], None]
+    roll: Callable[[MakeImage], TierEnd]
+    heal: Callable[[MakeImage], None]
+    leave_read: Callable[[int], None]
+    leave_written: Callable[[int], None]
 
     def __init__(self, lock: CommitLock, tier: Tier, max_file_size_bytes: int) -> None:
         self.lock = lock
@@ -73,7 +97,7 @@ class WriteAheadLog:
         syncing = Syncing(end, policy)
         rolling = Rolling(lock, end, policy, files, writing)
         healing = Healing(lock, end, policy, files, writing, syncing, rolling)
-        self.preallocation = policy.preallocation
+        self.preallocation: Preallocation = policy.preallocation
         self._policy, self._files, self._end, self._writing = policy, files, end, writing
         self._syncing, self._rolling = syncing, rolling
         # What the parts do is bound, not delegated: an append calls some of it often.
