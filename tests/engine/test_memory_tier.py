@@ -194,7 +194,7 @@ def test_a_put_waits_for_memory_and_then_for_the_disk(open_channel: Open) -> Non
 def test_a_memory_only_channel_is_full_when_memory_is(open_channel: Open) -> None:
     channel = open_channel(memory_capacity=10, overflow_capacity=0, keep_alive=0.05)
     put(channel, *numbered(0, 10))
-    with pytest.raises(ChannelFullError, match=r"To go on, take events, or raise memoryCapacity$"):
+    with pytest.raises(ChannelFullError, match=r"To continue, take events, or raise memoryCapacity$"):
         put(channel, b"x")
     with pytest.raises(ChannelFullError, match="or put fewer at once"):
         put(channel, *numbered(0, 11))
