@@ -162,7 +162,7 @@ def test_input_that_is_divided_otherwise_when_it_is_sent_again_is_refused(path: 
     with Channel(path) as channel:
         send(channel, (10, lines(1, 10)), (20, lines(11, 20)))
         (refused, blocked) = send(channel, (15, lines(1, 15)), (30, lines(16, 30)))
-        assert "divide the input as before" in refused and "batch 15" in blocked
+        assert "divide its input as before" in refused and "batch 15" in blocked
         (merged,) = send(channel, (20, lines(1, 20)))
         assert "batch 20 of the producer 'tail' is stored with other events, as the write-order IDs 11 to 20" in merged
         assert peek(channel) == lines(1, 20)

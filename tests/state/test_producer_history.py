@@ -105,7 +105,7 @@ def test_beyond_the_most_gaps_what_is_older_is_refused_and_not_stored_twice() ->
         state.record(Numbers(sequence, sequence), (1, 1))
     assert len(state.committed) == 64 and state.forgotten == 110
     for unknown in (5, 10, 105, 110):
-        with pytest.raises(ProducerSequenceError, match="go on after the last one, 750"):
+        with pytest.raises(ProducerSequenceError, match="continue after the last one, 750"):
             state.answer("p", numbered_as(unknown))
     assert (state.answer("p", numbered_as(115)), state.answer("p", numbered_as(120))) == (None, Answer(1, 1))
 
