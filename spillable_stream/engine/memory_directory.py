@@ -13,7 +13,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -333,17 +333,17 @@ class MemoryDirectory:
             write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
             self._hold(alone=True)
 
-    def is_unused(self, token: str, files: Sequence[int]) -> bool:
+    def is_unused(self, token: str, files: Callable[[], Sequence[int]]) -> bool:
         """Tell whether the tier with a token is there and never held anything: its first file was yet to be made.
 
         Args:
             token: the token that the log says.
-            files: the tier's log files that count.
+            files: returns the tier's log files that count; asked only if the directory is proven to be the tier's.
         """
         owner = self._owner()
         if owner is None or owner.token != token or self._is_copied(owner):
             return False
-        return self._fs.is_in_memory(self._layout.memory) and not files
+        return self._fs.is_in_memory(self._layout.memory) and not files()
 
     def is_elsewhere(self) -> bool:
         """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""

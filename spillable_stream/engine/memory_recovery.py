@@ -196,7 +196,7 @@ class MemoryRecovery:
     def _lose(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
         """Record what went with the memory tier, and warn."""
         positions = {name: read_group_position(self._fs, self._layout, name) for name in state.groups}
-        unused = self._directory.is_unused(state.memory.token, self._layout.log_files(self._fs, Tier.MEMORY))
+        unused = self._directory.is_unused(state.memory.token, lambda: self._layout.log_files(self._fs, Tier.MEMORY))
         loss = lose_memory(state, positions, known.last_id if known else 0, unused=unused)
         if loss.lost or loss.doubtful:
             self._require_own_host(loss.lost)

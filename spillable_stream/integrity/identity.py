@@ -28,7 +28,7 @@ def find_identity(fs: FileSystem, path: Path, findings: Findings) -> tuple[Layou
     Args:
         fs: the file system.
         path: the channel's directory.
-        findings: where damage to the identity file is noted.
+        findings: where damage to the identity file is added.
 
     Raises:
         NotAChannelError: the directory holds no channel.
@@ -71,7 +71,7 @@ def _layout_of_owner(fs: FileSystem, path: Path) -> Layout | None:
 
 
 def check_owners(fs: FileSystem, layout: Layout, findings: Findings) -> bool:
-    """Note the directories that are not proven to be the channel's, and tell whether there are any.
+    """Add the directories to the findings that are not proven to be the channel's, and tell whether there are any.
 
     Channels of the first releases have no owner files until they are opened.
     """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from spillable_stream.engine.group_position import parse_group_position, read_group_position
@@ -33,7 +33,7 @@ _SHOWN_STRAYS = 10
 _POSITION_READS = 3  # its owner may be writing it
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Inspection:
     """What was found, and what a repair needs.
 
@@ -42,10 +42,10 @@ class Inspection:
         inventory: what counts of them.
         findings: what was found.
         state: the state that is left, with the events that can be read and before the loss is recorded.
-        loss: what can't be had back.
-        last_id: the last ID that was, or may have been, in use.
         identity_damaged: whether the identity file must be written anew.
         owners_damaged: whether a directory is not proven to be the channel's.
+        loss: what can't be had back.
+        last_id: the last ID that was, or may have been, in use.
         bad_positions: group position files that are damaged.
         unrepairable: why nothing can be repaired; empty if it can.
         files: how many files were read.
@@ -58,14 +58,14 @@ class Inspection:
     findings: Findings
     state: ChannelState
     identity_damaged: bool
-    owners_damaged: bool = False
-    loss: Loss = field(default_factory=Loss)
-    last_id: int = 0
-    bad_positions: list[Path] = field(default_factory=list)
-    unrepairable: str = ""
-    files: int = 0
-    frames: int = 0
-    read_bytes: int = 0
+    owners_damaged: bool
+    loss: Loss
+    last_id: int
+    bad_positions: list[Path]
+    unrepairable: str
+    files: int
+    frames: int
+    read_bytes: int
 
     @property
     def log_damaged(self) -> bool:
@@ -92,15 +92,14 @@ def inspect(fs: FileSystem, path: Path) -> Inspection:
     layout, identity_damaged = find_identity(fs, path, findings)
     layout.grant(fs)
     owners_damaged = check_owners(fs, layout, findings)
-    found = _Inspector(fs, take_inventory(fs, layout, findings), findings, identity_damaged).run()
-    found.owners_damaged = owners_damaged
-    return found
+    inspector = _Inspector(fs, take_inventory(fs, layout, findings), findings)
+    return inspector.run(identity_damaged=identity_damaged, owners_damaged=owners_damaged)
 
 
 class _Inspector:
     """The steps of an inspection."""
 
-    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, identity_damaged: bool) -> None:
+    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
         self._fs = fs
         self._inventory = inventory
         self._findings = findings
@@ -109,18 +108,22 @@ class _Inspector:
         self._doubtful_through = 0
         self._walked: set[int | str] = set()
         self._damaged: set[int | str] = set()
-        self._found = Inspection(
-            inventory.layout, inventory, findings, ChannelState(ChannelOptions(), []), identity_damaged
-        )
+        self._frames = self._read_bytes = 0
+        self._unrepairable = ""
 
-    def run(self) -> Inspection:
-        """Return what was found."""
-        inventory, found = self._inventory, self._found
+    def run(self, *, identity_damaged: bool, owners_damaged: bool) -> Inspection:
+        """Return what was found.
+
+        Args:
+            identity_damaged: whether the identity file must be written anew.
+            owners_damaged: whether a directory is not proven to be the channel's.
+        """
+        inventory = self._inventory
         root = inventory.root()
         replay = self._replay(root)
         if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
             replay = self._replay(0)  # what seemed left over from a deletion is needed
-        found.state = state = replay.state
+        state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
         event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
@@ -129,15 +132,24 @@ class _Inspector:
         self._explain(lost)
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
-        found.loss = Loss(tuple(lost), doubtful, replay.repeated())
-        found.last_id = max(last_id, through)
-        found.files = len(self._walked) + event_check.files
-        found.frames += event_check.frames
-        found.read_bytes += event_check.read_bytes
-        self._check_positions()
-        self._note_segments()
+        bad_positions = self._check_positions(state)
+        self._note_segments(state)
         self._note_strays()
-        return found
+        return Inspection(
+            self._layout,
+            inventory,
+            self._findings,
+            state,
+            identity_damaged,
+            owners_damaged,
+            Loss(tuple(lost), doubtful, replay.repeated()),
+            max(last_id, through),
+            bad_positions,
+            self._unrepairable,
+            len(self._walked) + event_check.files,
+            self._frames + event_check.frames,
+            self._read_bytes + event_check.read_bytes,
+        )
 
     # ── replaying ───────────────────────────────────────────────────────────────────────────────
 
@@ -199,8 +211,8 @@ class _Inspector:
     def _count(self, replay: TolerantReplay) -> None:
         self._walked |= replay.steps.walked
         self._damaged |= replay.damaged
-        self._found.frames += replay.steps.frames
-        self._found.read_bytes += replay.steps.read_bytes
+        self._frames += replay.steps.frames
+        self._read_bytes += replay.steps.read_bytes
 
     def _base(self, first: int) -> tuple[ChannelState, bool]:
         """Return the state to replay a data file from, and whether it is exact."""
@@ -208,7 +220,7 @@ class _Inspector:
         if not inventory.disk:
             if inventory.checkpoints:
                 return restored(inventory.checkpoints[-1].image), False
-            self._found.unrepairable = "the channel has no data files, and no checkpoint that can be read"
+            self._unrepairable = "the channel has no data files, and no checkpoint that can be read"
             return ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)]), False
         header = inventory.disk[first].header
         if header is not None:
@@ -225,7 +237,7 @@ class _Inspector:
         trial = TolerantReplay(self._fs, self._inventory, state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
-            self._found.unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
+            self._unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
         else:
             text = "nothing but the damaged header says the options and the schema: all frames fit an event channel's"
             self._findings.note(file.path, f"{text}; the options are the defaults", 1)
@@ -257,7 +269,7 @@ class _Inspector:
         state, inventory = replay.state, self._inventory
         positions = {name: read_group_position(self._fs, self._layout, name) for name in state.groups}
         files = [f.file_id for f in inventory.memory]
-        unused = MemoryDirectory(self._fs, self._layout).is_unused(state.memory.token, files)
+        unused = MemoryDirectory(self._fs, self._layout).is_unused(state.memory.token, lambda: files)
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
         loss = lose_memory(state, positions, last_id, unused=unused)
         if inventory.head is None:
@@ -319,9 +331,9 @@ class _Inspector:
 
     # ── what can be missed ──────────────────────────────────────────────────────────────────────
 
-    def _check_positions(self) -> None:
-        """Check the files that keep the groups' positions for the report of a loss."""
-        state = self._found.state
+    def _check_positions(self, state: ChannelState) -> list[Path]:
+        """Check the files that keep the groups' positions for the report of a loss, and return those to take away."""
+        bad = []
         for name in self._fs.list_files(self._layout.path / "groups"):
             group = group_of(name, "position")
             if group is None or self._position_is_good(group):
@@ -330,9 +342,10 @@ class _Inspector:
             if state.memory.open and group in state.groups:
                 text = "the group's position is damaged: should the memory tier be lost, what it took counts as lost"
                 self._findings.warn(path, text, 0)
-                self._found.bad_positions.append(path)
+                bad.append(path)
             else:
                 self._findings.note(path, "the group's position is damaged; nothing needs it now", 0)
+        return bad
 
     def _position_is_good(self, group: str) -> bool:
         for _ in range(_POSITION_READS):
@@ -344,14 +357,14 @@ class _Inspector:
                 return True
         return False
 
-    def _note_segments(self) -> None:
-        """Note the segments that hold no event of the channel."""
-        for name in sorted(set(self._layout.segments(self._fs)) - self._found.state.blocks.segments()):
+    def _note_segments(self, state: ChannelState) -> None:
+        """Add a note of the segments that hold no event of the channel."""
+        for name in sorted(set(self._layout.segments(self._fs)) - state.blocks.segments()):
             text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
             self._findings.note(self._layout.segment_file(name), text)
 
     def _note_strays(self) -> None:
-        """Note what is in the channel's directories and is no file of it."""
+        """Add a note of what is in the channel's directories and is no file of it."""
         layout = self._layout
         directories = {*layout.data_dirs, layout.checkpoint_dir, layout.memory, layout.path / "groups"}
         for directory in sorted(directories):

@@ -140,7 +140,7 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
     Args:
         fs: the file system.
         layout: where the files are.
-        findings: where what is wrong with them is noted.
+        findings: where what is wrong with them is added.
 
     Raises:
         FileNotFoundError: a file vanished meanwhile.

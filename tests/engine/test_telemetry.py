@@ -22,11 +22,11 @@ def test_rates_are_of_the_last_minute_and_know_groups_that_came_later(
     channel = open_channel()
     state, samples, clock = channel.engine().state, Samples(), [1000.0]
     monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
-    samples.note(state, now=True)
+    samples.record(state, now=True)
     clock[0] += 100
     put(channel, *numbered(0, 50))
     peek(channel, 1)
-    samples.note(channel.engine().follow(), now=True)
+    samples.record(channel.engine().follow(), now=True)
     clock[0] += 10
     put(channel, *numbered(0, 100))
     take(channel, 120)
@@ -43,7 +43,7 @@ def test_an_hour_of_samples_of_many_groups_takes_little_memory(monkeypatch: pyte
         for _ in range(600):
             clock[0] += 1
             state.groups["group 7"].position += 3
-            samples.note(state, now=True)
+            samples.record(state, now=True)
         held_bytes, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -56,14 +56,14 @@ def test_rates_are_right_where_groups_come_go_and_come_again(monkeypatch: pytest
     state, samples, clock = ChannelState(ChannelOptions(memory_capacity=0), []), Samples(), [1000.0]
     monkeypatch.setattr("spillable_stream.engine.telemetry.time.time", lambda: clock[0])
     state.groups = {"a": GroupState(100)}
-    samples.note(state, now=True)
+    samples.record(state, now=True)
     clock[0] += 10
     state.groups = {"b": GroupState(10), "a": GroupState(100)}
-    samples.note(state, now=True)
+    samples.record(state, now=True)
     clock[0] += 10
     state.groups = {"b": GroupState(50), "a": GroupState(0), "c": GroupState(1000)}
     assert samples.rates(state).taken == 2
-    samples.note(state, now=True)
+    samples.record(state, now=True)
     clock[0] += 55
     state.groups["c"].ahead.add(1002, 1111)
     assert samples.rates(state).taken == 2  # since the second sample, 65 s ago, has left

@@ -6,6 +6,7 @@ import random
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -26,8 +27,8 @@ from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_see
 from spillable_stream.integrity.findings import Loss, Severity
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity import read_identity
+from spillable_stream.log.rolling import Rolling
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts
@@ -382,7 +383,7 @@ def test_a_memory_tier_that_never_held_anything_is_no_loss(
         raise SystemExit
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(WriteAheadLog, "create_first_file", killed)
+        patch.setattr(Rolling, "begin", killed)
         put(channel, b"never acknowledged")
     kill(channel)
     if left == "an empty file":
@@ -400,8 +401,8 @@ def test_a_file_of_memory_that_holds_commits_is_not_taken_for_one_that_was_being
     put(channel, *numbered(0, 3))
     engine = channel.engine()
     with engine.committing():
-        engine.tiers.memory.roll(engine.memory_image)
-        engine.catch_up()
+        engine.log.tiers.memory.roll(partial(engine.log.memory_image, engine.follower))
+        engine.follower.catch_up()
     put(channel, *numbered(3, 1))
     kill(channel)
     newest = sorted(memory_of(path).glob("memory-*"))[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,14 @@ from spillable_stream.errors import CorruptionError, NotAChannelError, Unsupport
 from spillable_stream.log.identity import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owning import make_directories
+from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()
 
 
-def made(path: Path, **options: object) -> Layout:
-    layout = planned_layout(path, options)
+def made(path: Path, **options: Any) -> Layout:
+    layout = planned_layout(path, CreationOptions(**options))
     make_directories(FS, layout)
     write_identity(FS, layout)
     return layout

@@ -131,7 +131,7 @@ def test_a_take_that_was_committed_before_the_group_was_had_moves_a_new_querys_s
     end = reader.latestOffset(start)
     assert (end["start"], end["writeOrderId"]) == (5, 10)
     parts = reader.partitions(reader.initialOffset(), end)
-    assert [e.first_id for p in parts for e in cast(EventPartition, p).extents] == [6]
+    assert [e.first_id for p in parts for e in cast(EventPartition, p).plan.extents] == [6]
     reader.stop()
 
 

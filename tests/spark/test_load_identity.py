@@ -82,7 +82,7 @@ def test_query_that_was_there_before_is_waited_for(path: Path) -> None:
     assert waits == [3, 7.5]
     assert str(error).startswith(f"a query of this load() has the group 'g' of {path} since ")
     assert "; waited 7.5 s. " in str(error)
-    assert f"{WRITE}; or stop that query. If none runs, its start failed: start again in a minute" in str(error)
+    assert f"{WRITE}; or stop that query. If none runs, its start failed: try again in a minute" in str(error)
 
 
 def test_query_that_goes_meanwhile_leaves_the_group_to_the_next(path: Path) -> None:
@@ -105,7 +105,7 @@ def test_query_of_another_load_is_named_so(path: Path) -> None:
         own(LoadIdentity(str(path), "g", "f00d"), channel)
         error = refused(LoadIdentity(str(path), "g", "beef"), path)
     assert str(error).startswith(f"a query of another load() has the group 'g' of {path} since ")
-    assert "start again in a minute" in str(error)
+    assert "try again in a minute" in str(error)
 
 
 def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

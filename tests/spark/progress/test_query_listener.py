@@ -416,7 +416,7 @@ def test_the_end_of_the_last_query_of_a_channel_moves_memory_to_disk(path: Path,
 
 @pytest.fixture
 def listener(spark: SparkSession) -> Iterator[QueryListener]:
-    found = spillable_stream.spark.progress(spark)
+    found = spillable_stream.spark.listener(spark)
     yield found
     found.close()
 
@@ -537,7 +537,7 @@ def test_a_query_that_is_idle_since_it_began_is_reported(
 @pytest.mark.timeout(600)  # three sources, and what else the machine has to do
 def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_path: Path) -> None:
     registry = CollectorRegistry()
-    listener = spillable_stream.spark.progress(spark, prometheus=registry)
+    listener = spillable_stream.spark.listener(spark, prometheus=registry)
     with ss.Channel(tmp_path / "a", minimum_required_space=0) as a, ss.Channel(tmp_path / "b") as b:
         put(a, *numbered(0, 30))
         put(b, *numbered(0, 3))
@@ -575,21 +575,21 @@ def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_p
         assert f"spillable_query_active{labels} 0.0" in text
         assert f"spillable_query_lag_events{labels}" not in text  # nobody looks any more
         with pytest.raises(ss.OptionError, match="the series of another listener"):
-            spillable_stream.spark.progress(spark, prometheus=registry)
+            spillable_stream.spark.listener(spark, prometheus=registry)
     listener.close()
 
 
 def test_series_are_served_at_a_port(spark: SparkSession) -> None:
-    listener = spillable_stream.spark.progress(spark, prometheus=0)
+    listener = spillable_stream.spark.listener(spark, prometheus=0)
     with urllib.request.urlopen(f"http://127.0.0.1:{listener.prometheus_port}/metrics", timeout=60) as answer:
         assert b"spillable_query_lag_events" in answer.read()
     listener.close()
     with pytest.raises(ss.OptionError, match="a port or a CollectorRegistry"):
-        spillable_stream.spark.progress(spark, prometheus="9090")
+        spillable_stream.spark.listener(spark, prometheus="9090")
 
 
 def test_a_closed_listener_commits_nothing_more(spark: SparkSession, tmp_path: Path) -> None:
-    listener = spillable_stream.spark.progress(spark)
+    listener = spillable_stream.spark.listener(spark)
     listener.close()
     listener.close()
     path = tmp_path / "a"
