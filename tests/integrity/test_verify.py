@@ -383,7 +383,7 @@ def test_a_memory_tier_that_never_held_anything_is_no_loss(
         raise SystemExit
 
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
-        patch.setattr(Rolling, "begin", killed)
+        patch.setattr(Rolling, "roll_from", killed)
         put(channel, b"never acknowledged")
     kill(channel)
     if left == "an empty file":
