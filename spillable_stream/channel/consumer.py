@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.group_position import GroupPosition
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
 from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError
@@ -66,7 +66,7 @@ class Consumer:
         self.under_way: UnderWay = UnderWay(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
         self._mutex = threading.RLock()
-        self._kept_position = GroupPosition(engine.fs, engine.layout, group, engine.position_files)
+        self._kept_position = PositionHint(engine.fs, engine.layout, group, engine.position_files)
         engine.log.directories.require_in_place()
         self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
         if not self._lock.acquire_alone(owner_timeout_seconds):

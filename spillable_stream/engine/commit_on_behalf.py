@@ -13,7 +13,7 @@ from datetime import datetime
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Take, Takes
 from spillable_stream.errors import StorageError
 from spillable_stream.state.channel_state import ChannelState
@@ -67,7 +67,7 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
         takes = _done_takes(state, group, through_id)
     if not takes:
         return 0
-    position = GroupPosition(engine.fs, engine.layout, group)
+    position = PositionHint(engine.fs, engine.layout, group)
     request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner, position)
     try:
         engine.commit(request)
@@ -81,7 +81,7 @@ class _Finish(Takes):
     """Commit takes, as many of them as are still prepared, under the channel's lock."""
 
     may_finish: Callable[[], bool]
-    position: GroupPosition
+    position: PositionHint
     finished: int = 0
 
     def plan(self, plan: AppendPlan) -> CommitResult:

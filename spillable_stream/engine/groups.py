@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
@@ -41,7 +41,7 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
         position = starting_position(starting, state)
     with engine.committing():
         if group not in engine.state.groups:
-            GroupPosition(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
+            PositionHint(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
     engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped again

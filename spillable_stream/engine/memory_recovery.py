@@ -14,9 +14,9 @@ import warnings
 from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.group_position import read_group_position
 from spillable_stream.engine.loading import StateLoader
 from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import (
     CorruptionError,
@@ -195,7 +195,7 @@ class MemoryRecovery:
 
     def _lose(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
         """Record what went with the memory tier, and warn."""
-        positions = {name: read_group_position(self._fs, self._layout, name) for name in state.groups}
+        positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
         unused = self._directory.is_unused(state.memory.token, lambda: self._layout.log_files(self._fs, Tier.MEMORY))
         loss = lose_memory(state, positions, known.last_id if known else 0, unused=unused)
         if loss.lost or loss.doubtful:

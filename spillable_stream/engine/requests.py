@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.group_position import GroupPosition
+from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, frame_size, total_size
@@ -16,7 +17,7 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
 from spillable_stream.state.ranges import Range, count_of
-from spillable_stream.state.spill_rules import TierUsage
+from spillable_stream.state.spill_rules import TierUsage, choose_tier
 
 __all__ = [
     "Control",
@@ -138,7 +139,7 @@ class Put(Request):
         return None
 
     def tier(self, plan: AppendPlan) -> Tier:
-        """Choose by Flume's rules (``SpillableMemoryChannel``): memory while it has room, else disk.
+        """Return the tier that the spill rules choose (`spillable_stream.state.spill_rules.choose_tier`).
 
         Raises:
             MemoryFullError: memory has no room, and the put has not waited for it yet.
@@ -155,19 +156,23 @@ class Put(Request):
             )
         options = plan.state.options
         if plan.memory_room and all([in_memory(s.name) for s in self.segments]):
-            large = not wanted.is_within(limits)
-            if not large:
-                # Without a disk tier, what a close moved to disk counts too.
-                tiers = (Tier.MEMORY,) if options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
-                if plan.fits(wanted, tiers, limits) and plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes):
-                    return Tier.MEMORY
-                if options.overflow_capacity and not (plan.overflow or self.may_spill):
-                    raise MemoryFullError("the memory tier is full")
-            self._spilled = "large" if large else "full"
+            waits = options.overflow_capacity > 0 and not (plan.overflow or self.may_spill)
+            tier, self._spilled = choose_tier(wanted, limits, waits, partial(self._fits_memory, plan, wanted, limits))
+            if tier is Tier.MEMORY:
+                return tier
+            if tier is None:
+                raise MemoryFullError("the memory tier is full")
         if not plan.fits(wanted, (Tier.DISK,), TierUsage(options.overflow_capacity, _UNBOUNDED)):
             events = "1 event does" if wanted.events == 1 else f"{wanted.events:,} events do"
             raise ChannelFullError(f"{events} not fit ({wanted.payload_bytes:,} bytes)")
         return Tier.DISK
+
+    def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:
+        # Without a disk tier, what a close moved to disk counts too.
+        tiers = (Tier.MEMORY,) if plan.state.options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
+        if not plan.fits(wanted, tiers, limits) or plan.memory_room is None:
+            return False
+        return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         if done := self.done(plan):
@@ -236,7 +241,7 @@ class Take(Request):
     group: str
     ranges: list[Range]
     prepared: int = 0
-    position: GroupPosition | None = None
+    position: PositionHint | None = None
     require_owner: Callable[[], None] | None = None
 
     def size_bytes(self) -> int:

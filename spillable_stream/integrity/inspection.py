@@ -6,9 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from spillable_stream.engine.group_position import parse_group_position, read_group_position
 from spillable_stream.engine.loading import restored
 from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
 from spillable_stream.integrity.event_check import EventCheck
@@ -267,7 +267,7 @@ class _Inspector:
     def _lose_memory(self, replay: TolerantReplay) -> None:
         """Take the memory tier out of the state, as the next open does."""
         state, inventory = replay.state, self._inventory
-        positions = {name: read_group_position(self._fs, self._layout, name) for name in state.groups}
+        positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
         files = [f.file_id for f in inventory.memory]
         unused = MemoryDirectory(self._fs, self._layout).is_unused(state.memory.token, lambda: files)
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
@@ -353,7 +353,7 @@ class _Inspector:
                 data = self._fs.read_file(self._layout.group_position(group))
             except FileNotFoundError:
                 return True
-            if not data or parse_group_position(self._layout, group, data) is not None:
+            if not data or parse_position_hint(self._layout, group, data) is not None:
                 return True
         return False
 

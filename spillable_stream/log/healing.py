@@ -6,13 +6,13 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.format.record import CommitRecord
+from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
-from spillable_stream.log.sync_policy import SyncPolicy
-from spillable_stream.log.syncing import Syncing
+from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
 from spillable_stream.storage.filesystem import File
 
@@ -28,7 +28,7 @@ class Healing:
         policy: how the tier's files are cut and removed.
         files: the log's files.
         writing: the file that is written.
-        syncing: makes a cut durable.
+        failure: makes a cut durable.
         rolling: begins a new file after a sync that failed.
     """
 
@@ -36,10 +36,10 @@ class Healing:
         self,
         lock: CommitLock,
         end: PublishedEnd,
-        policy: SyncPolicy,
+        policy: TierFiles,
         files: LogFiles,
         writing: WrittenFile,
-        syncing: Syncing,
+        failure: AppendFailure,
         rolling: Rolling,
     ) -> None:
         self._lock = lock
@@ -47,7 +47,7 @@ class Healing:
         self._policy = policy
         self._files = files
         self._writing = writing
-        self._syncing = syncing
+        self._failure = failure
         self._rolling = rolling
 
     def heal(self, image: MakeImage) -> None:
@@ -74,7 +74,7 @@ class Healing:
         if head.state != HeadState.SYNC_FAILED:
             file = self._writing.open(head.file_id)
             self._policy.discard_behind(file, head.end)
-            self._syncing.sync_cut(file, head)
+            self._failure.sync_cut(file, head)
         if self._end.current().state == HeadState.SYNC_FAILED:
             self._rolling.roll_from(self._end.current(), image)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.format.head_page import TierEnd
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.sync_policy import SyncPolicy
+from spillable_stream.log.tier_files import TierFiles
 
 __all__ = ["PublishedEnd"]
 
@@ -17,7 +17,7 @@ class PublishedEnd:
         policy: the tier's.
     """
 
-    def __init__(self, lock: CommitLock, policy: SyncPolicy) -> None:
+    def __init__(self, lock: CommitLock, policy: TierFiles) -> None:
         self._lock = lock
         self._policy = policy
 

@@ -15,7 +15,7 @@ from spillable_stream.format.record import FileHeader
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.published_end import PublishedEnd
-from spillable_stream.log.sync_policy import SyncPolicy
+from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
 from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import File
@@ -42,7 +42,7 @@ class Rolling:
     """
 
     def __init__(
-        self, lock: CommitLock, end: PublishedEnd, policy: SyncPolicy, files: LogFiles, writing: WrittenFile
+        self, lock: CommitLock, end: PublishedEnd, policy: TierFiles, files: LogFiles, writing: WrittenFile
     ) -> None:
         self._lock = lock
         self._end = end

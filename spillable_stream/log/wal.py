@@ -18,6 +18,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.format.record import FileHeader
+from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.healing import Healing
@@ -26,8 +27,7 @@ from spillable_stream.log.log_files import LogFiles, Position
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.rolling import MakeImage, Rolling
-from spillable_stream.log.sync_policy import DiskPolicy, MemoryPolicy, SyncPolicy
-from spillable_stream.log.syncing import Syncing
+from spillable_stream.log.tier_files import DiskFiles, MemoryFiles, TierFiles
 from spillable_stream.log.written_file import WrittenFile
 from spillable_stream.storage.filesystem import File
 
@@ -90,16 +90,16 @@ class WriteAheadLog:
         self.tier = tier
         self.layout: Layout = lock.layout
         self.max_file_size_bytes = max_file_size_bytes
-        policy: SyncPolicy = MemoryPolicy(lock.fs, lock.layout) if tier is Tier.MEMORY else DiskPolicy(lock.fs)
+        policy: TierFiles = MemoryFiles(lock.fs, lock.layout) if tier is Tier.MEMORY else DiskFiles(lock.fs)
         files = LogFiles(lock.fs, lock.layout, tier)
         end = PublishedEnd(lock, policy)
         writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation)
-        syncing = Syncing(end, policy)
+        failure = AppendFailure(end, policy)
         rolling = Rolling(lock, end, policy, files, writing)
-        healing = Healing(lock, end, policy, files, writing, syncing, rolling)
+        healing = Healing(lock, end, policy, files, writing, failure, rolling)
         self.preallocation: Preallocation = policy.preallocation
         self._policy, self._files, self._end, self._writing = policy, files, end, writing
-        self._syncing, self._rolling = syncing, rolling
+        self._failure, self._rolling = failure, rolling
         # What the parts do is bound, not delegated: an append calls some of it often.
         self.published, self.current, self.publish = end.published, end.current, end.publish
         self.seed, self.records, self.end_of = files.seed, files.records, files.end_of
@@ -141,7 +141,7 @@ class WriteAheadLog:
             self._policy.reserve(file, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, buffers if len(buffers) <= _GATHERED else _joined(buffers))
         except StorageError:
-            self._syncing.cut(file, head)
+            self._failure.cut(file, head)
             raise
         self._sync(file, head, image)
         end = Position(at.file_id, at.offset + size)
@@ -176,7 +176,7 @@ class WriteAheadLog:
     def _sync(self, file: File, head: TierEnd, image: MakeImage) -> None:
         started = time.monotonic()
         try:
-            self._syncing.sync_or_distrust(file, head)
+            self._failure.sync_or_distrust(file, head)
         except StorageError as e:
             self._settle_failed_sync(head, image, e)
             raise StorageError(f"{e}; the transaction was not committed; the log continues in a new file") from e

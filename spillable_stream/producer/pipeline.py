@@ -17,11 +17,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from threading import Thread
 
-from spillable_stream.errors import ChannelClosedError, ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch, counted
-from spillable_stream.producer.batch_handler import BatchHandler
+from spillable_stream.producer.callbacks import Callbacks
 from spillable_stream.producer.clock import Clock, SteadyClock
 from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.dead_letters import DeadLetters
@@ -31,6 +31,7 @@ from spillable_stream.producer.io_pool import IoPool
 from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.retry_policy import is_tried_again
 from spillable_stream.producer.retry_queue import RetryQueue
 from spillable_stream.producer.room import Place
 from spillable_stream.producer.schedule import Lane, Schedule, Turn
@@ -86,8 +87,8 @@ class Pipeline:
         self.own_threads = threads = Threads(self._broken)
         self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
         self._pool = IoPool(self._serve, config.io_thread_count, threads, f"{name}-io")
-        self._success = BatchHandler(self._ended, threads, f"{name}-success")
-        self._failure = BatchHandler(self._ended, threads, f"{name}-failure")
+        self._success = Callbacks(self._ended, threads, f"{name}-success")
+        self._failure = Callbacks(self._ended, threads, f"{name}-failure")
         self.accumulator: Accumulator = Accumulator(config, clock, self._ship, self._expect, threads)
         self._schedule = Schedule(
             clock,
@@ -173,14 +174,10 @@ class Pipeline:
             self._success.put(batch, result)
 
     def retry(self, batch: ProducerBatch) -> bool:
-        """Let a batch wait to be tried again, unless that was often enough, or the producer is being closed.
-
-        A handle that the application closed meanwhile, as where Ctrl-C ends a close, is no reason not to: it is open
-        again by now.
-        """
+        """Let a batch wait to be tried again, if the retry policy says so; tell whether it does."""
         with self._mutex:
             closing = self.accumulator.closing
-            if batch.retry >= self._config.retries or (closing and not _found_a_closed_handle(batch)):
+            if not is_tried_again(batch, self._config.retries, closing):
                 return False
             batch.retry += 1
             self.accumulator.grow(batch, batch.last_attempt_bytes())
@@ -467,10 +464,3 @@ class Pipeline:
         self.accumulator.held_bytes = 0
         for own in (self._pool, self._success, self._failure):
             own.close()  # if it was one of their threads that forked, it ends there and does nothing
-
-
-def _found_a_closed_handle(batch: ProducerBatch) -> bool:
-    """Tell whether that, and nothing before it, is why the last attempt failed."""
-    return [a.error_code for a in batch.attempts[-2:]].count(ChannelClosedError.__name__) == 1 and (
-        batch.attempts[-1].error_code == ChannelClosedError.__name__
-    )

@@ -9,55 +9,21 @@ from typing import Any, Protocol
 
 from spillable_stream.engine.port import NoRoomYetError
 from spillable_stream.errors import (
-    ChannelBusyError,
-    ChannelClosedError,
-    ChannelFullError,
-    DiskSpaceError,
-    EventTooLargeError,
-    LockTimeoutError,
     ProducerSequenceError,
-    SchemaError,
-    StorageError,
-    TransactionCapacityError,
 )
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
+from spillable_stream.producer.retry_policy import MISFITS, REFUSALS, may_pass
 from spillable_stream.producer.target import commit_to
 from spillable_stream.producer.trouble import text_of
 from spillable_stream.state.ranges import Range
 
-__all__ = ["REFUSALS", "Ends", "SendTask", "may_pass"]
-
-REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
-"""What says for sure that nothing was stored: a batch that was only refused gets another number for its next try."""
-
-_MISFITS = (EventTooLargeError, ProducerSequenceError, SchemaError, TransactionCapacityError)
-"""What says so, too, and will say it again."""
-
-_MAY_PASS = (
-    ChannelBusyError,
-    ChannelClosedError,
-    ChannelFullError,
-    DiskSpaceError,
-    LockTimeoutError,
-    OSError,
-    StorageError,
-)
+__all__ = ["Ends", "SendTask"]
 
 
 _SENT_BEFORE = "it could not be stored when it was sent before"
-
-
-def may_pass(error: BaseException) -> bool:
-    """Tell whether an error may be over after a while.
-
-    A full channel, a full disk, a busy lock, trouble with storage, and a handle that failed, which is opened
-    again. Of other targets any `OSError`, such as a connection that broke. That a batch may have been
-    committed all the same does no harm: its number tells.
-    """
-    return isinstance(error, _MAY_PASS)
 
 
 class Ends(Protocol):
@@ -120,7 +86,7 @@ class SendTask:
         except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
             batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
-            batch.in_doubt = batch.in_doubt or not isinstance(e, (*REFUSALS, *_MISFITS))
+            batch.in_doubt = batch.in_doubt or not isinstance(e, (*REFUSALS, *MISFITS))
             if not batch.in_doubt:
                 batch.destination.free(batch)
             self._go_on(batch, e)

@@ -23,17 +23,17 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
-from spillable_stream.spark.batch_limits import batch_end
+from spillable_stream.spark.batch_end import batch_end
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.idle_polls import IdlePolls
-from spillable_stream.spark.latest_offset import LatestOffset
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import Offset, OffsetJson, starting_id
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_position import QueryPosition
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
@@ -175,7 +175,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         channel, group = self._open(), self._options.group
         with channel.port().snapshot() as state:
             lag = Lag.beyond(state, group, self._query.covered_id)
-            return LatestOffset(
+            return OffsetReport(
                 channel.uuid, state.last_id, str(channel.path), group, self._hold.owner(), lag
             ).to_json()
 

@@ -6,10 +6,13 @@ that ends when takes have freed ``overflowDeactivationThreshold`` percent.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["MemoryTierInfo", "TierUsage", "free_percent", "overflow_lasts", "payload_limit"]
+from spillable_stream.format.file_names import Tier
+
+__all__ = ["MemoryTierInfo", "TierUsage", "choose_tier", "free_percent", "overflow_lasts", "payload_limit"]
 
 
 class TierUsage(NamedTuple):
@@ -49,6 +52,29 @@ class MemoryTierInfo:
     open: bool = False
     reserved_id: int = 0
     token: str = ""
+
+
+def choose_tier(
+    wanted: TierUsage, limits: TierUsage, waits: bool, fits_memory: Callable[[], bool]
+) -> tuple[Tier | None, str]:
+    """Choose the tier of a put transaction, which goes whole to one: memory while it has room, else disk.
+
+    Args:
+        wanted: the transaction's events and payloads.
+        limits: what the memory tier may hold.
+        waits: whether the put may still wait for memory: there is a disk tier, no overflow is active, and
+            ``overflowTimeout`` has not passed.
+        fits_memory: tells whether memory has room now; asked only about a transaction that fits an empty memory tier.
+
+    Returns:
+        The tier, None to wait for memory; and why the put spills to disk: "large", if the transaction fits no memory
+        tier, "full", or "" if it does not spill.
+    """
+    if not wanted.is_within(limits):
+        return Tier.DISK, "large"
+    if fits_memory():
+        return Tier.MEMORY, ""
+    return (None, "") if waits else (Tier.DISK, "full")
 
 
 def payload_limit(byte_capacity: int, buffer_percentage: int) -> int:

@@ -16,7 +16,7 @@ from spillable_stream import (
     GroupOwnedError,
 )
 from spillable_stream.engine.group_commit import Ticket
-from spillable_stream.engine.group_position import read_group_position
+from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.engine.requests import Rollback, Take
 from tests.support.damage import reboot
 from tests.support.events import numbered, peek, put, take
@@ -208,7 +208,7 @@ def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
     assert len(names) - before <= 200 + 2 * 32
     assert take(channel, 3, "group-0") == numbered(3, 3)
     layout = channel.engine().layout
-    told = [read_group_position(channel.engine().fs, layout, f"group-{i}") for i in (0, 1, 199)]
+    told = [read_position_hint(channel.engine().fs, layout, f"group-{i}") for i in (0, 1, 199)]
     assert told == ([(6, []), (3, []), (3, [])] if options else [(0, [])] * 3)
     channel.close()
     assert open_files(path) == []

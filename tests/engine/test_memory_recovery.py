@@ -17,7 +17,7 @@ from spillable_stream import Channel
 from spillable_stream.engine import memory_directory
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.group_position import GroupPosition, read_group_position
+from spillable_stream.engine.position_hint import PositionHint, read_position_hint
 from spillable_stream.errors import (
     ChannelBusyError,
     ChannelClosedError,
@@ -131,19 +131,19 @@ def test_an_owner_does_not_write_an_older_position_over_a_helpers(
     prepared = consumer.prepare([(1, 4)])
     consumer.prepare([(5, 10)])
     helper = threading.Thread(target=finish_takes, args=(other.engine(), "g", 10))
-    write = GroupPosition.write
+    write = PositionHint.write
 
-    def slow_write(position: GroupPosition, group: GroupState) -> None:
+    def slow_write(position: PositionHint, group: GroupState) -> None:
         if helper.ident is None:
             helper.start()
             helper.join(0.3)
         write(position, group)
 
-    monkeypatch.setattr(GroupPosition, "write", slow_write)
+    monkeypatch.setattr(PositionHint, "write", slow_write)
     consumer.commit([(1, 4)], prepared)
     helper.join()
     layout = read_identity(FileSystem(), path)
-    assert read_group_position(FileSystem(), layout, "g") == (10, [])
+    assert read_position_hint(FileSystem(), layout, "g") == (10, [])
 
 
 def test_what_was_taken_ahead_of_an_open_take_is_not_lost(path: Path, open_channel: Open) -> None:
@@ -282,7 +282,7 @@ def test_a_dropped_group_leaves_no_position_to_its_successor(path: Path, open_ch
     put(channel, *numbered(0, 5))
     take(channel, 1)
     layout = read_identity(FileSystem(), path)
-    assert read_group_position(FileSystem(), layout, "default") == (7, [])
+    assert read_position_hint(FileSystem(), layout, "default") == (7, [])
     kill(channel)
     lose_memory(path)
     channel, warning = reopened(path)

@@ -12,8 +12,8 @@ from unittest import mock
 import google_crc32c
 import pyarrow as pa
 
-from spillable_stream.engine.group_position import read_group_position
 from spillable_stream.engine.loading import restored
+from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.errors import CorruptionError, NotAChannelError, SpillableError, UnsupportedFormatError
 from spillable_stream.format.batch import decode_batch, decode_schema
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, parse_header
@@ -117,7 +117,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
             restored(Checkpoints(_OneFile(data), layout).read(Path("checkpoint"))["state"], "checkpoint")
 
     def position(data: bytes) -> None:
-        first, ahead = read_group_position(_OneFile(data), layout, "consumers")
+        first, ahead = read_position_hint(_OneFile(data), layout, "consumers")
         ChannelState(ChannelOptions(), []).next_id = first + len(ahead)
 
     checkpoints = [resealed(image.files[n], seed) for n in image.names("checkpoint-")]

@@ -89,7 +89,7 @@ def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
                 put(channel, b"x")
 
         interrupts = Interrupts(
-            place, "log/wal.py", "log/published_end.py", "log/syncing.py", "log/written_file.py", "log/head.py"
+            place, "log/wal.py", "log/published_end.py", "log/append_failure.py", "log/written_file.py", "log/head.py"
         )
         with fs.failing(fails):
             interrupts.run(append)

@@ -8,7 +8,7 @@ import pytest
 
 from spillable_stream import errors
 from spillable_stream.producer.config import ProducerConfig
-from spillable_stream.producer.send_task import may_pass
+from spillable_stream.producer.retry_policy import may_pass
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 import spillable_stream as ss
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.group_position import read_group_position
+from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.errors import GroupOwnedError, StorageError
 from spillable_stream.spark import group_hold
 from spillable_stream.spark.group_hold import GroupHold
@@ -109,12 +109,12 @@ def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_on
         put(channel, *numbered(0, 5))
         assert len(take(channel)) == 5
         layout, fs = channel.engine().layout, channel.engine().fs
-        assert read_group_position(fs, layout, "default") == (5, [])
+        assert read_position_hint(fs, layout, "default") == (5, [])
         channel._consumers.pop("default").close()
         channel.drop_group("default")
         reader = source(channel)
         reader.initialOffset()
-        assert read_group_position(fs, layout, "default") == (0, [])
+        assert read_position_hint(fs, layout, "default") == (0, [])
         reader.stop()
 
 

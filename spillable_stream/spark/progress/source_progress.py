@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spillable_stream.names import is_name
-from spillable_stream.spark.latest_offset import LatestOffset
 from spillable_stream.spark.offset import Offset, OffsetJson
 from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.offset_report import OffsetReport
 
 __all__ = ["SourceProgress"]
 
@@ -43,7 +43,7 @@ class SourceProgress:
         offset = Offset.of(end)
         if offset is None:
             raise ValueError(f"{end} has the keys of a channel's offset, and is none")
-        latest = LatestOffset.of(_json(source.latestOffset))
+        latest = OffsetReport.of(_json(source.latestOffset))
         if latest is None or latest.channel != offset.channel:
             return cls(offset.event_id, offset.channel)
         return cls(

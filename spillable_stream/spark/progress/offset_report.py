@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.progress.lag import Lag
 
-__all__ = ["LatestOffset"]
+__all__ = ["OffsetReport"]
 
 
 @dataclass(frozen=True, slots=True)
-class LatestOffset:
+class OffsetReport:
     """Where a channel ends, and how far a query is behind it. In JSON, with sorted keys.
 
     Args:
@@ -34,7 +34,7 @@ class LatestOffset:
     lag: Lag
 
     @classmethod
-    def of(cls, value: OffsetJson) -> LatestOffset | None:
+    def of(cls, value: OffsetJson) -> OffsetReport | None:
         """Return what a source told, or None if it told nothing: before Spark 4.2, or of a batch that is tried again.
 
         Raises:

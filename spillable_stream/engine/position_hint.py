@@ -32,12 +32,12 @@ from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.recent import Recent
 
-__all__ = ["GroupPosition", "parse_group_position", "read_group_position"]
+__all__ = ["PositionHint", "parse_position_hint", "read_position_hint"]
 
 _HEADER = struct.Struct("<II")
 
 
-class GroupPosition:
+class PositionHint:
     """The file of one group.
 
     Args:
@@ -84,7 +84,7 @@ class GroupPosition:
         self._files.forget(self._group)
 
 
-def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
+def read_position_hint(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
     """Return what a group's file says: every event up to an ID, and ranges after it; 0 and none if it says nothing."""
     if not is_name(group):  # an old log's: it has no file
         return 0, []
@@ -92,10 +92,10 @@ def read_group_position(fs: FileSystem, layout: Layout, group: str) -> tuple[int
         data = fs.read_file(layout.group_position(group))
     except (FileNotFoundError, StorageError):
         return 0, []
-    return parse_group_position(layout, group, data) or (0, [])
+    return parse_position_hint(layout, group, data) or (0, [])
 
 
-def parse_group_position(layout: Layout, group: str, data: bytes) -> tuple[int, list[Range]] | None:
+def parse_position_hint(layout: Layout, group: str, data: bytes) -> tuple[int, list[Range]] | None:
     """Return what the bytes of a group's file say, or None if they are damaged."""
     if len(data) < _HEADER.size:
         return None

@@ -1,4 +1,7 @@
-"""Syncs the log of one tier: a sync that failed is never tried again, and nobody appends to that file any more."""
+"""What follows a failed append: it is cut, or, where its sync failed, nobody appends to that file again.
+
+A failed sync is never tried again: the next one would say that all is well.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,23 @@ import logging
 from spillable_stream.errors import StorageError
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.published_end import PublishedEnd
-from spillable_stream.log.sync_policy import SyncPolicy
+from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.storage.filesystem import File
 
-__all__ = ["Syncing"]
+__all__ = ["AppendFailure"]
 
 _log = logging.getLogger(__name__)
 
 
-class Syncing:
-    """Syncs and cuts the newest file; the commit lock is held.
+class AppendFailure:
+    """Settles a failed append of one tier's newest file; the commit lock is held.
 
     Args:
         end: the tier's published end.
         policy: how the tier's files are synced.
     """
 
-    def __init__(self, end: PublishedEnd, policy: SyncPolicy) -> None:
+    def __init__(self, end: PublishedEnd, policy: TierFiles) -> None:
         self._end = end
         self._policy = policy
 

@@ -12,10 +12,10 @@ from spillable_stream.producer.result import Result
 from spillable_stream.producer.threads import Threads
 from spillable_stream.producer.trouble import say
 
-__all__ = ["BatchHandler"]
+__all__ = ["Callbacks"]
 
 
-class BatchHandler:
+class Callbacks:
     """Concludes batches one after the other, those that were stored or those that failed.
 
     Args:
@@ -42,7 +42,7 @@ class BatchHandler:
             batch, result = found
             try:
                 batch.conclude(result)
-            except BaseException as e:  # its futures get the result all the same
+            except BaseException as e:  # its futures still get the result
                 say(logging.ERROR, "a batch for %s could not be told to all", batch.destination.name, error=e)
                 batch.settle()
             if batch.result is not None:

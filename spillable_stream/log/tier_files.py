@@ -12,13 +12,13 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
 from spillable_stream.storage.filesystem import File, FileSystem
 
-__all__ = ["DiskPolicy", "MemoryPolicy", "SyncPolicy"]
+__all__ = ["DiskFiles", "MemoryFiles", "TierFiles"]
 
 _ZEROS_BYTES = 1 << 20
 _IMAGES_PER_FILE = 4
 
 
-class SyncPolicy(Protocol):
+class TierFiles(Protocol):
     """How the log files of a tier are written and synced.
 
     Attributes:
@@ -61,7 +61,7 @@ class SyncPolicy(Protocol):
         """Return how large a file may get that begins with an image of the state of a size."""
 
 
-class DiskPolicy:
+class DiskFiles:
     """Data files: synced at every commit, and preallocated.
 
     Args:
@@ -107,7 +107,7 @@ class DiskPolicy:
         return max_file_size_bytes
 
 
-class MemoryPolicy:
+class MemoryFiles:
     """Files of the memory tier: never synced, and used again, since new pages cost more than a copy into old ones.
 
     Args:

@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from spillable_stream.spark.latest_offset import LatestOffset
 from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.offset_report import OffsetReport
 
 
 @pytest.mark.parametrize(("owner", "lag"), [(None, Lag(0, None)), ("pid 1", Lag(3, 1_700_000_000_000_000))])
 def test_listener_reads_what_the_source_told(owner: str | None, lag: Lag) -> None:
-    told = LatestOffset("c", 7, "/c", "g", owner, lag)
-    assert LatestOffset.of(json.loads(json.dumps(told.to_json()))) == told
+    told = OffsetReport("c", 7, "/c", "g", owner, lag)
+    assert OffsetReport.of(json.loads(json.dumps(told.to_json()))) == told
 
 
 def test_keys_are_sorted_and_the_lag_is_there_in_kafkas_words() -> None:
-    told = LatestOffset("c", 7, "/c", "g", None, Lag(3, None)).to_json()
+    told = OffsetReport("c", 7, "/c", "g", None, Lag(3, None)).to_json()
     assert list(told) == sorted(told)
     assert {told[f"{name}OffsetsBehindLatest"] for name in ("min", "max", "avg")} == {3}
 
 
 def test_offset_of_a_batch_tells_nothing_of_the_channels_end() -> None:
-    assert LatestOffset.of({"channel": "c", "writeOrderId": 7}) is None
-    assert LatestOffset.of({}) is None
+    assert OffsetReport.of({"channel": "c", "writeOrderId": 7}) is None
+    assert OffsetReport.of({}) is None
