@@ -17,6 +17,16 @@ _LOOKUPS = 3
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    for _ in range(_LOOKUPS):
+        session = made_session()
+        if finds_the_source(session):
+            break
+        session.stop()  # the next one looks again
+    yield session
+    session.stop()
+
+
+def made_session() -> Any:
     from pyspark.sql import SparkSession
 
     session = (
@@ -30,12 +40,7 @@ def spark() -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
-    for _ in range(_LOOKUPS):
-        if finds_the_source(session):
-            break
-        session = session.newSession()  # which looks again
-    yield session
-    session.stop()
+    return session
 
 
 def finds_the_source(session: Any) -> bool:
