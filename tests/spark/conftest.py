@@ -43,6 +43,17 @@ def made_session() -> Any:
     return session
 
 
+@pytest.fixture(autouse=True)
+def session_is_active(request: pytest.FixtureRequest) -> None:
+    """Make the session the one of this thread in the JVM: a new connection from Python to it is a new thread there.
+
+    Without one Spark finds no Python source to write to.
+    """
+    if "spark" in request.fixturenames:
+        session = request.getfixturevalue("spark")
+        session._get_j_spark_session_module(session._jvm).setActiveSession(session._jsparkSession)
+
+
 def finds_the_source(session: Any) -> bool:
     """Tell whether a session has found the source: its one look starts a Python, which has ten seconds to answer."""
     return bool(session._jsparkSession.sessionState().dataSourceManager().dataSourceExists("spillable"))
