@@ -65,7 +65,7 @@ def test_nanoseconds_are_refused_when_the_read_starts_and_read_as_numbers(of: pa
 
 
 @pytest.mark.parametrize(
-    ("mine", "spark", "why"),
+    ("mine", "theirs", "why"),
     [
         (pa.int64(), T.IntegerType(), "int64 does not fit into int32"),
         (pa.string(), T.LongType(), "string does not fit into int64"),
@@ -79,9 +79,9 @@ def test_nanoseconds_are_refused_when_the_read_starts_and_read_as_numbers(of: pa
     ],
 )
 def test_a_read_that_would_lose_or_invent_something_is_refused_with_both_schemas(
-    mine: pa.DataType, spark: T.DataType, why: str
+    mine: pa.DataType, theirs: T.DataType, why: str
 ) -> None:
-    schema = T.StructType([T.StructField("c", spark)])
+    schema = T.StructType([T.StructField("c", theirs)])
     with pytest.raises(SchemaError, match=why) as caught:
         check_read_schema(schema, pa.schema([("c", mine)]), metadata=False)
     assert f"The channel has (c: {mine}); the read wants (c: {arrow_schema(schema).field(0).type})" in str(caught.value)
@@ -102,7 +102,7 @@ def test_a_read_may_widen_and_reorder_what_the_channel_has() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mine", "spark"),
+    ("mine", "theirs"),
     [
         (pa.timestamp("ms", "UTC"), T.TimestampType()),
         (pa.timestamp("s"), T.TimestampNTZType()),
@@ -122,10 +122,10 @@ def test_a_read_may_widen_and_reorder_what_the_channel_has() -> None:
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
 def test_a_write_that_could_lose_something_is_refused_when_it_starts(
-    tmp_path: Path, mine: pa.DataType, spark: T.DataType, stream: bool
+    tmp_path: Path, mine: pa.DataType, theirs: T.DataType, stream: bool
 ) -> None:
     ss.Channel(tmp_path / "c", schema=pa.schema([("c", mine)]), minimum_required_space=0).close()
-    source, schema = SpillableDataSource({"path": str(tmp_path / "c")}), T.StructType().add("c", spark)
+    source, schema = SpillableDataSource({"path": str(tmp_path / "c")}), T.StructType().add("c", theirs)
     with pytest.raises(SchemaError, match=r"has another type: .*The channel has \(c: .*the batch has \(c: "):
         (source.streamWriter if stream else source.writer)(schema, overwrite=False)
 
