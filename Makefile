@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java check test test-slow coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -29,11 +29,12 @@ check: $(STAMP) ## Run the linters of code and of English, the type checkers, th
 	git ls-files -z | xargs -0 .venv/bin/codespell
 	.venv/bin/python scripts/check_english.py
 
-test: java $(STAMP) ## Run the tests, all but the slow ones and the long recipes of the crash laboratory
-	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile
+PROPERTIES ?= quick
+test: java $(STAMP) ## Run the tests, all but the slow ones and the laboratory's; PROPERTIES=full tries all examples of each property
+	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
 
-test-all: java $(STAMP) ## Run the slow tests too, and each property with all of its examples, as CI does
-	.venv/bin/python -m pytest -q -m "not crash" -n 2 --dist loadfile --hypothesis-profile full --durations 40 --durations-min 2
+test-slow: java $(STAMP) ## Run the slow tests: whole clusters, notebooks, killed drivers
+	.venv/bin/python -m pytest -q -m "slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase
