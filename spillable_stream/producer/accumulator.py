@@ -1,4 +1,4 @@
-"""The accumulator: an open batch for each destination, and the bound of what all batches hold.
+"""The accumulator: one open batch for each destination, and the limit on the memory of all batches.
 
 Its mutex guards everything that is scheduled: open batches, the retry queue, the numbers of batches.
 """
@@ -32,31 +32,32 @@ from spillable_stream.producer.trouble import text_of
 
 __all__ = ["Accumulator"]
 
-_HEALED_SECONDS = 1.0  # after which who waits for room looks by itself
+_HEALED_SECONDS = 1.0  # a waiting send checks for room this often, even if nobody wakes it
 _OLDEST = 100
 
 
 class Accumulator:
-    """Gathers events into batches and ships those that are full. Thread-safe.
+    """Gathers events into batches and ships full ones. Thread-safe.
 
     Args:
-        config: the thresholds and the bound.
+        config: the thresholds, and the limit on memory.
         clock: the time.
-        ship: called with a destination that has a batch ready, the mutex held.
-        opened: called with the time at which a new batch will have lingered, the mutex held.
-        threads: the producer's, which must not wait for room, since only they can make it.
+        ship: called with a destination that has a batch ready; the mutex is held.
+        opened: called with the time at which a new batch will have lingered, in the clock's monotonic seconds; the
+            mutex is held.
+        threads: the producer's threads. They must not wait for room, since only they can free it.
 
     Attributes:
         mutex: its lock.
-        changed: notified when a batch ends, if somebody waits for that.
-        room: who waits for room.
+        changed: notified whenever a batch ends.
+        room: the queue of sends that wait for room.
         batches: all batches that have not ended, oldest first.
-        held_bytes: what they hold; it changes together with `batches` and a batch's ``size_bytes``, with no call in
-            between, so that an interrupt leaves both changed or neither. Who looks for room looks for that of events:
-            a batch that is opened for them may hold `BATCH_BYTES` beyond the bound.
-        closing: whether it takes no more events.
-        failure: what ended the producer, if that was not `close`.
-        places: in which place of the line a thread looks for room, as long as it is in a call that does.
+        held_bytes: the bytes that they hold. It changes together with `batches` and a batch's ``size_bytes``, with no
+            call in between, so an interrupt leaves all changed or none. The limit applies to events: a batch that is
+            opened for admitted events may exceed it by `BATCH_BYTES`.
+        closing: whether it refuses new events.
+        failure: the error that ended the producer; None if `close` did.
+        places: the place in the queue for room, by thread ID, of each thread that sends on behalf of such a place.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class Accumulator:
         self.room: RoomQueue = RoomQueue(BATCH_BYTES)
         self.places: dict[int, Place] = {}
         self._open: OrderedDict[Destination, ProducerBatch] = OrderedDict()  # oldest first
-        self._shipping: dict[Destination, None] = {}  # what an interrupt may have kept from being served
+        self._shipping: dict[Destination, None] = {}  # ones that an interrupt may have kept from being served
         self._config = config
         self._clock = clock
         self._ship = ship
         self._opened = opened
         self._threads = threads
         self._total_bytes = config.total_size_in_bytes
-        self._bound_bytes = self._total_bytes  # of what is held by who need not look whether somebody waits
+        self._bound_bytes = self._total_bytes  # up to here `add` need not check for waiting sends
         self._most_bytes = config.batch_size_threshold_in_bytes + BATCH_BYTES
         self._most_events = config.batch_count_threshold
         self._linger_seconds = config.linger_ms / 1000
@@ -100,16 +101,24 @@ class Accumulator:
     ) -> SendFuture:
         """Add one event to a destination's open batch.
 
+        Args:
+            destination: the destination.
+            body: the event's body, or its row in a typed channel.
+            size_bytes: how much of the buffer the event takes.
+            headers: the event's headers.
+            callback: called with the result.
+            max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
+
         Raises:
-            ProducerClosedError: no more events are taken.
-            ProducerTimeoutError: there was no room within ``max_block_ms``, by default the producer's.
-            EventTooLargeError: there never will be.
+            ProducerClosedError: the producer is closed.
+            ProducerTimeoutError: there was no room within ``max_block_ms``.
+            EventTooLargeError: the event is larger than the whole buffer.
         """
         mutex, me = self.mutex, get_ident()
         slot = mutex.slot
         if slot:
             mutex.refuse_twice()
-        try:  # `Mutex.run`, without the calls
+        try:  # `Mutex.run`, inlined for speed
             if mutex.waiting or slot.setdefault(0, me) != me:
                 mutex.acquire()
             batch = self._open.get(destination)
@@ -131,7 +140,7 @@ class Accumulator:
         finally:
             if slot and slot[0] == me:
                 del slot[0]
-        if destination not in self._open:  # it was shipped: let an I/O thread have the interpreter, now and not in 5 ms
+        if destination not in self._open:  # it was shipped: yield the interpreter to an I/O thread now, not in 5 ms
             time.sleep(0)
         return SendFuture(batch, index)
 
@@ -144,10 +153,20 @@ class Accumulator:
         callback: Callback | None,
         max_block_ms: int | None = None,
     ) -> SendFuture:
-        """Add events to a destination's open batch, or to a new one if it has no room for all; raises what `add` does.
+        """Add events to a destination's open batch, or to a new one if it has no room for all.
+
+        Raises what `add` raises.
+
+        Args:
+            destination: the destination.
+            bodies: the events' bodies, or their rows in a typed channel.
+            headers: the headers of the events that have any, by index.
+            size_bytes: how much of the buffer all events take.
+            callback: called with the result.
+            max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
 
         Raises:
-            TransactionCapacityError: no batch would have room for all.
+            TransactionCapacityError: there are too many events for one batch.
         """
         self._check_count(destination, len(bodies))
 
@@ -179,35 +198,37 @@ class Accumulator:
         sequence: int | None,
         max_block_ms: int | None = None,
     ) -> SendFuture:
-        """Ship events as a batch of their own; raises what `add_many` does.
+        """Ship events as a separate batch.
+
+        Raises what `add_many` raises.
 
         Args:
-            destination: where to.
-            fill: puts them into the batch.
-            count: how many they are.
-            size_bytes: how much they hold.
+            destination: the destination.
+            fill: puts the events into the batch.
+            count: the number of events.
+            size_bytes: how much of the buffer they take.
             callback: called with the result.
-            sequence: the batch's number; None for the next one.
-            max_block_ms: how long to wait for room; None for as long as the producer does.
+            sequence: the number that the application chose for the batch; None for the producer's next number.
+            max_block_ms: how long to wait for room, in milliseconds; None for the producer's ``max_block_ms``.
 
         Raises:
-            OptionError: it can't have this number.
-            ProducerSequenceError: it can't have it now.
+            OptionError: the number is invalid, or the producer numbers the batches of this destination.
+            ProducerSequenceError: an earlier batch failed and was not sent again.
         """
         self._check_count(destination, count)
 
         def add() -> SendFuture:
             if sequence is not None:
-                destination.check(sequence)  # before it waits, and after
+                destination.check(sequence)  # before the wait, and again after it
             self._admit(size_bytes, max_block_ms)
             try:
                 if sequence is not None:
                     destination.check(sequence)
-                elif destination in self._open:  # what was sent before has the lower number, and goes first
+                elif destination in self._open:  # earlier events have the lower number and go first
                     self._ship_open(destination)
                 number = destination.next_sequence() if sequence is None else sequence
             except BaseException:
-                self._give_room()  # to who waits behind this send
+                self._give_room()  # to the sends that wait behind this one
                 raise
             batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
@@ -232,7 +253,7 @@ class Accumulator:
     def _batch_with_room(
         self, destination: Destination, size_bytes: int, count: int, max_block_ms: int | None
     ) -> ProducerBatch:
-        """Return a destination's open batch, in which there is room for so much more once this returns."""
+        """Return a destination's open batch, once there is room for ``count`` more events of ``size_bytes``."""
         self._admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
         if batch is not None and len(batch.bodies) + count > destination.max_events:
@@ -241,7 +262,7 @@ class Accumulator:
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
             self._opened(batch.created + (0 if self.room.waiters else self._linger_seconds))
-            self._open[destination] = batch  # no call between these three: an interrupt leaves all or none
+            self._open[destination] = batch  # no call within these three lines: an interrupt leaves all done or none
             self.batches[batch] = None
             self.held_bytes += batch.size_bytes
         return batch
@@ -253,7 +274,7 @@ class Accumulator:
     # ── room ────────────────────────────────────────────────────────────────────────────────
 
     def _admit(self, size_bytes: int, max_block_ms: int | None) -> None:
-        """Wait until there is room for so many bytes."""
+        """Wait until there is room for ``size_bytes``."""
         if size_bytes > self._total_bytes:
             raise EventTooLargeError(
                 f"{size_bytes:,} bytes never fit total_size_in_bytes, {self._total_bytes:,}; raise it, or send less"
@@ -286,7 +307,7 @@ class Accumulator:
                     self._refuse_all()
                 if waiter in self.room.given:
                     return
-                self.ship_open()  # it makes no sense to linger
+                self.ship_open()  # lingering would only delay the room
                 now = self._clock.monotonic()
                 if deadline is not None and now >= deadline:
                     raise self._full(size_bytes, now - began, self._done_events - done_before)
@@ -302,7 +323,11 @@ class Accumulator:
             self.room.given.pop(waiter, None)
 
     def _look_for_room(self, size_bytes: int, place: Place) -> None:
-        """Take the room that a place in the line was given, or wait in it for that, which is not here."""
+        """Use the room that was given to a place in the queue; without any, queue the place and raise, not block.
+
+        Raises:
+            ProducerTimeoutError: the place has not been given room yet. It will be woken.
+        """
         if place.waiter is None or (place.waiter not in self.room.waiters and place.waiter not in self.room.given):
             place.waiter = Waiter(size_bytes, place.wake, place.is_gone)
             self.room.waiters[place.waiter] = None
@@ -315,7 +340,7 @@ class Accumulator:
         raise self._full(size_bytes, 0, 0)
 
     def leave(self, place: Place) -> None:
-        """Give up a place in the line, and what it was given. The mutex is held."""
+        """Give up a place in the queue, with any room that it was given. The mutex is held."""
         if place.waiter is not None:
             self.room.waiters.pop(place.waiter, None)
             self.room.given.pop(place.waiter, None)
@@ -323,7 +348,7 @@ class Accumulator:
         self._give_room()
 
     def _give_room(self) -> None:
-        """Let those who wait have what is free, in order; while one still waits, nobody else takes any."""
+        """Give free room to waiting sends, in order. New sends must queue as long as one still waits."""
         self.room.give(self._total_bytes - self.held_bytes)
         self._bound_bytes = -1 if self.room.waiters else self._total_bytes - self.room.given_bytes()
 
@@ -338,7 +363,7 @@ class Accumulator:
         oldest = islice(self.batches, _OLDEST)
         errors = {b.destination.name: b.attempts[-1].error_message for b in oldest if b.attempts}
         why = "".join(f". {name} failed last with: {message}" for name, message in errors.items())
-        others = len(self.room.waiters) + len(self.room.given) - 1  # this one is among them
+        others = len(self.room.waiters) + len(self.room.given) - 1  # without this one
         before = f", and {others:,} other sends wait for room" if others else ""
         rate = f"; {done / waited_seconds:,.0f} events/s were done meanwhile" if waited_seconds else ""
         return ProducerTimeoutError(
@@ -348,13 +373,13 @@ class Accumulator:
         )
 
     def grow(self, batch: ProducerBatch, size_bytes: int) -> None:
-        """Count what a batch holds since it was tried, room or not. The mutex is held."""
+        """Add the memory of an attempt's record to a batch, even beyond the limit. The mutex is held."""
         if batch in self.batches:
             batch.size_bytes += size_bytes
             self.held_bytes += size_bytes
 
     def release(self, batch: ProducerBatch) -> None:
-        """Forget a batch that has ended; what it held is free. The mutex is held."""
+        """Forget a batch that has ended, and free its room. The mutex is held."""
         if batch in self.batches:
             del self.batches[batch]
             self.held_bytes -= batch.size_bytes
@@ -364,7 +389,7 @@ class Accumulator:
         self.changed.notify_all()
 
     def sent_events(self) -> int:
-        """Return how many events were ever added. The mutex is held."""
+        """Return the number of events ever added. The mutex is held."""
         return self._done_events + sum(b.count if b.sealed else len(b) for b in self.batches)
 
     # ── shipping; the mutex is held ─────────────────────────────────────────────────────────
@@ -375,17 +400,17 @@ class Accumulator:
         self._open.pop(destination, None)
 
     def _ship_batch(self, batch: ProducerBatch) -> None:
-        """Let a batch be committed. Where an interrupt ends this, the destination's next one or `ship_all` goes on."""
+        """Queue a batch for commit. After an interrupt, the destination's next batch or `ship_all` does the rest."""
         self._shipping[batch.destination] = None
         if batch not in self.batches:
             self.batches[batch] = None
             self.held_bytes += batch.size_bytes
-        batch.destination.ready.append(batch)  # the first call: an interrupt leaves all of this done or none
+        batch.destination.ready.append(batch)  # the first call, so an interrupt leaves all of the above done or none
         self._ship(batch.destination)
         del self._shipping[batch.destination]
 
     def seal_next(self, destination: Destination) -> ProducerBatch | None:
-        """Return the next batch that can be committed now, if there is one."""
+        """Return a destination's next batch that can be committed now, sealed; None without one."""
         batch = destination.take()
         if batch is not None and self._open.get(destination) is batch:
             del self._open[destination]
@@ -397,16 +422,20 @@ class Accumulator:
             self._ship_open(destination)
 
     def ship_all(self) -> None:
-        """Ship all open batches, and again what an interrupt kept from being shipped."""
+        """Ship all open batches, and any that an interrupt kept from being shipped."""
         self.ship_open()
         for destination in list(self._shipping):
             self._ship(destination)
             self._shipping.pop(destination, None)
 
     def ship_lingered(self, now: float) -> float | None:
-        """Ship the batches that have lingered and return when the next one will have, None if none is open.
+        """Ship the batches that have lingered; while a send waits for room, ship all of them.
 
-        While somebody waits for room none lingers.
+        Args:
+            now: the time, in the clock's monotonic seconds.
+
+        Returns:
+            When the next batch will have lingered; None if no batch is open.
         """
         if self.room.waiters:
             self.ship_open()

@@ -1,4 +1,4 @@
-"""Waiting for room in a producer's buffer without a thread: tasks of an event loop, first come, first served."""
+"""Lets tasks of an event loop wait for room in a producer's buffer without a thread, first come, first served."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from spillable_stream.producer.room import Place
 
 __all__ = ["AsyncRoom"]
 
-_HEALED_SECONDS = 1.0  # after which who waits looks by itself
+_HEALED_SECONDS = 1.0  # a waiting task checks for room this often, even if nobody wakes it
 
 
 class AsyncRoom:
-    """The sends of an event loop that wait for room.
+    """The queue of an event loop's sends that wait for room.
 
-    A send is tried in its own task, with no `await` after it: one that is cancelled while it waits is not sent.
+    Each send runs in its own task, with no `await` after it, so a send that is cancelled while it waits is not sent.
 
     Args:
-        producer: what sends.
+        producer: the producer to send with.
     """
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
         self._queue: OrderedDict[_Turn, None] = OrderedDict()
-        self._place = Place(self._changed, self._is_gone)  # of who is first here, among the threads that wait
+        self._place = Place(self._changed, self._is_gone)  # stands for the first turn, in the threads' queue for room
         self._loop: asyncio.AbstractEventLoop | None = None
         self._awakening = False
         self._closed = False
 
     async def send(self, send: Callable[..., SendFuture], max_block_ms: int | None) -> SendFuture:
-        """Send, when there is room and all have sent who waited before.
+        """Send once there is room and all earlier sends of this event loop have had theirs.
 
         Args:
-            send: a send of the producer, which takes ``max_block_ms``.
-            max_block_ms: how long to wait, in milliseconds: -1 for ever; None for as long as the producer does.
+            send: a bound send of the producer that takes ``max_block_ms``.
+            max_block_ms: how long to wait, in milliseconds; -1 for no limit, None for the producer's
+                ``max_block_ms``.
 
         Raises:
-            ProducerTimeoutError: there was no room by then.
-            ProducerClosedError: the producer is closed, also while this waits.
+            ProducerTimeoutError: there was no room within ``max_block_ms``.
+            ProducerClosedError: the producer is closed, or was closed while this waited.
         """
         if max_block_ms is None:
             max_block_ms = self._producer.max_block_ms
@@ -91,7 +92,7 @@ class AsyncRoom:
                 self._wake_first()
 
     def close(self) -> None:
-        """Refuse all sends, also those that wait."""
+        """Refuse all sends, including those that wait."""
         self._closed = True
         self._wake_first()
 
@@ -100,7 +101,7 @@ class AsyncRoom:
             raise ProducerClosedError("the producer is closed; make a new one")
 
     def _changed(self) -> bool:
-        """Let the loop wake who is first, once for many changes, and tell whether it is there; in any thread."""
+        """Have the loop wake the first turn, once for many changes; False if the loop is gone. Thread-safe."""
         if not self._awakening and self._loop is not None:
             self._awakening = True
             try:
@@ -113,7 +114,7 @@ class AsyncRoom:
         return self._loop is None or self._loop.is_closed()
 
     def _awake(self) -> None:
-        self._awakening = False  # before anybody looks: what changes from now on wakes again
+        self._awakening = False  # before any task checks for room: a later change must wake the loop again
         self._wake_first()
 
     def _wake_first(self) -> None:
@@ -123,4 +124,4 @@ class AsyncRoom:
 
 
 class _Turn(asyncio.Event):
-    """One who waits."""
+    """A waiting send; set when it should check for room."""

@@ -1,4 +1,4 @@
-"""A batch of a producer: what was sent to one destination and is committed together."""
+"""A batch of a producer: events for one destination that are committed together."""
 
 from __future__ import annotations
 
@@ -32,46 +32,48 @@ Callback = Callable[[Result], object]
 
 
 class Watcher(Protocol):
-    """What is told that a batch's result is known."""
+    """Is notified when a batch's result is known."""
 
     def finish(self, *, forked: bool = False) -> None:
-        """Go on with the result.
+        """Handle the result.
 
         Args:
-            forked: whether this is a forked child, in which nobody sends the batch, and nobody's code may be called.
+            forked: whether this is a forked child. It does not send the batch, and must not call user code.
         """
 
 
 class ProducerBatch:
-    """Events in columns, and who waits for them.
+    """Events in columns, with the callbacks and futures that wait for them.
 
-    It grows under the accumulator's mutex until it is shipped; its end has a lock of its own. A buffer may be full of
-    batches of one event, so what few of them need is None until it is needed.
+    It grows under the accumulator's mutex until it is sealed; a separate lock guards its result. A buffer may be full
+    of batches of one event each, so rarely used fields are None until they are needed.
 
     Args:
-        destination: where it goes.
-        sequence: which one it is of those that go there.
-        created: when, in the clock's monotonic seconds.
-        max_reserved_attempts: how many attempts it remembers.
-        threads: the producer's, which must not wait for it.
+        destination: the destination.
+        sequence: its number among the destination's batches.
+        created: when it was created, in the clock's monotonic seconds.
+        max_reserved_attempts: how many attempts to remember.
+        threads: the producer's threads, which must not wait for the result.
 
     Attributes:
-        bodies: the events' bodies, or in a typed channel their rows.
-        headers: the headers of those events that have any, by index; None if none has.
+        bodies: the events' bodies, or their rows in a typed channel.
+        headers: the headers of the events that have any, by index; None if no event has.
         record_batch: the events, if they were sent as an Arrow batch.
-        callbacks: what is called with a send's result: callback, index of the first event and count; None for nothing.
-        size_bytes: what it holds of the producer's buffer, itself and its events.
-        own_sequence: whether the application chose the sequence, which is the number then.
-        numbers: those that it takes, if the producer numbers it; None before its first attempt and after a refusal.
-        in_doubt: whether an attempt ended so that the batch may be stored.
-        sealed: whether it grows no more: a thread has begun with it, or it is given up.
-        count: how many events it has, once it is sealed.
-        dead: what it is sent as once it failed; None before.
-        attempts: the latest of them, oldest first.
+        callbacks: a callback for a send's result, the index of its first event and their number, for each such send;
+            None without any.
+        size_bytes: how much of the producer's buffer the batch and its events take.
+        own_sequence: whether the application chose the sequence. It is then the batch's number.
+        numbers: the numbers that it is committed under, if the producer numbers it; None before its first attempt and
+            after a refusal.
+        in_doubt: whether a failed attempt may have stored it.
+        sealed: whether it has stopped growing: a thread has begun to send it, or it is given up.
+        count: the number of its events, once it is sealed.
+        dead: its form as a dead letter, once it has failed; None before.
+        attempts: its latest attempts, oldest first.
         attempt_count: how often it was tried.
-        retry: how often it was tried again where it goes now.
-        outcome: what became of all of it; None until that is known.
-        result: the same, once callbacks were told: what futures have.
+        retry: how many times it was retried at its current target.
+        outcome: the result of the whole batch; None until it is known.
+        result: the same, once the callbacks were called; futures read it.
     """
 
     __slots__ = (
@@ -117,7 +119,7 @@ class ProducerBatch:
         self.own_sequence: bool = False
         self.numbers: Numbers | None = None
         self._fingerprint = 0
-        self._is_told = False  # by a thread that calls the callbacks
+        self._is_told = False  # whether a thread has begun to call the callbacks
         self.in_doubt: bool = False
         self.sealed: bool = False
         self.count: int = 0
@@ -129,19 +131,19 @@ class ProducerBatch:
         self.attempts: tuple[Attempt, ...] = ()
         self._most_attempts = max_reserved_attempts
         self._lock = threading.Lock()
-        self._done: threading.Condition | None = None  # of the lock; while nobody waits there is none
+        self._done: threading.Condition | None = None  # on the lock; None until somebody waits
         self._watchers: list[Watcher] | None = None
         self._threads = threads
 
     def __len__(self) -> int:
-        """Return how many events there are."""
+        """Return the number of events."""
         return self.record_batch.num_rows if self.record_batch is not None else len(self.bodies)
 
     def encode(self) -> pa.RecordBatch:
-        """Return the events as Arrow, without the producer's context.
+        """Return the events as an Arrow batch, without the producer's context.
 
         Raises:
-            SchemaError: they are larger than an Arrow batch can be.
+            SchemaError: the events do not fit into one Arrow batch.
         """
         if self.record_batch is not None:
             return self.record_batch
@@ -150,20 +152,25 @@ class ProducerBatch:
         return batch_from_columns(self.bodies, self.headers or {})
 
     def fingerprint(self) -> int:
-        """Return what tells its events from those of another batch with its number; raises what `encode` raises."""
+        """Return a fingerprint of the events, to recognize a resent batch; raises what `encode` raises."""
         if not self._fingerprint:
             self._fingerprint = fingerprint(self.encode())
         return self._fingerprint
 
     def columns(self) -> tuple[Sequence[bytes], dict[int, dict[str, str]]]:
-        """Return the bodies of events and the headers of those that have any, by index."""
+        """Return the bodies of all events, and the headers of those that have any, by index."""
         if self.record_batch is None:
             return self.bodies, self.headers or {}
         headers, bodies = (column.to_pylist() for column in self.record_batch.columns)
         return bodies, {i: dict(pairs) for i, pairs in enumerate(headers) if pairs}
 
     def events(self, index: int = 0, count: int | None = None) -> Sequence[Any]:
-        """Return events as they were sent: `Event`, rows, or a part of the Arrow batch."""
+        """Return events as they were sent: `Event` objects, rows, or a slice of the Arrow batch.
+
+        Args:
+            index: the first event.
+            count: the number of events; None for the rest.
+        """
         end = len(self) if count is None else index + count
         if self.record_batch is not None:
             batch: Sequence[Any] = self.record_batch.slice(index, end - index)
@@ -174,18 +181,18 @@ class ProducerBatch:
         return tuple(Event(self.bodies[i], of_events.get(i, {})) for i in range(index, end))
 
     def seal(self) -> None:
-        """Let it grow no more."""
+        """Stop the batch from growing."""
         self.sealed, self.count = True, len(self)
 
     # ── attempts ────────────────────────────────────────────────────────────────────────────
 
     def note(self, attempt: Attempt) -> None:
-        """Note that it was tried."""
+        """Record an attempt."""
         self.attempts = (*self.attempts, attempt)[-self._most_attempts :]
         self.attempt_count += 1
 
     def last_attempt_bytes(self) -> int:
-        """Return how much more it holds since its last attempt, which has failed; it may have forgotten another one."""
+        """Return the memory, in bytes, that the record of the last, failed attempt added; 0 if it replaced another."""
         if self.attempt_count > self._most_attempts:
             return 0
         text = self.attempts[-1].error_message
@@ -195,12 +202,12 @@ class ProducerBatch:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def result_of(self, index: int, count: int, whole: Result | None = None) -> Result:
-        """Return what became of some events.
+        """Return the result of some events.
 
         Args:
             index: the first event.
-            count: how many.
-            whole: what became of all of them, if the batch does not know it yet.
+            count: the number of events.
+            whole: the result of the whole batch; None for `result`.
         """
         whole = whole or self.result
         assert whole is not None
@@ -209,7 +216,7 @@ class ProducerBatch:
         return whole if whole.successful else replace(whole, events=self.events(index, count))
 
     def error_of(self, index: int, count: int) -> SendFailedError | None:
-        """Return why some events are not in their channel, None if they are."""
+        """Return the error for events that are not in their channel; None if they are stored."""
         assert self.result is not None
         if self.result.successful:
             return None
@@ -226,9 +233,12 @@ class ProducerBatch:
     def wait(self, timeout_seconds: float | None) -> None:
         """Wait until the result is known.
 
+        Args:
+            timeout_seconds: how long to wait; None for no limit.
+
         Raises:
-            TimeoutError: it is not within ``timeout_seconds``.
-            ProducerError: this is a thread of the producer's, which others wait for.
+            TimeoutError: the result is not known within ``timeout_seconds``.
+            ProducerError: this is one of the producer's threads, which may be needed for the result.
         """
         if self.result is None:
             if timeout_seconds is None or timeout_seconds > 0:
@@ -239,7 +249,11 @@ class ProducerBatch:
                     raise TimeoutError
 
     def refuse_wait_here(self) -> None:
-        """Refuse to wait in a thread of the producer's: the result may need it; raises ProducerError."""
+        """Refuse to wait in one of the producer's threads, which may be needed for the result.
+
+        Raises:
+            ProducerError: this is such a thread.
+        """
         if self._threads.are_here():
             raise ProducerError(
                 f"a callback, or the commit of a target, must not wait for a send of its own producer, here for "
@@ -248,8 +262,8 @@ class ProducerBatch:
             )
 
     def watch(self, watcher: Watcher) -> bool:
-        """Let ``watcher`` finish once the result is known, unless it is already; tell whether it will be told."""
-        if self.result is not None:  # in a forked child, the lock may be that of a thread that is not there
+        """Register a watcher to be notified of the result; False if the result is known already."""
+        if self.result is not None:  # in a forked child, a thread that no longer exists may hold the lock
             return False
         with self._lock:
             if self.result is None:
@@ -259,7 +273,7 @@ class ProducerBatch:
         return False
 
     def decide(self, outcome: Result) -> bool:
-        """Note what became of it, unless that is known already; tell whether it was not."""
+        """Set the outcome, and return True; return False if it is known already."""
         with self._lock:
             if self.outcome is not None:
                 return False
@@ -267,7 +281,7 @@ class ProducerBatch:
         return True
 
     def conclude_unwatched(self, result: Result) -> bool:
-        """Let the futures have the result if that calls nobody's code; tell whether it was done."""
+        """Publish the result to the futures if no user code waits for it; tell whether that was done."""
         self.decide(result)
         with self._lock:
             if self.callbacks or self._watchers:
@@ -276,13 +290,13 @@ class ProducerBatch:
         return True
 
     def conclude(self, result: Result) -> None:
-        """Call the callbacks with the result, then let the futures have it, unless another thread does so."""
+        """Call the callbacks with the result, then publish it to the futures; a no-op if another thread does so."""
         self.decide(result)
         with self._lock:
             if self._is_told:
                 return
             self._is_told = True
-            result = self.outcome or result  # which another thread may have decided
+            result = self.outcome or result  # another thread may have decided first
         for callback, index, count in self.callbacks or ():
             _call(partial(self._tell, callback, index, count, result))
         self.settle()
@@ -292,32 +306,32 @@ class ProducerBatch:
         callback(self.result_of(index, count, result))
 
     def settle(self) -> None:
-        """Let the futures have the outcome now, though callbacks may not be through; nobody's code is called."""
+        """Publish the outcome to the futures now, even if callbacks are still running. It calls no user code."""
         with self._lock:
             if self.outcome is not None:
                 self._settle(self.outcome)
 
     def _settle(self, result: Result) -> None:
-        if self.result is not None:  # by `settle`
+        if self.result is not None:  # `settle` came first
             return
         self.callbacks = None
-        if result.successful or result.dead_letter:  # a future may live long
+        if result.successful or result.dead_letter:  # free the events: futures may outlive the batch
             self.bodies, self.headers, self.record_batch = [], None, None
         self.result = result
         if self._done is not None:
             self._done.notify_all()
 
     def tell_watchers(self) -> None:
-        """Let those go on who wait in other ways than `wait`; the result is known."""
-        for watcher in self._watchers or ():  # there until all have finished: a forked child finishes the others
+        """Notify the watchers; the result is known."""
+        for watcher in self._watchers or ():  # kept until all have finished, so that a forked child finishes the rest
             _call(watcher.finish)
         self._watchers = None
 
     def after_fork(self, result: Result) -> None:
-        """In a forked child, where nobody sends it: let the futures have what is known, or else a result.
+        """In a forked child, which does not send the batch: publish the outcome, or ``result`` if there is none.
 
-        Nobody's code is called, and who held the lock may not exist. The lists are emptied, since the thread that
-        forked may be amid one of them.
+        It calls no user code, and replaces the lock, whose holder may not exist here. It empties the lists of watchers
+        and callbacks, because the thread that forked may be iterating over one of them.
         """
         self._lock, self._done = threading.Lock(), None
         watchers = list(self._watchers or ())
@@ -331,7 +345,7 @@ class ProducerBatch:
 
 
 def _call(user_code: Callable[[], object]) -> None:
-    """Call what a user gave; what it raises harms nobody."""
+    """Call user code, and log any error that it raises."""
     try:
         user_code()
     except BaseException as e:
@@ -339,5 +353,5 @@ def _call(user_code: Callable[[], object]) -> None:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and what it counts: "1 event", "2 events"."""
+    """Return a number with its noun: "1 event", "2 events"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Time as a producer sees it, so that tests need not wait."""
+"""The clock of a producer. Tests substitute one that need not wait."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Clock:
 
 
 class SteadyClock(Clock):
-    """A clock that never raises: where the given one does, the machine's goes on from there, for good.
+    """A clock that never raises. Once the given clock does, the machine's clock replaces it and continues from there.
 
     Args:
-        clock: the given one.
+        clock: the given clock.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._ahead = self._ahead_of_1970 = 0.0  # of the machine's
+        self._ahead = self._ahead_of_1970 = 0.0  # the given clock's lead over the machine's, in seconds
 
     def monotonic(self) -> float:
         """Return seconds that only grow."""
@@ -71,5 +71,5 @@ class SteadyClock(Clock):
 
 
 def wait_at_most(timeout_seconds: float | None) -> float | None:
-    """Return how long to wait, which is no longer than the system can: some 292 years."""
+    """Return a timeout that the system accepts: it limits waits to about 292 years."""
     return None if timeout_seconds is None else min(timeout_seconds, threading.TIMEOUT_MAX)

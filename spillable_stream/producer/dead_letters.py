@@ -1,4 +1,4 @@
-"""The dead-letter channel: where batches go that can't be committed, with the reasons."""
+"""The dead-letter channel, which stores batches that can't be committed, with the reasons."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["ARROW_STREAM", "DeadLetter", "DeadLetters"]
 _NAME_LETTERS = 40
 
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
-"""The `content_type` of a dead letter that is a whole batch of a typed channel."""
+"""The `content_type` of a dead letter that holds a whole batch of a typed channel."""
 
 
 class DeadLetters:
-    """A target for batches that failed. Events keep their bodies and headers; a typed batch is one event.
+    """A target for failed batches. Events keep their bodies and headers; a batch of a typed channel becomes one event.
 
-    A batch that the application numbered keeps its number there, under a name that goes with the producer and the
-    target. So the dead-letter channel remembers across restarts what it has, and a batch that is sent again is known.
+    A batch that the application numbered keeps its number, under a producer ID derived from the producer and the
+    target. So the dead-letter channel recognizes a resent batch, even after a restart.
 
     Args:
-        target: takes events.
-        producer_id: as whom batches are sent that the producer numbers; one that nobody goes on as.
+        target: an event channel.
+        producer_id: the producer ID for batches that the producer numbers; one that no producer resumes.
 
     Raises:
-        SchemaError: it is a typed channel.
+        SchemaError: the target is a typed channel.
     """
 
     def __init__(self, target: Target, producer_id: str) -> None:
@@ -49,10 +49,10 @@ class DeadLetters:
         self._mutex = threading.Lock()
 
     def require_distinct(self, targets: Iterable[Target]) -> None:
-        """Refuse targets whose dead letters could not be told apart after a restart.
+        """Refuse targets whose dead letters would be indistinguishable after a restart.
 
         Raises:
-            OptionError: two have one name, or one is a copy of the other.
+            OptionError: two targets have the same name, or one is a copy of the other.
         """
         names = Counter(map(lasting_name, targets))
         for target in targets:
@@ -63,11 +63,16 @@ class DeadLetters:
                 )
 
     def last_sequence(self, producer_id: str, target: Target) -> int:
-        """Return the highest number that a producer's application chose, and that is here, of batches for a target."""
+        """Return the highest number among the stored dead letters that a producer's application numbered for a target.
+
+        Args:
+            producer_id: the producer's ID.
+            target: the target that the batches failed at.
+        """
         return self.target.last_sequence(_name(producer_id, target))
 
     def address(self, batch: ProducerBatch) -> DeadLetter:
-        """Return what a batch, which failed, is sent as."""
+        """Return the dead letter for a failed batch."""
         if batch.own_sequence:
             name = _name(batch.destination.producer_id, batch.destination.target)
             return DeadLetter(self.target, name, batch.sequence, batch)
@@ -77,7 +82,7 @@ class DeadLetters:
 
 
 def _name(producer_id: str, target: Target) -> str:
-    """Return as whom a producer's batches for a target are dead letters; as short as a name may be."""
+    """Return the producer ID for dead letters of a producer and a target, short enough to be a name."""
     whole = f"{producer_id} {lasting_name(target)}"
     digest = hashlib.blake2b(whole.encode(errors="surrogateescape"), digest_size=8).hexdigest()
     return f"{producer_id[:_NAME_LETTERS]}.dead.{digest}"
@@ -87,10 +92,10 @@ class DeadLetter:
     """A batch on its way to the dead-letter channel.
 
     Args:
-        target: the channel.
-        producer_id: as whom it is sent there.
-        sequence: its number there.
-        batch: the batch, whose last attempt says why.
+        target: the dead-letter channel.
+        producer_id: the producer ID for the dead-letter channel.
+        sequence: the batch's number there.
+        batch: the batch. Its last attempt has the reason.
     """
 
     def __init__(self, target: Target, producer_id: str, sequence: int, batch: ProducerBatch) -> None:
@@ -109,11 +114,17 @@ class DeadLetter:
         }
 
     def commit(self, batch: ProducerBatch, waited_seconds: float) -> Range:
-        """Store the events with the reasons; the headers that an event has already stay as they are.
+        """Store the events, and add the reasons to their headers. Headers that an event has already win.
 
         Args:
             batch: the batch.
-            waited_seconds: how long it has waited for room there.
+            waited_seconds: how long it has waited for room in the dead-letter channel.
+
+        Returns:
+            The write-order IDs of the first and the last event.
+
+        Raises:
+            Exception: whatever the target raises.
         """
         if batch.destination.typed:
             bodies: Sequence[bytes] = [_arrow_stream(batch.encode())]

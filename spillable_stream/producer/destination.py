@@ -1,9 +1,9 @@
-"""A destination: one target, and the numbers of the batches that go there.
+"""A destination: one target, and the numbers of its batches.
 
-A batch that the producer numbers has a sequence, which tells in which order batches were made, and the number under
-which it is committed. These are the same until a target refuses it. Then the number is free, and the next attempt has a
-new one: the channel remembers few gaps, and a batch that waits for room would else be one, until the channel has
-forgotten whether it was stored.
+A batch that the producer numbers has a sequence, which gives the order of creation, and a number under which it is
+committed. The two are equal until a target refuses the batch. A refusal frees the number, and the next attempt uses a
+new one. A batch that kept its number while it waits for room would leave a gap. The channel remembers few gaps, and
+would eventually forget whether the batch was stored.
 """
 
 from __future__ import annotations
@@ -21,22 +21,26 @@ __all__ = ["Destination"]
 
 
 class Destination:
-    """Where batches of one key go. Everything but numbers happens under the accumulator's mutex.
+    """The queue of batches for one target. The accumulator's mutex guards all of it, except the numbers.
 
-    Batches that the producer numbers are committed in any order. Those whose numbers the application
-    chooses are committed one after the other, and none after one that failed: so the last number that
-    is in the channel tells the application from where to go on. One that is in the dead-letter channel is done with.
+    Batches that the producer numbers are committed in any order. Batches that the application numbers are committed
+    one at a time, and none after a failed one. So the last number in the channel tells the application where to
+    resume. A batch in the dead-letter channel counts as done.
 
     Args:
-        target: what commits them.
-        producer_id: as whom.
+        target: commits the batches.
+        producer_id: the producer ID to commit them under.
         last: the highest number that was committed before.
-        last_dead: the highest number of the application's that the dead-letter channel has.
+        last_dead: the highest number of an application's batch in the dead-letter channel.
 
     Attributes:
-        typed: whether events are rows rather than `Event`.
-        in_order: whether batches are committed one after the other.
-        ready: batches that were shipped, oldest first; one that an interrupt hit may be there twice.
+        target: commits the batches.
+        producer_id: the producer ID to commit them under.
+        name: the target's name.
+        typed: whether events are rows rather than `Event` objects.
+        max_events: the most events that one batch may have.
+        in_order: whether batches are committed one at a time.
+        ready: the shipped batches, oldest first. An interrupt may duplicate one.
     """
 
     def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0) -> None:
@@ -48,7 +52,7 @@ class Destination:
         self.in_order: bool = False
         self._last = self._stored = last
         self._last_dead = last_dead
-        self._all_through = last  # every number up to this one is stored, or nobody's
+        self._all_through = last  # every number up to this one is stored or unused
         self._numbered = last  # the highest number that a batch had
         self._live: set[int] = set()  # the numbers under which a batch may be stored, now or later
         self._numbers = threading.Lock()
@@ -58,17 +62,21 @@ class Destination:
         self._current: ProducerBatch | None = None
 
     def next_sequence(self) -> int:
-        """Return the sequence of a new batch."""
+        """Return the sequence of a new batch that the producer numbers.
+
+        Raises:
+            OptionError: the application numbers the batches of this destination.
+        """
         self._number_by("the producer")
         self._last += 1
         return self._last
 
     def check(self, sequence: int) -> None:
-        """Refuse a number that the application can't have for a batch, or not now.
+        """Refuse a number that the application may not use, or may not use now.
 
         Raises:
-            OptionError: it is not a number of 1 or more, or the producer numbers the batches here.
-            ProducerSequenceError: a batch before it failed and was not sent again.
+            OptionError: it is not an integer of at least 1, or the producer numbers the batches of this destination.
+            ProducerSequenceError: an earlier batch failed and was not sent again.
         """
         if type(sequence) is not int or not 0 < sequence < 2**63:
             raise OptionError(f"sequence must be an integer of at least 1, not {sequence!r}")
@@ -81,7 +89,7 @@ class Destination:
             )
 
     def sent(self, sequence: int) -> None:
-        """Note that a batch of the application's is on its way; not before it is: an interrupt may come in between."""
+        """Record that a batch of the application is on its way. Call it after queueing, in case of an interrupt."""
         self._failed.discard(sequence)
 
     def _number_by(self, whom: str) -> None:
@@ -94,10 +102,11 @@ class Destination:
         self.in_order = whom == "the application"
 
     def numbers_of(self, batch: ProducerBatch) -> Numbers:
-        """Return the numbers that a batch takes, once it may start; in an I/O thread.
+        """Return the numbers that a batch is committed under, once it may start; in an I/O thread.
 
-        Its own is the last. It takes those before it that no batch will have any more: what had them was refused, or
-        has failed for good. One that the application numbered takes all since the last that was stored.
+        The last of them is its own. The batch also uses up earlier numbers that no batch will use any more, because
+        their batches were refused or have failed for good. A batch that the application numbered uses up all numbers
+        since the last stored one.
         """
         if batch.own_sequence:
             return Numbers(min(self._stored + 1, batch.sequence), batch.sequence, batch.fingerprint())
@@ -110,7 +119,7 @@ class Destination:
         return batch.numbers
 
     def free(self, batch: ProducerBatch, *, stored: bool = False) -> None:
-        """Note that a batch is stored under its number, or never will be; in an I/O thread."""
+        """Record that a batch is stored under its number, or never will be; in an I/O thread."""
         if batch.numbers is not None:
             first, last, _ = batch.numbers
             with self._numbers:
@@ -120,19 +129,27 @@ class Destination:
             batch.numbers = None
 
     def take(self) -> ProducerBatch | None:
-        """Return the next batch that can be committed now, sealed, or None."""
+        """Return the next batch that can be committed now, sealed; None without one."""
         while self.ready and not (self.in_order and self._current is not None):
             batch = self.ready.popleft()
             if not batch.sealed:
                 batch.seal()
                 self._current = batch if batch.own_sequence else None
                 if not batch.own_sequence:
-                    self.numbers_of(batch)  # now, in the order of the queue
+                    self.numbers_of(batch)  # number it now, in the order of the queue
                 return batch
         return None
 
     def ended(self, batch: ProducerBatch, *, stored: bool) -> list[ProducerBatch]:
-        """Note the end of a batch and return those that must not be committed without it."""
+        """Record the end of a batch.
+
+        Args:
+            batch: the batch.
+            stored: whether it is in the channel, or in the dead-letter channel.
+
+        Returns:
+            The batches that must not be committed because this one failed, sealed.
+        """
         if batch is not self._current:
             return []
         self._current = None
@@ -147,7 +164,7 @@ class Destination:
         return []
 
     def is_dead(self, batch: ProducerBatch, *, refused: bool = False) -> bool:
-        """Tell whether the application's batch can only be in the dead-letter channel, which then says if it is.
+        """Tell whether a batch that the application numbered can only be stored in the dead-letter channel.
 
         Args:
             batch: the batch.
@@ -156,7 +173,7 @@ class Destination:
         return batch.own_sequence and batch.sequence <= self._last_dead and (refused or batch.sequence > self._stored)
 
     def withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that nobody has begun with, sealed; nobody will."""
+        """Remove and return the batches that no thread has begun to send, sealed."""
         found = [batch for batch in self.ready if not batch.sealed]
         self.ready.clear()
         for batch in found:

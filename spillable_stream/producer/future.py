@@ -1,8 +1,8 @@
-"""The future of a send: a `concurrent.futures.Future` that costs next to nothing until somebody waits with others.
+"""The future of a send: a cheap `concurrent.futures.Future`.
 
-Futures of one batch end together, so they share the batch's lock and result. Only what needs more (a
-callback, `concurrent.futures.wait`, asyncio) gives a future the fields that each future of the
-standard library has from the beginning.
+All futures of a batch complete together, so they share the batch's lock and result. A future of the
+standard library has its own condition and lists from the start. This one creates them only on first
+use, by a callback, `concurrent.futures.wait` or asyncio.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _making = threading.Lock()
 
 
 class _Waiters(list[Any]):
-    """Who waits for a future as `concurrent.futures.wait` and `as_completed` do; in some threads nobody may.
+    """A future's list of waiters for `concurrent.futures.wait` and `as_completed`.
+
+    It refuses waiters in the producer's threads, which may be needed for the result.
 
     Args:
-        batch: the future's.
+        batch: the future's batch.
 
     Attributes:
-        over: whether there is nothing left to wait for.
+        over: whether the result is known, so nobody waits for long.
     """
 
     def __init__(self, batch: ProducerBatch) -> None:
@@ -45,12 +47,12 @@ class _Waiters(list[Any]):
 class SendFuture(Future[Result]):
     """Completes with a `Result`, or raises `SendFailedError`.
 
-    It can't be cancelled: what was accepted is sent.
+    It can't be cancelled: accepted events are always sent.
 
     Args:
-        batch: where the events are.
-        index: the first event.
-        count: how many.
+        batch: the batch that holds the events.
+        index: the index of the first event in the batch.
+        count: the number of events.
     """
 
     __slots__ = ("_count", "_index", "batch")
@@ -61,15 +63,16 @@ class SendFuture(Future[Result]):
         self._count = count
 
     def result(self, timeout: float | None = None) -> Result:
-        """Return what became of the send.
+        """Return the result of the send.
 
         Args:
-            timeout: how long to wait for it, in seconds; None for ever.
+            timeout: how long to wait, in seconds; None for no limit.
 
         Raises:
-            TimeoutError: it is not known by then.
-            SendFailedError: the events are not in their channel; it carries them.
-            ProducerError: it is not known yet, and this is a callback, or a target's ``commit``, of its own producer.
+            TimeoutError: the result is not known within ``timeout``.
+            SendFailedError: the events are not in their channel. The error carries them.
+            ProducerError: the result is not known yet, and a callback of the same producer, or its target's
+                ``commit``, calls this.
         """
         error = self.exception(timeout)
         if error is not None:
@@ -77,7 +80,15 @@ class SendFuture(Future[Result]):
         return self.batch.result_of(self._index, self._count)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the `SendFailedError` of the send, None if it was successful; else raises what `result` does."""
+        """Return the `SendFailedError` of the send; None if it succeeded.
+
+        Args:
+            timeout: how long to wait, in seconds; None for no limit.
+
+        Raises:
+            TimeoutError: the result is not known within ``timeout``.
+            ProducerError: like that of `result`.
+        """
         self.batch.wait(timeout)
         return self.batch.error_of(self._index, self._count)
 
@@ -86,44 +97,44 @@ class SendFuture(Future[Result]):
         return self.batch.result is not None
 
     def running(self) -> bool:
-        """Tell whether it is not known yet."""
+        """Tell whether the result is not known yet."""
         return self.batch.result is None
 
     def cancelled(self) -> bool:
-        """Tell that it was not cancelled."""
+        """Return False: a send is never cancelled."""
         return False
 
     def cancel(self) -> bool:
-        """Tell that it can't be cancelled: what was accepted is sent."""
+        """Return False: a send can't be cancelled."""
         return False
 
     def __getattr__(self, name: str) -> Any:
-        """Make the fields of the standard library's futures when one of them is asked for."""
+        """Create the fields of a standard library's future when one of them is first used."""
         if name not in _FIELDS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         fields = {**vars(Future()), "_state": "RUNNING", "_waiters": _Waiters(self.batch)}
         watching = True
         with _making:
             if "_condition" not in self.__dict__:
-                watching = self.batch.watch(self)  # first: a forked child finds no future with fields that is not known
+                watching = self.batch.watch(self)  # first, so a forked child knows each future with fields
                 self.__dict__.update(fields)
         if not watching:
             self.finish()
         return self.__dict__[name]
 
     def finish(self, *, forked: bool = False) -> None:
-        """Tell those who wait in the standard library's ways; the batch calls it.
+        """Complete the fields of the standard library's future, and notify its waiters; the batch calls it.
 
         Args:
-            forked: whether this is a forked child: who waits and who is called are the parent's, and locks may be held
-                by threads that are not there.
+            forked: whether this is a forked child. Waiters and callbacks then belong to the parent, and threads that do
+                not exist here may hold locks.
         """
         if isinstance(self._waiters, _Waiters):
             self._waiters.over = True
         error = self.exception()
         if forked:
             result = self.result() if error is None else None
-            self.__dict__.get("_done_callbacks", []).clear()  # the thread that forked may be amid them
+            self.__dict__.get("_done_callbacks", []).clear()  # the thread that forked may be iterating
             self.__dict__.update(vars(Future()), _state="FINISHED", _exception=error, _result=result)
         elif error is not None:
             self.set_exception(error)

@@ -1,4 +1,4 @@
-"""The mover: the thread that ships what has lingered and what is due for a retry, and that ends everything."""
+"""The mover: the thread that ships lingered batches and due retries, and ends the pipeline."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ __all__ = ["Mover"]
 
 
 class Mover:
-    """Moves what is due, and sleeps until something is.
+    """A thread that moves batches when they are due, and sleeps in between.
 
     Args:
-        mutex: guards what is moved.
+        mutex: the accumulator's mutex.
         clock: the time.
-        move: called with the time, the mutex held: moves what is due and returns when something is next, or None.
-        is_over: tells, the mutex held, that nothing will ever be due again.
-        end: called then, or when this thread can't go on, without the mutex.
-        threads: the producer's.
-        name: the thread's.
+        move: called with the time, in the clock's monotonic seconds, and the mutex held. It moves the due batches and
+            returns when the next one is due; None without one.
+        is_over: tells whether nothing will ever be due again; the mutex is held.
+        end: called last, without the mutex: when ``is_over`` says so, or an error ends the thread.
+        threads: the producer's threads.
+        name: the thread's name.
+
+    Attributes:
+        thread: the thread, not started.
     """
 
     def __init__(
@@ -45,13 +49,13 @@ class Mover:
         self._sleeps_until: float | None = 0.0
 
     def expect(self, due: float) -> None:
-        """Wake in time for something new that is due then. The mutex is held."""
+        """Make sure that the mover wakes by ``due``, in the clock's monotonic seconds. The mutex is held."""
         if self._sleeps_until is None or due < self._sleeps_until:
             self._wake.notify()  # first: an interrupt must not leave it asleep
             self._sleeps_until = due
 
     def wake(self) -> None:
-        """Look now. The mutex is held."""
+        """Wake the mover now. The mutex is held."""
         self._wake.notify()
 
     def _run(self) -> None:

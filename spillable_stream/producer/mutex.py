@@ -1,4 +1,4 @@
-"""The lock of a producer: cheap when many threads want it, safe from interrupts, and no trap for who has it already."""
+"""The lock of a producer: cheap under contention, safe from interrupts, and never a self-deadlock."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _COLLISION_SECONDS = 0.00002
 
 
 class Mutex:
-    """A lock that is not handed over: who finds it taken sleeps and looks again.
+    """A lock without handover: a thread that finds it taken sleeps briefly and tries again.
 
-    A `threading.Lock` is handed to who waits for it while another thread has the interpreter, which must then wait:
-    from the first collision on, every send would switch threads. And an interrupt may come when a lock was acquired and
-    nobody has noted that yet. Here one operation of a dictionary takes the lock and says for whom.
+    A `threading.Lock` is handed to a waiting thread that does not have the interpreter, so the thread that does must
+    wait in turn. From the first collision on, every send would switch threads. Moreover, a KeyboardInterrupt may land
+    between acquiring such a lock and recording that we did. Here a single dictionary operation does both.
 
-    ``with mutex:`` is for threads to which no interrupt comes; all others use `run`.
+    ``with mutex:`` is for threads that receive no interrupts; all others use `run`.
 
     Attributes:
-        slot: the thread that has it, under the key 0.
-        first: threads that go before all others.
+        slot: the ID of the thread that holds it, under the key 0; empty while it is free.
+        first: the IDs of threads with priority over all others.
         waiting: those of them that wait.
     """
 
@@ -38,10 +38,10 @@ class Mutex:
         self.waiting: set[int] = set()
 
     def run(self, section: Callable[[], T]) -> T:
-        """Call a section of code with the lock, which an interrupt may end anywhere.
+        """Call a section of code with the lock held, and return its result. An interrupt may end it anywhere.
 
         Raises:
-            ProducerError: this thread has the lock: a signal handler or a finalizer came in between.
+            ProducerError: this thread holds the lock already: a signal handler or a finalizer calls this.
         """
         self.refuse_twice()
         me = threading.get_ident()
@@ -49,11 +49,11 @@ class Mutex:
             self.acquire()
             return section()
         finally:
-            if self.slot and self.slot[0] == me:  # no call, and so no interrupt, until it is free
+            if self.slot and self.slot[0] == me:  # no call, so no interrupt, before the release
                 del self.slot[0]
 
     def refuse_twice(self) -> None:
-        """Refuse a thread that has it; raises what `run` does."""
+        """Refuse a thread that holds the lock already; raises what `run` raises."""
         if self._is_owned():
             raise ProducerError(
                 "a producer was used inside of a call to it, by a signal handler or a finalizer (__del__); let another "
@@ -61,7 +61,7 @@ class Mutex:
             )
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """Take the lock; the arguments are what `threading.Condition` knows of locks, and unused."""
+        """Acquire the lock, and return True. The arguments are unused; `threading.Condition` expects them."""
         me = threading.get_ident()
         if me in self.first:
             self.waiting.add(me)
@@ -71,14 +71,14 @@ class Mutex:
         return True
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         del self.slot[0]
 
     def is_mine(self) -> bool:
-        """Tell whether this thread has it."""
+        """Tell whether this thread holds the lock."""
         return self.slot.get(0) == threading.get_ident()
 
-    _is_owned = is_mine  # as `threading.Condition` calls it
+    _is_owned = is_mine  # the name that `threading.Condition` uses
 
     def __enter__(self) -> None:
         self.acquire()

@@ -1,7 +1,7 @@
-"""The ends of a process: what producers accepted is stored or reported, and a forked child leaves it to the parent.
+"""Closes all producers at the end of the process, so that accepted events are stored or reported.
 
-Every pipeline is held here from its start until it has ended, so that what was sent needs no reference to its
-`Producer`, and an exit finishes what an interrupted close began.
+This module references every pipeline from its start to its end. So accepted events do not depend on a reference to
+their `Producer`, and an exit finishes an interrupted close. A forked child leaves the pipelines to its parent.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 
 __all__ = ["bounded", "ended", "follow_forks", "forgotten", "refuse_at_end", "started"]
 
-AT_EXIT_SECONDS = 60.0  # one deadline for all producers; what is being tried then is given up
-TELLING_SECONDS = 1.0  # then for callbacks; and for everything after Ctrl-C
-_BEFORE_QUEUES_END = 100  # a priority of multiprocessing's: callbacks may put into its queues, which end at 10
+AT_EXIT_SECONDS = 60.0  # one deadline for all producers; attempts still running then are given up
+TELLING_SECONDS = 1.0  # after that, for callbacks; after Ctrl-C, for everything
+_BEFORE_QUEUES_END = 100  # multiprocessing's exit priority; its queues, which callbacks may use, end at 10
 
 _log = logging.getLogger("spillable_stream.producer")
 
 _running: dict[Pipeline, None] = {}
 _producers: weakref.WeakSet[Producer] = weakref.WeakSet()
-_deadline: float | None = None  # in the machine's monotonic seconds; None before the end
+_deadline: float | None = None  # in monotonic seconds; None until the process ends
 _follows_multiprocessing = False
-_child_pid = 0  # the child of multiprocessing whose end is known to be one
+_child_pid = 0  # the child of multiprocessing whose end already calls `_end`
 
 
 # ── what producers call ─────────────────────────────────────────────────────────────────────────
 
 
 def started(pipeline: Pipeline) -> None:
-    """Hold a pipeline until it has `ended`.
+    """Keep a reference to a pipeline until it has `ended`.
 
     Raises:
-        ProducerClosedError: the process is ending, and would not wait for it; it ends at once.
+        ProducerClosedError: the process is ending and would not wait for the pipeline, which is closed at once.
     """
     _running[pipeline] = None
-    if _deadline is not None:  # looked at after the line before: either this sees the end, or the end the pipeline
+    if _deadline is not None:  # checked after registering: either this sees the end, or the end sees the pipeline
         pipeline.begin_close()
     refuse_at_end()
     _follow_multiprocessing()
 
 
 def refuse_at_end() -> None:
-    """Refuse a new producer at the end of the process; raises what `started` does."""
+    """Refuse a new producer at the end of the process; raises what `started` raises."""
     if _deadline is not None:
         raise ProducerClosedError(
             "the process is ending: its producers are closed, and a new one would be stopped with its events; send "
@@ -64,12 +64,12 @@ def refuse_at_end() -> None:
 
 
 def ended(pipeline: Pipeline) -> None:
-    """Hold a pipeline no longer."""
+    """Drop the reference to a pipeline."""
     _running.pop(pipeline, None)
 
 
 def bounded(timeout_seconds: float | None) -> float | None:
-    """Return how long a call may wait that was told a timeout: at the end of the process not beyond the deadline."""
+    """Return a call's timeout, shortened to the deadline at the end of the process; None for no limit."""
     if _deadline is None:
         return timeout_seconds
     left_seconds = max(0.0, _deadline - time.monotonic())
@@ -77,10 +77,10 @@ def bounded(timeout_seconds: float | None) -> float | None:
 
 
 def forgotten(producer: Producer, pipeline: Pipeline) -> None:
-    """Warn that nobody can close a producer any more; from ``__del__``, and so in any thread and amid anything.
+    """Warn that a producer was never closed and nothing refers to it any more.
 
-    A warning may run anybody's code, such as a logging handler that sends. Where that could wait for this thread, the
-    process's end says it instead.
+    ``__del__`` calls this, so it may run in any thread, in the middle of anything. A warning may run user code, such as
+    a logging handler that sends. Where that code could wait for this thread, the end of the process warns instead.
     """
     if pipeline not in _running or pipeline.accumulator.closing:
         return
@@ -100,7 +100,7 @@ def forgotten(producer: Producer, pipeline: Pipeline) -> None:
 
 
 def _end() -> None:
-    """Close all producers within one deadline, and report what could not be stored by then."""
+    """Close all producers within one deadline, and report the events that could not be stored by then."""
     global _deadline
     if _deadline is None:
         _deadline = time.monotonic() + AT_EXIT_SECONDS
@@ -108,13 +108,13 @@ def _end() -> None:
     unclosed = [p.name for p in pipelines if not p.accumulator.closing]
     try:
         _close_all(pipelines)
-    except BaseException:  # somebody is in a hurry: Ctrl-C, or a signal's SystemExit
+    except BaseException:  # the user is in a hurry: Ctrl-C, or a signal's SystemExit
         _deadline = min(_deadline, time.monotonic() + TELLING_SECONDS)
         _close_all(pipelines)
         raise
     finally:
         _report_all([p for p in pipelines if p in _running])
-    for name in unclosed:  # last: a filter may make an exception of it
+    for name in unclosed:  # last: a warning filter may raise it
         warnings.warn(
             f"{name} was never closed, and the end of the process did it. Close it, or use it in a with block",
             ResourceWarning,
@@ -137,7 +137,7 @@ def _report_all(late: list[Pipeline]) -> None:
 
 
 def _each(pipelines: list[Pipeline], do: Callable[[Pipeline], object]) -> None:
-    """Do something with each, whatever becomes of the others."""
+    """Do something with each pipeline; log an error and continue with the next."""
     for pipeline in pipelines:
         try:
             do(pipeline)
@@ -152,7 +152,7 @@ atexit.register(_end)
 
 
 def follow_forks(producer: Producer) -> None:
-    """Let a producer know when it finds itself in a forked child; it may be forgotten all the same."""
+    """Notify a producer in a forked child. The reference is weak, so a forgotten producer is still collected."""
     _producers.add(producer)
 
 
@@ -170,12 +170,12 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def _follow_multiprocessing() -> None:
-    """See to it that the end of a child of multiprocessing is an end: most such children leave without ``atexit``."""
+    """Call `_end` at the end of a child of multiprocessing too: most such children exit without ``atexit``."""
     global _follows_multiprocessing
     util = sys.modules.get("multiprocessing.util")
-    if util is None:  # this is none of its children: importing it would only cost time
+    if util is None:  # not such a child: an import would only cost time
         return
-    if not _follows_multiprocessing:  # a child forgets what was registered before its own beginning, but not this
+    if not _follows_multiprocessing:  # a child drops earlier finalizers, but keeps this hook
         _follows_multiprocessing = True
         util.register_after_fork(_end, _end_with_multiprocessing)
     if _child_pid != os.getpid():

@@ -1,7 +1,7 @@
-"""Who waits for room in a full buffer: first come, first served, lest a large event starve among small ones.
+"""The queue for room in a full buffer: first come, first served, so that small events can't starve a large one.
 
-Room that becomes free is given to those who wait before anybody else may take it, to as many as there is room for. So
-nobody waits for a thread that was given room and has not woken yet, and senders do not go in single file.
+Freed room goes to waiting sends first, to as many as fit. A waiting send therefore never depends on another that was
+given room but has not woken yet, and sends do not pass one at a time.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ __all__ = ["Place", "RoomQueue", "Waiter"]
 
 
 class Waiter:
-    """A send that waits for room, of a thread or of anything else that can be woken.
+    """A send that waits for room, in a thread or in anything else that can be woken.
 
     Args:
         size_bytes: how much room it needs.
-        wake: called, the mutex held, when it has been given room; also without cause. False says that nobody is there
-            any more.
-        is_gone: tells that nobody is there any more; None of who would say so.
+        wake: called with the mutex held when the send is given room, and possibly without cause. It returns False if
+            the sender no longer exists.
+        is_gone: tells whether the sender no longer exists; None if a sender always removes itself.
     """
 
     __slots__ = ("is_gone", "size_bytes", "wake")
@@ -33,14 +33,14 @@ class Waiter:
 
 
 class Place:
-    """A place in the line for who can't sleep in it, such as a task of an event loop: it looks, and is woken.
+    """A place in the queue for a sender that can't block, such as a task of an event loop: it polls when woken.
 
     Args:
-        wake: as of `Waiter`.
-        is_gone: as of `Waiter`.
+        wake: like that of `Waiter`.
+        is_gone: like that of `Waiter`.
 
     Attributes:
-        waiter: who waits in the line for it; None while nobody does.
+        waiter: its waiter in the queue; None while it has none.
     """
 
     def __init__(self, wake: Callable[[], bool | None], is_gone: Callable[[], bool]) -> None:
@@ -50,17 +50,17 @@ class Place:
 
 
 class RoomQueue:
-    """A queue of waiters. The accumulator's mutex is held.
+    """A queue of waiters. Every call needs the accumulator's mutex.
 
-    What was given is only known by who is in `given`: so an interrupt, which may come after any call, loses no room as
-    long as a waiter takes itself out of both, each by one operation of a dictionary.
+    The room given is derived from the waiters in `given`, never counted. An interrupt may come after any call. It loses
+    no room, because a waiter removes itself from each dictionary with a single operation.
 
     Args:
-        batch_bytes: what each who is given room may take beside it, for a new batch; the last one beyond the bound.
+        batch_bytes: how much more each waiter may use for a new batch. The last one may exceed the limit by it.
 
     Attributes:
-        waiters: who waits, in order.
-        given: who was given room and has not taken it yet.
+        waiters: the waiters without room, in order.
+        given: the waiters that were given room and have not used it yet.
     """
 
     def __init__(self, batch_bytes: int = 0) -> None:
@@ -69,16 +69,16 @@ class RoomQueue:
         self.given: dict[Waiter, None] = {}
 
     def given_bytes(self) -> int:
-        """Return how much room was given to those who have not taken it yet, and may still do so."""
+        """Return the room, in bytes, that was given but not used yet; forget waiters whose senders no longer exist."""
         for waiter in [w for w in self.given if w.is_gone is not None and w.is_gone()]:
             self.given.pop(waiter, None)
         return sum([waiter.size_bytes + self._batch_bytes for waiter in self.given]) if self.given else 0
 
     def give(self, free_bytes: int) -> None:
-        """Give room to those who wait, in order, up to the first for whom there is not enough.
+        """Give room to waiters, in order, up to the first that does not fit.
 
         Args:
-            free_bytes: what nobody holds; what was given already is a part of it.
+            free_bytes: the bytes that no batch holds, including room already given.
         """
         if not self.waiters:
             return
@@ -92,6 +92,6 @@ class RoomQueue:
                 left_bytes += first.size_bytes + self._batch_bytes
 
     def wake_all(self) -> None:
-        """Wake all who wait: there will be no room for them."""
+        """Wake all waiters, because there will be no room for them."""
         for waiter in list(self.waiters):
             waiter.wake()

@@ -1,4 +1,4 @@
-"""Which destination a key leads to."""
+"""Routes keys to destinations."""
 
 from __future__ import annotations
 
@@ -16,31 +16,35 @@ _BITS = 128
 
 
 class Route(Protocol):
-    """How a key leads to a destination."""
+    """Chooses the destination for a key."""
 
     def to(self, key: str | None) -> Destination:
-        """Return the destination of a key.
+        """Return the destination for a key.
 
         Raises:
-            OptionError: the key leads nowhere.
+            OptionError: the key does not match any destination.
         """
 
     def fixed(self, key: str | None) -> Destination:
-        """Return the destination that a key has each time, as numbers of one destination need it.
+        """Return the same destination for a key each time, for sends with a sequence.
 
         Raises:
-            OptionError: the key leads nowhere, or not always to the same place.
+            OptionError: the key does not match any destination, or not always the same one.
         """
 
 
 class Only:
-    """One destination, and no keys."""
+    """A single destination, without keys."""
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
 
     def to(self, key: str | None) -> Destination:
-        """Return it."""
+        """Return the destination.
+
+        Raises:
+            OptionError: there is a key.
+        """
         if key is not None:
             raise OptionError(f"a key chooses one of several channels; this producer has only {self._destination.name}")
         return self._destination
@@ -49,13 +53,17 @@ class Only:
 
 
 class ByName:
-    """Destinations by their names."""
+    """Destinations by name."""
 
     def __init__(self, destinations: Mapping[str, Destination]) -> None:
         self._destinations = destinations
 
     def to(self, key: str | None) -> Destination:
-        """Return the one that the key names."""
+        """Return the destination that the key names.
+
+        Raises:
+            OptionError: the key is not the name of a destination.
+        """
         found = self._destinations.get(key) if key is not None else None
         if found is None:
             raise OptionError(f"the key must name a channel: {', '.join(map(repr, self._destinations))}; not {key!r}")
@@ -65,12 +73,12 @@ class ByName:
 
 
 class Sharded:
-    """Destinations that share the keys: those with one key go to one of them. What has no key goes to each in turn.
+    """Destinations that share the keys by hash. Events without a key go to each destination in turn.
 
     Args:
-        destinations: at most as many as buckets.
-        buckets: in how many ranges of equal size the hashes are; a power of two.
-        adjust: whether keys are texts whose hash counts, rather than the hashes.
+        destinations: at most one for each bucket.
+        buckets: the number of equal ranges of hashes; a power of two.
+        adjust: whether keys are texts to hash; otherwise they are hashes.
     """
 
     def __init__(self, destinations: Sequence[Destination], buckets: int, adjust: bool) -> None:
@@ -80,14 +88,22 @@ class Sharded:
         self._turn = cycle(destinations)
 
     def to(self, key: str | None) -> Destination:
-        """Return the one whose share of the buckets the key's hash is in."""
+        """Return the destination whose buckets include the key's hash; the next in turn without a key.
+
+        Raises:
+            OptionError: the key must be a hash and is not one.
+        """
         if key is None:
             return next(self._turn)
         bucket = int(self._hash(key), 16) * self._buckets >> _BITS
         return self._destinations[bucket * len(self._destinations) // self._buckets]
 
     def fixed(self, key: str | None) -> Destination:
-        """Return what `to` returns, but nothing in turn."""
+        """Return the destination for a key, like `to`, but refuse to choose one in turn.
+
+        Raises:
+            OptionError: there is no key, or it must be a hash and is not one.
+        """
         if key is None:
             raise OptionError(
                 "several channels share the keys, and each has numbers of its own: give a send with a sequence, and "
@@ -106,11 +122,11 @@ class Sharded:
 
 
 def shard_hash(key: str, buckets: int) -> str:
-    """Return the first hash of a key's bucket, as 32 hexadecimal digits (the Aliyun LOG Java Producer's rule).
+    """Return the lowest hash of a key's bucket, as 32 hexadecimal digits (the Aliyun LOG Java Producer's rule).
 
     Args:
         key: any text.
-        buckets: how many buckets there are; a power of two.
+        buckets: the number of buckets; a power of two.
     """
     digest = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest())
     kept_bits = buckets.bit_length() - 1

@@ -1,8 +1,8 @@
-"""Whose turn it is: which batch an I/O thread commits next, and which targets are let wait.
+"""Schedules the I/O threads: which batch a thread commits next, and which targets must wait.
 
-Targets that have batches take turns, a batch each. One that has no room holds no thread: its first batch is tried
-again at growing intervals, and the others wait behind it. One whose last attempt failed has one thread at a time, and
-those that fail or are slow never have the last thread together: that is for the others.
+Targets with batches take turns, one batch each. A full target occupies no thread: its first batch is retried at
+growing intervals, and its other batches wait behind it. A target whose last attempt failed gets one thread at a time.
+Failing and slow targets together never occupy the last free thread, which is reserved for the others.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["Lane", "Schedule", "Turn"]
 SLOW_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 0.002
 LONGEST_LOOK_SECONDS = 0.1
-_HELD_SECONDS = 1.0  # at least, from the last thread, after a failure or a slow try
-_TRIES_PART = 10  # how manieth part of a thread's time may go into tries that find no room
+_HELD_SECONDS = 1.0  # after a failure or a slow try, a lane is kept from the last thread for at least this long
+_TRIES_PART = 10  # tries that find no room may take 1/10 of a thread's time
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A batch that waits for room, before all others of its lane.
+    """A batch that waits for room, ahead of all others in its lane.
 
     Args:
         batch: the batch.
         began: when its attempt began, in seconds since 1970.
-        since: the same in the clock's monotonic seconds.
-        may_be_over: tells whether a try makes sense.
-        due: when a thread looks next; None while one does.
-        interval_seconds: how long after the last look that is.
+        since: the same, in the clock's monotonic seconds.
+        may_be_over: tells whether a try might find room.
+        due: when a thread tries next, in the clock's monotonic seconds; None once that is due.
+        interval_seconds: the interval between tries.
     """
 
     batch: ProducerBatch
@@ -49,21 +49,22 @@ class _Waiting:
 
 
 class Lane:
-    """One target's batches, and how it does.
+    """One target's batches, and its condition. Times are in the clock's monotonic seconds.
 
     Args:
-        destination: whose new batches these are; None of the dead-letter channel, where none is new.
+        destination: the source of new batches; None for the dead-letter channel, which has none.
 
     Attributes:
-        again: batches that were tried before; they go before new ones.
-        runs: the batches that are being tried, and since when.
-        queued: whether a thread will come.
+        destination: the source of new batches, or None.
+        again: batches to retry, which go before new ones.
+        runs: the batches that are being tried, and when each try began.
+        queued: whether a thread will serve the lane.
         tried: whether an attempt has ended here.
-        failed: whether the last one that ended did not succeed.
-        slow: whether it took long.
-        waiting: what waits for room.
-        full_since: since when nothing was stored for want of room.
-        last_thread_at: when it may have the last free thread though it fails or is slow, if it has none.
+        failed: whether the last attempt that ended failed.
+        slow: whether it was slow.
+        waiting: the batch that waits for room.
+        full_since: since when the target has been full and stored nothing; None if it is not full.
+        last_thread_at: when the lane may use the last free thread even though it fails or is slow, if it has no other.
     """
 
     failed: bool
@@ -93,30 +94,30 @@ class Lane:
         self.last_thread_at: float = 0.0
 
     def has_work(self) -> bool:
-        """Tell whether a thread might begin with something."""
+        """Tell whether there may be a batch to try now."""
         if self.waiting is not None:
             return self.waiting.due is None and self.waiting.batch not in self.runs
         return self.can_go_on() or (self.destination is not None and bool(self.destination.ready))
 
     def can_go_on(self) -> bool:
-        """Tell whether a batch can be tried again: the turn that it had has ended, too."""
+        """Tell whether there is a batch to retry whose previous turn has ended."""
         return bool(self.again) and self.again[0] not in self.runs
 
     def hinders(self, now: float) -> bool:
-        """Tell whether it fails or is slow, perhaps in what it does now."""
+        """Tell whether the target fails or is slow, including the tries under way."""
         return self.failed or self.slow or now - next(iter(self.runs.values()), now) > SLOW_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a thread does next: it tries a batch.
+    """A thread's next task: to try a batch.
 
     Args:
-        lane: where.
+        lane: the batch's lane.
         batch: the batch.
-        began: when the attempt began that this goes on with, in seconds since 1970; None if it begins.
-        waited_seconds: how long the batch has waited for room since.
-        may_be_over: tells whether a try makes sense; None where it always does.
+        began: when the attempt began that this try continues, in seconds since 1970; None for a new attempt.
+        waited_seconds: how long the batch has waited for room since then.
+        may_be_over: tells whether the try might find room; None to try in any case.
     """
 
     lane: Lane
@@ -126,28 +127,30 @@ class Turn:
     may_be_over: Callable[[], bool] | None
 
     def no_room_yet(self) -> NoRoomYetError | None:
-        """Return an error if it is known without a try that there is no room; without the mutex."""
+        """Return an error if a try is known to find no room; None to try. The mutex is not needed."""
         if self.may_be_over is None:
             return None
         try:
             return None if self.may_be_over() else NoRoomYetError("nothing has changed", self.may_be_over)
         except Exception:
-            return None  # the try will tell
+            return None  # the try will report it
 
 
 class Schedule:
-    """Gives I/O threads their turns. The accumulator's mutex is held.
+    """Gives I/O threads their turns. Every call needs the accumulator's mutex.
 
-    Only `serve` is called by threads to which interrupts come. Where one ends it, the lane's next turn goes on.
+    Only `serve` is called by threads that receive interrupts. If an interrupt ends it, the lane's next turn does the
+    rest.
 
     Args:
         clock: the time.
-        threads: how many threads there are.
-        destinations: whose batches they are.
+        threads: the number of I/O threads.
+        destinations: all destinations.
         next_of: returns a destination's next new batch, sealed, or None.
-        queue: lets a thread call `begin` with a lane.
-        expect: called with the time at which `wake_due` has something to do.
-        is_closing: tells whether what waits for room waits no longer than what it waits for keeps puts waiting.
+        queue: queues a lane for a thread to `begin`.
+        expect: called with the time at which `wake_due` must be called, in the clock's monotonic seconds.
+        is_closing: tells whether the producer is closing. The batches of a full lane then share a single wait for room,
+            which starts with the close.
     """
 
     def __init__(
@@ -171,18 +174,18 @@ class Schedule:
         self._is_closing = is_closing
         self._closing_since: float | None = None
         self._busy: dict[Lane, None] = {}
-        self._held: deque[Lane] = deque()  # that must not have the last thread
-        self._looks: list[tuple[float, int, Lane]] = []  # a heap: when a thread looks for room
+        self._held: deque[Lane] = deque()  # those that may not use the last thread
+        self._looks: list[tuple[float, int, Lane]] = []  # a heap: when a thread tries each again
         self._number = count()
 
-    # ── work comes ──────────────────────────────────────────────────────────────────────────
+    # ── new work ────────────────────────────────────────────────────────────────────────────
 
     def serve(self, destination: Destination) -> None:
-        """Let a thread take a destination's next new batch."""
+        """Schedule a destination's next new batch."""
         self._offer(self._lanes[destination])
 
     def submit(self, batch: ProducerBatch) -> None:
-        """Let a thread have a batch once more, or for the first time as a dead letter."""
+        """Schedule a batch for a retry, or for its first attempt as a dead letter."""
         lane = self._lanes[batch.destination]
         if batch.dead is not None:
             lane, self._alone = self._dead, False
@@ -191,11 +194,18 @@ class Schedule:
 
     def _offer(self, lane: Lane) -> None:
         if not lane.queued and lane.has_work():
-            self._queue(lane)  # first: where an interrupt comes in between, it is queued twice, which does no harm
+            self._queue(lane)  # first: an interrupt in between only queues it twice, which is harmless
             lane.queued = True
 
     def wake_due(self, now: float) -> float | None:
-        """Let threads look for room where that is due; return when it will be next, None if nothing waits."""
+        """Schedule the tries for room that are due.
+
+        Args:
+            now: the time, in the clock's monotonic seconds.
+
+        Returns:
+            When the next one is due; None if nothing waits.
+        """
         while self._looks and self._looks[0][0] <= now:
             due, _, lane = heapq.heappop(self._looks)
             if lane.waiting is not None and lane.waiting.due == due:
@@ -211,7 +221,7 @@ class Schedule:
         return {batch for lane in self._busy for batch in lane.runs}
 
     def withdraw(self) -> None:
-        """Forget the batches that were tried before and are not being tried now."""
+        """Forget the batches that wait for a retry or for room, except those being tried now."""
         for lane in (*self._lanes.values(), self._dead):
             if lane.waiting is not None and lane.waiting.batch not in lane.runs:
                 lane.waiting = None
@@ -220,7 +230,7 @@ class Schedule:
     # ── a thread's turn ─────────────────────────────────────────────────────────────────────
 
     def begin(self, lane: Lane) -> Turn | None:
-        """Return what a thread does now in a lane; None if there is nothing that it may do."""
+        """Start a thread's turn in a lane, and return it; None if the lane has nothing to do, or must wait."""
         lane.queued = False
         now = self._clock.monotonic()
         if not lane.has_work():
@@ -247,15 +257,15 @@ class Schedule:
     def _take(self, lane: Lane) -> ProducerBatch | None:
         while lane.can_go_on():
             batch = lane.again.popleft()
-            if batch.outcome is None:  # else it is given up
+            if batch.outcome is None:  # a batch with an outcome was given up
                 return batch
         return None if lane.destination is None else self._next_of(lane.destination)
 
     def _must_wait(self, lane: Lane, now: float) -> bool:
-        """Tell whether a lane must not have this thread; when it may have one, it is offered again.
+        """Tell whether a lane may not use this thread. It is queued again once it may use one.
 
-        The last free thread is for those that do well. One that fails or is slow has it for at most about a tenth of
-        the time, lest it is never tried again while another one hangs.
+        The last free thread is reserved for healthy lanes. A lane that fails or is slow may use it about a tenth of the
+        time, so that it is still retried while another lane is stuck.
         """
         if self._alone:
             return False
@@ -273,17 +283,21 @@ class Schedule:
         return True
 
     def _release(self, now: float) -> None:
-        """Let lanes that were held have the threads that they may have."""
+        """Queue held lanes again, as far as there are threads for them."""
         if self._held:
             for _ in range(min(len(self._held), self._free_for_hindering(now))):
                 self._queue(self._held.popleft())
 
     def _free_for_hindering(self, now: float) -> int:
-        """Return how many threads more may be in lanes that fail or are slow."""
+        """Return how many more threads lanes that fail or are slow may use."""
         return self._most_hindering - sum(len(lane.runs) for lane in self._busy if lane.hinders(now))
 
     def _waited_seconds(self, lane: Lane, now: float) -> float:
-        """Return how long the next batch has waited for room; while the producer closes, all have waited together."""
+        """Return how long a lane's next batch has waited for room, in seconds.
+
+        While the producer closes, the wait counts for all of the lane's batches, from when the target became full or
+        the close began.
+        """
         waited = now - lane.waiting.since if lane.waiting is not None else 0.0
         if not self._is_closing():
             return waited
@@ -291,11 +305,11 @@ class Schedule:
         return waited if lane.full_since is None else max(waited, now - max(lane.full_since, self._closing_since))
 
     def end(self, turn: Turn, error: BaseException | None) -> None:
-        """Note how a turn ended, and let others have the thread.
+        """Record how a turn ended, and free its thread for others.
 
         Args:
-            turn: what `begin` returned.
-            error: what the try raised, None for a success; a `NoRoomYetError` lets the batch wait for room.
+            turn: the turn that `begin` returned.
+            error: the error that the try raised; None for a success. After a `NoRoomYetError` the batch waits for room.
         """
         lane, now = turn.lane, self._clock.monotonic()
         took_seconds = now - lane.runs.pop(turn.batch)

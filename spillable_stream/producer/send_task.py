@@ -1,4 +1,4 @@
-"""One attempt to commit a batch, and what follows from how it ended."""
+"""Makes one attempt to commit a batch, and decides what happens next by how it ended."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _SENT_BEFORE = "it could not be stored when it was sent before"
 
 
 class Ends(Protocol):
-    """Where a batch goes after an attempt."""
+    """Receives a batch after an attempt, by how it ended."""
 
     def stored(self, batch: ProducerBatch, result: Result) -> None:
-        """It is in its channel."""
+        """Handle a batch that is in its channel."""
 
     def retry(self, batch: ProducerBatch) -> bool:
-        """Try it again later, and tell whether that will be."""
+        """Retry the batch later, and return True; return False if it will not be retried."""
 
     def dead_letter(self, batch: ProducerBatch) -> bool:
-        """Send it to the dead-letter channel, and tell whether there is one that it has not been sent to yet."""
+        """Send the batch to the dead-letter channel; False if there is none, or the batch was sent to it before."""
 
     def failed(self, batch: ProducerBatch, result: Result) -> None:
-        """It is nowhere."""
+        """Handle a batch that was not stored anywhere."""
 
 
 class SendTask:
@@ -47,9 +47,9 @@ class SendTask:
 
     Args:
         clock: the time.
-        context: whether events get the headers of their context.
-        ends: what is told.
-        tried: called with every attempt's error, None for a success.
+        context: whether to add the producer's context to the events' headers.
+        ends: receives each batch after its attempt.
+        tried: called with each attempt's error; None for a success.
     """
 
     def __init__(self, clock: Clock, context: bool, ends: Ends, tried: Callable[[BaseException | None], None]) -> None:
@@ -61,16 +61,16 @@ class SendTask:
     def run(
         self, batch: ProducerBatch, began: float | None = None, waited_seconds: float = 0.0
     ) -> BaseException | None:
-        """Try once. What a target raises is an end of the attempt; it raises nothing that is not the producer's own.
+        """Try to commit a batch once. An error of the target ends the attempt; it is returned, not raised.
 
         Args:
-            batch: what is tried.
-            began: when the attempt began that this goes on with, in seconds since 1970; None for one that begins.
+            batch: the batch.
+            began: when the attempt began that this try continues, in seconds since 1970; None for a new attempt.
             waited_seconds: how long the batch has waited for room since then.
 
         Returns:
-            What it raised; None for a success. After a `NoRoomYetError` the attempt has not ended: it goes on with
-            the next try.
+            The target's error; None for a success. After a `NoRoomYetError` the attempt has not ended: the next try
+            continues it.
         """
         began = self._clock.time() if began is None else began
         if batch.dead is None and batch.destination.is_dead(batch):
@@ -83,7 +83,7 @@ class SendTask:
             if not batch.in_doubt:
                 batch.destination.free(batch)
             return e
-        except BaseException as e:  # a target is anybody's code, and somebody waits for the batch
+        except BaseException as e:  # a target may be user code, and futures wait for the batch
             batch.note(Attempt(False, began, type(e).__name__, text_of(e)))
             self._tried(e)
             batch.in_doubt = batch.in_doubt or not isinstance(e, (*REFUSALS, *MISFITS))
@@ -112,7 +112,7 @@ class SendTask:
     def _go_on(self, batch: ProducerBatch, error: BaseException) -> None:
         if may_pass(error) and self._ends.retry(batch):
             return
-        batch.destination.free(batch)  # nobody sends it there any more
+        batch.destination.free(batch)  # it will not be sent there again
         misnumbered = batch.own_sequence and isinstance(error, ProducerSequenceError)
         given_up = not misnumbered or batch.destination.is_dead(batch, refused=True)
         if given_up and self._ends.dead_letter(batch):
@@ -121,7 +121,11 @@ class SendTask:
 
 
 def _checked(answer: Any, name: str) -> Range:
-    """Return the IDs that a target answered with; raises TypeError if it answered something else."""
+    """Return the first and the last write-order ID that a target's ``commit`` returned.
+
+    Raises:
+        TypeError: it returned something else.
+    """
     try:
         first, last = answer
         return operator.index(first), operator.index(last)

@@ -1,4 +1,4 @@
-"""Where a micro-batch ends: ``maxEventsPerTrigger`` and its kin."""
+"""Decides where a micro-batch ends: ``maxEventsPerTrigger`` and similar options."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["batch_end"]
 
 
 def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: int, options: StreamOptions) -> int:
-    """Return the last write-order ID of the micro-batch that begins after ``begin``; ``begin`` for none yet.
+    """Return the last write-order ID of the micro-batch that begins after ``begin``; ``begin`` if there is none yet.
 
     Args:
         state: the channel's state.
         untaken: the events after ``begin`` up to ``last`` that the group has yet to take.
-        begin: the ID up to which the query has everything.
-        last: the last ID that it may have.
+        begin: the query has everything up to this ID.
+        last: the last ID that the micro-batch may include.
         options: the source's options.
     """
     ranges = list(untaken)
     if not ranges:
-        return last  # nothing but events that others took, or that are lost: they are passed over
+        return last  # all of these events were taken by others or lost: skip them
     least = options.min_events_per_trigger
     if least and count_of(ranges) < least and not _is_overdue(state, ranges[0][0], options):
         return begin
@@ -41,7 +41,7 @@ def _is_overdue(state: ChannelState, first_id: int, options: StreamOptions) -> b
 
 
 def _behind_what_others_took(ranges: list[Range], end: int, last: int) -> int:
-    """Return where an end is to be that is right before events to pass over: where the group's position goes on to."""
+    """Move an end that lies right before skipped events to the last of them, as the group's position will do."""
     for a, b in ranges:
         if end < a:
             return a - 1

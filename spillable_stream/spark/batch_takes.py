@@ -1,4 +1,4 @@
-"""The take transactions of a query's batches: written when a batch is planned, committed when Spark has it for good."""
+"""The take transactions of a query's batches: written at planning, committed once Spark has committed the batch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ __all__ = ["BatchTakes"]
 
 
 class BatchTakes:
-    """The batches of a group's owner that are planned and not committed, those of a former owner first.
+    """The planned but uncommitted batches of a group's owner, those of a former owner first.
 
-    A batch is known by its first and its last event, whatever is in between. Of a former owner's batch only the events
-    are known that it took; what was lost or taken ahead at its ends was not written.
+    The first and the last event identify a batch, whatever is in between. For a former owner's batch, they are the
+    first and the last event that it took: the log does not record lost or taken events at the ends of the batch.
 
     Args:
         consumer: the group's owner.
@@ -25,7 +25,7 @@ class BatchTakes:
         }
 
     def take(self, first: int, last: int) -> list[Range]:
-        """Write that the group takes a batch, unless that is written, and return the events that are in it."""
+        """Write a batch's take unless it is written already, and return the ranges of events in the batch."""
         if (first, last) not in self._taking:
             ranges = self._consumer.untaken(first, last)
             written = self._written(first, last, ranges)
@@ -36,28 +36,31 @@ class BatchTakes:
         return self._taking[first, last][1]
 
     def _written(self, first: int, last: int, ranges: list[Range]) -> Range | None:
-        """Return the former owner's batch that takes all events that a batch has, if there is one."""
+        """Return the former owner's batch that has all events in ``ranges``; None without one."""
         for batch, (_, taken) in self._taking.items():
             if first <= batch[0] and batch[1] <= last and _is_within(ranges, taken):
                 return batch
         return None
 
     def under_way(self, begin: int) -> int | None:
-        """Return where the batch after ``begin`` ended that Spark's checkpoint lost: the sink may have it."""
+        """Return where the batch after ``begin`` ended if its take is written; None otherwise.
+
+        Spark's checkpoint may have lost such a batch although the sink has stored it.
+        """
         for (first, end), (_, ranges) in reversed(self._taking.items()):
             if first == begin + 1 or (first > begin and not self._consumer.untaken(begin + 1, first - 1) and ranges):
                 return end
         return None
 
     def commit_up_to(self, last: int) -> None:
-        """Commit the takes of all batches up to an event, and of whatever none of them has, in one append.
+        """Commit the takes of all batches up to an event, and of events in none of them, in one append.
 
-        A batch that ends right before events that others took ahead is committed with the next one, which ends behind
-        them: the group's position goes on over them, and would be ahead of what Spark knows to be done.
+        A batch that ends right before events that others took ahead is committed together with the next one. Its own
+        commit would move the group's position over those events, beyond the end of the batch that Spark knows.
         """
         first = self._consumer.position() + 1
         done = [batch for batch in self._taking if batch[1] <= last]
-        if first <= last:  # else a listener has done it
+        if first <= last:  # otherwise a listener has committed it
             if not self.is_position(last):
                 return
             prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx]
@@ -67,7 +70,7 @@ class BatchTakes:
             del self._taking[batch]
 
     def is_position(self, last: int) -> bool:
-        """Tell whether the group's position would be at an event, were everything up to it taken."""
+        """Tell whether taking everything up to an event would leave the group's position at that event."""
         return bool(self._consumer.untaken(last + 1, last + 1))
 
 

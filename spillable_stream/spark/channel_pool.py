@@ -1,10 +1,10 @@
-"""The open channels of this process: a handle for the length of one of Spark's calls, kept for the next.
+"""A pool of open channels: a handle serves one of Spark's calls and is kept for the next.
 
-Spark plans every micro-batch in Python processes that it uses again and again, and each call there
-needs the channel. A handle is parked between two calls: for everybody else it is closed, so that it
-holds back neither a flush nor a repair, but the next call has only to follow what was committed
-since. As any close, the park of the last handle moves to disk what is in memory: Spark ends these
-processes when it likes, without a word.
+Spark plans every micro-batch in Python processes that it reuses, and each call there needs the
+channel. Between two calls a handle is parked. To everybody else a parked handle is closed, so it
+blocks neither a flush nor a repair. The next call only has to catch up with later commits. Parking
+the last handle moves the memory tier to disk, like a close, because Spark may end these processes
+at any time without notice.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _log = logging.getLogger(__name__)
 _MOST_PARKED = 8
 _MAY_NOT_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
-_Key = tuple[str, bool]  # a path, and whether the handle only reads
-_parked: dict[_Key, Channel] = {}  # the last one used last
+_Key = tuple[str, bool]  # a path, and whether the handle is read-only
+_parked: dict[_Key, Channel] = {}  # least recently used first
 
 
 @contextmanager
 def visit_to_read(path: str) -> Iterator[Channel]:
-    """Visit a channel to look at it: with a read-only handle where its directory can't be written, as on such a mount.
+    """Open a channel for reading, and leave it again; read-only if its directory is not writable.
 
-    A handle that may write is better where there can be one: what a killed process wrote last is durable before it is
-    given out.
+    A writable handle is better where possible: it makes the last writes of a killed process durable before anybody
+    reads them.
 
-    Raises what `Channel` does.
+    Raises what `Channel` raises.
     """
     with ExitStack() as stack:
         try:
@@ -55,9 +55,9 @@ def visit_to_read(path: str) -> Iterator[Channel]:
 def visit(
     path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
 ) -> Iterator[Channel]:
-    """Open a channel and leave it without a checkpoint.
+    """Open a channel, and leave it again without a checkpoint.
 
-    Takes and raises what `Channel` does.
+    Takes the arguments of `Channel`, and raises what it raises.
     """
     channel = acquire(path, create=create, readonly=readonly, schema=schema, **options)
     try:
@@ -75,9 +75,9 @@ def visit(
 def acquire(
     path: str, *, create: bool = True, readonly: bool = False, schema: pa.Schema | None = None, **options: Any
 ) -> Channel:
-    """Return a handle that was kept, resumed, or else a new one; who asks for it closes it.
+    """Return a handle, resumed from the pool or new. The caller must close it.
 
-    Takes and raises what `Channel` does.
+    Takes the arguments of `Channel`, and raises what it raises.
     """
     channel = _resumed(_key(path, readonly), schema, options)
     return channel or Channel(path, create=create, readonly=readonly, schema=schema, **options)
@@ -88,7 +88,7 @@ def _key(path: str, readonly: bool) -> _Key:
 
 
 def _park(channel: Channel) -> bool:
-    """Park a handle, and tell whether it can be used again; a failure is logged: what the call did is done."""
+    """Park a handle, and tell whether it can be reused. A failure is only logged, because the call has succeeded."""
     try:
         channel.park()
         return True
@@ -113,7 +113,7 @@ def _resumed(key: _Key, schema: pa.Schema | None, options: dict[str, Any]) -> Ch
 
 
 def _keep(key: _Key, channel: Channel) -> None:
-    displaced = _parked.pop(key, None)  # of another thread
+    displaced = _parked.pop(key, None)  # another thread's handle
     _parked[key] = channel
     if displaced is None and len(_parked) > _MOST_PARKED:
         displaced = _parked.pop(next(iter(_parked)))

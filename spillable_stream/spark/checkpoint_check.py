@@ -1,4 +1,4 @@
-"""Whether Spark's checkpoint and a group's position belong together, wherever a query goes on."""
+"""Checks that Spark's checkpoint and a group's position belong together when a query resumes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ __all__ = ["check_batch", "never_taken"]
 
 
 def check_batch(state: ChannelState, group: str, begin: int, end: int, path: str) -> None:
-    """Refuse a checkpoint whose batch the channel does not have, or the group can't take any more.
+    """Refuse a checkpoint whose next batch is beyond the channel's end or behind the group's position.
 
-    Behind the group's position the batches can't be planned as they were, and a sink that knows their numbers would
-    pass over what is in them now: no option allows that.
+    Batches behind the group's position can't be planned again as they were. A sink that has their batch IDs would skip
+    the events that are in them now. No option allows that.
 
     Args:
         state: the channel's state.
         group: the group that takes the query's batches.
-        begin: the event up to which the query has everything.
-        end: the event up to which the batch goes; ``begin`` if there is no batch yet.
+        begin: the query has everything up to this event.
+        end: the last event of the batch; ``begin`` if there is no batch yet.
         path: the channel's path, for the message.
 
     Raises:
@@ -40,15 +40,15 @@ def check_batch(state: ChannelState, group: str, begin: int, end: int, path: str
 
 
 def never_taken(state: ChannelState, group: str, begin: int) -> list[Range]:
-    """Return the events up to ``begin`` that the group has not taken, nor any take under way.
+    """Return the events up to ``begin`` that are neither taken by the group nor in a take under way.
 
-    Of an older copy of the channel, which has new events by now, these are events that the query has not had. It may be
-    a false alarm: the group may have been dropped and made again, or a consumer may have rolled back the query's takes.
+    In an older copy of the channel that has new events by now, the query has never read these. They may also be a false
+    alarm: the group was dropped and created again, or a consumer rolled back the query's takes.
 
     Args:
         state: the channel's state.
         group: the group that takes the query's batches.
-        begin: the event up to which the query says that it has everything.
+        begin: the query claims to have everything up to this event.
     """
     known = state.groups[group]
     taking = RangeSet(r for ranges in state.taking(group).values() for r in ranges)

@@ -1,4 +1,4 @@
-"""Partitions of a read: which events of which files a task reads, and how it reads them."""
+"""Splits a read into partitions, and reads a partition's events in a task."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
 _log = logging.getLogger(__name__)
 
 _SMALLEST_BYTES = 4 << 20  # a task costs Spark as much as reading some MiB (spark.sql.files.openCostInBytes)
-_LARGEST_BYTES = 128 << 20  # as Spark's own files (spark.sql.files.maxPartitionBytes)
+_LARGEST_BYTES = 128 << 20  # like Spark's own files (spark.sql.files.maxPartitionBytes)
 _BATCH_BYTES = 256 << 10
 
 
 class EventPartition(InputPartition):
-    """Some events: all that a task needs, so that it opens files and not the channel.
+    """All that a task needs to read some events, so that it opens files but not the channel.
 
     Args:
-        plan: where the events are.
-        group: the group that takes them; None for a batch read.
+        plan: the locations of the events.
+        group: the group that takes the events; None for a batch read.
     """
 
     def __init__(self, plan: ReadPlan, group: str | None) -> None:
@@ -49,17 +49,17 @@ class EventPartition(InputPartition):
 def plan_partitions(
     port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, group: str | None = None
 ) -> list[EventPartition]:
-    """Split events over this host's cores into partitions of 4 to 128 MiB, as Spark splits files.
+    """Split events over this host's cores into partitions of 4 to 128 MiB, like Spark splits files.
 
-    All have about as many bytes, as far as the state knows: it takes the events of a stretch of the log, or of a
-    staged file, to be of one size.
+    All partitions have about the same size in bytes. The size is an estimate: the state assumes that all events of a
+    block, or of a staged file, have the same size.
 
     Args:
-        port: the channel.
-        state: its state, in a snapshot.
+        port: the channel's port.
+        state: the channel's state, in a snapshot.
         ranges: the events, in order.
-        options: the read's options: how many partitions at least, how many events in one at most.
-        group: the group that takes them; None for a batch read.
+        options: the read's options: the least number of partitions, the most events in one.
+        group: the group that takes the events; None for a batch read.
     """
     count = count_of(ranges)
     if count == 0:
@@ -74,18 +74,21 @@ def plan_partitions(
 
 
 def _piece(block: Block, first_id: int, last_id: int) -> tuple[int, int]:
-    """Return how many events of a block are in a range, and about how many bytes they have, at least one."""
+    """Return the number of a block's events in a range, and their estimated size in bytes, at least 1."""
     count = min(last_id, block.last_id) - max(first_id, block.first_id) + 1
     return count, max(1, block.payload_bytes * count // block.count)
 
 
 def _cuts(pieces: list[tuple[int, int]], count: int, parts: int) -> list[int]:
-    """Return where parts of about as many bytes begin, none of them empty, and where the last one ends.
+    """Divide events into parts of about equal size in bytes, none of them empty.
 
     Args:
-        pieces: runs of events, in order: how many each has, and how many bytes.
-        count: how many events there are.
-        parts: how many parts, at most ``count``.
+        pieces: runs of events, in order: the number of events and the bytes of each.
+        count: the number of all events.
+        parts: the number of parts, at most ``count``.
+
+    Returns:
+        ``parts + 1`` indexes of events: where each part begins, and where the last one ends.
     """
     total = sum(size for _, size in pieces)
     cuts = [0]
@@ -100,7 +103,7 @@ def _cuts(pieces: list[tuple[int, int]], count: int, parts: int) -> list[int]:
 
 
 def _evenly(start: int, end: int, most: int) -> Iterator[int]:
-    """Yield where equal parts of the events from ``start`` to before ``end`` begin, of at most so many each."""
+    """Yield where parts with equal numbers of events, at most ``most``, begin within ``start`` to before ``end``."""
     parts = -(-(end - start) // most)
     return (start + (end - start) * i // parts for i in range(parts))
 
@@ -116,17 +119,17 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
 
 
 def check_loss(path: Path, state: ChannelState, gone: Iterable[Range], options: ReadOptions) -> None:
-    """Report events that a read would have had if they had not gone: with a memory tier, or for damage.
+    """Report events that a read should return but that were lost, with a memory tier or because of damage.
 
     Args:
         path: the channel's directory.
         state: the channel's state.
-        gone: the write-order IDs that the read misses.
-        options: the read's options: ``failOnDataLoss`` says whether to raise rather than to warn, and
-            ``onCorruption`` whether what was put into quarantine counts.
+        gone: the write-order IDs that are missing from the read.
+        options: the read's options. ``failOnDataLoss`` says whether to raise or to warn; ``onCorruption`` says whether
+            events in quarantine count.
 
     Raises:
-        DataLossError: some are lost, or may be.
+        DataLossError: events are or may be lost, and ``failOnDataLoss`` is set.
     """
     missed = list(gone)
     if missed and options.passes_damage:
@@ -151,15 +154,15 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
     """Yield a partition's events as batches of exactly ``schema``, in order.
 
     Args:
-        partition: which events.
+        partition: the partition.
         schema: the columns that Spark expects.
         options: the read's options.
 
     Raises:
         NotAChannelError: this host does not have the channel's directories.
         OtherHostError: events are in the memory of another host.
-        DataLossError: some have left the channel since the read was planned, and ``failOnDataLoss`` is set.
-        CorruptionError: one is damaged, and ``onCorruption`` is not quarantine.
+        DataLossError: events have left the channel since the read was planned, and ``failOnDataLoss`` is set.
+        CorruptionError: an event is damaged, and ``onCorruption`` is not ``quarantine``.
     """
     fs, plan = FileSystem(), partition.plan
     require_channel(fs, plan.layout)
@@ -178,9 +181,9 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
 
 
 def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Join small batches, since every batch costs Spark something, and cut large ones, without a copy.
+    """Join small batches, because each batch has a cost in Spark, and slice large ones without a copy.
 
-    A batch that stays in a core's cache on its way costs Spark the least, and the next is read meanwhile.
+    Batches that fit into a core's cache are the cheapest, and the next one is read while Spark processes one.
     """
     waiting: list[pa.RecordBatch] = []
     waiting_bytes = 0
@@ -201,7 +204,7 @@ def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _cut(batch: pa.RecordBatch, pieces: int) -> Iterator[pa.RecordBatch]:
-    """Yield a batch in pieces of equal length, at most so many."""
+    """Yield a batch in at most ``pieces`` slices of equal length."""
     rows = -(-batch.num_rows // pieces)
     return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 

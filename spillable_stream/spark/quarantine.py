@@ -1,8 +1,8 @@
-"""``onCorruption = quarantine``: a read goes on without the events that can't be read.
+"""``onCorruption = quarantine``: a read continues without the events that can't be read.
 
 ::
 
-    DIR/quarantine/events-FIRST-LAST/report.json       file, offset, size and IDs
+    DIR/quarantine/events-FIRST-LAST/report.json       file, offset, size in bytes and IDs
     DIR/quarantine/events-FIRST-LAST/NAME-OFFSET       the damaged bytes, 16 MiB of them at most
 """
 
@@ -31,7 +31,12 @@ _MOST_BYTES = 16 << 20
 def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
     """Keep the damaged bytes, and report the events as lost, to every group and to `Channel.stats`.
 
-    Where this can't be, as on a host other than the channel's, it is only logged.
+    A failure, for example on a host other than the channel's, is only logged.
+
+    Args:
+        fs: the file system.
+        layout: the channel's paths.
+        damage: the events that can't be read, and the location of their bytes.
     """
     directory = layout.path / "quarantine" / f"events-{damage.first_id}-{damage.last_id}"
     report = {
@@ -58,7 +63,7 @@ def quarantine(fs: FileSystem, layout: Layout, damage: Unreadable) -> None:
 
 
 def not_quarantined(fs: FileSystem, path: Path, lost: list[Range]) -> list[Range]:
-    """Return the ranges without the events that a read put into quarantine.
+    """Return ranges of lost events, without those that a read put into quarantine.
 
     Args:
         fs: the file system.

@@ -1,10 +1,10 @@
 """The streaming source: a micro-batch is a take transaction of a group.
 
-``partitions(start, end)`` writes TAKE, ``commit(end)`` commits it. Spark calls ``commit`` one batch
-late and ``stop`` never, so nothing here depends on either: the group's position only says what may
-be forgotten, and a query's own offsets say what it reads. The group's lock is the kernel's, so that
-the next query has it as soon as this one's worker is gone; before a batch is planned it is held only while Spark
-asks for one (`group_hold`).
+``partitions(start, end)`` writes a TAKE, and ``commit(end)`` commits it. Spark calls ``commit`` one
+batch late and never calls ``stop``, so nothing depends on either. The query's own offsets determine
+what it reads; the group's position only determines what the channel may forget. The group's lock is
+a kernel lock, so the next query can acquire it as soon as this one's worker has ended. Until a batch
+is planned, the source holds the lock only while Spark asks for batches (`group_hold`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ T = TypeVar("T")
 def _held(
     method: Callable[Concatenate[SpillableStreamReader, P], T],
 ) -> Callable[Concatenate[SpillableStreamReader, P], T]:
-    """Hold the channel, and the group if it is owned, during a call of Spark's."""
+    """Hold the channel, and the group if it is owned, during one of Spark's calls."""
 
     @functools.wraps(method)
     def call(self: SpillableStreamReader, /, *args: P.args, **named: P.kwargs) -> T:
@@ -85,15 +85,15 @@ def _held(
 
 @short_traces
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a channel as a stream. Opens nothing before its first call.
+    """Reads a channel as a stream. It opens nothing before its first call.
 
-    Two state machines make up its state: `QueryPosition` (where the query is) and `GroupHold` (what is open and owned).
+    Its state is in two state machines: `QueryPosition` (where the query is) and `GroupHold` (what is open and owned).
 
     Args:
         path: the channel's directory.
         options: the source's options.
         schema: the schema that Spark expects.
-        load: the name of the ``load()`` that it reads for (`load_identity`); by default it is the only one.
+        load: the name of the ``load()`` that it reads for (`load_identity`); by default a new one.
     """
 
     def __init__(self, path: str, options: StreamOptions, schema: StructType, load: str = "") -> None:
@@ -108,16 +108,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._target: int | None = None  # the event at which a query with AvailableNow ends
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Be sent to executors as what it was made of."""
+        """Pickle the constructor's arguments, for executors."""
         return type(self), (self._path, self._options, self._schema)
 
     # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
 
     @_held
     def initialOffset(self) -> OffsetJson:
-        """Return the group's position; it is stored, so it is the same after every restart.
+        """Return the group's position. It is stored, so it is the same after every restart.
 
-        A new group is created; it is owned by nobody until Spark asks where the first batch ends.
+        A missing group is created. It has no owner until Spark asks where the first batch ends.
         """
         channel = self._open()
         position = channel.port().create_group(self._options.group, self._starting(channel))
@@ -142,14 +142,14 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
-        """Return where the next micro-batch ends; of a query that is idle, wait a moment for events.
+        """Return where the next micro-batch ends. An idle query waits a moment for events.
 
         Args:
-            start: where it begins; None before Spark 4.2, where the last end seen counts.
-            limit: Spark's limit; the options' own limits count unless Spark wants all there is.
+            start: where the micro-batch begins; None before Spark 4.2, where it begins at the last planned end.
+            limit: Spark's limit. The options' limits apply unless Spark wants everything available.
 
         Raises:
-            CheckpointMismatchError: the query can't go on from there (`checkpoint_check`).
+            CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
         """
         position, uuid = self._consumer().position(), self._open().uuid
         given = None if start is None else self._parse(start)
@@ -168,9 +168,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def reportLatestOffset(self) -> OffsetJson:
-        """Return where the channel ends, and what a listener needs to know (`LatestOffset`): progress shows it.
+        """Return where the channel ends, and what a listener needs (`OffsetReport`), for the query's progress.
 
-        Spark 4.2 and later; it is neither stored nor compared.
+        Spark 4.2 and later call it, and neither store nor compare the result.
         """
         channel, group = self._open(), self._options.group
         with channel.port().snapshot() as state:
@@ -181,16 +181,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        """Write that the group takes a range, and return it split for the tasks.
+        """Write the take of a range of events, and return its partitions.
 
         Raises:
-            CheckpointMismatchError: the offsets are of another channel, or of an old checkpoint.
-            DataLossError: the events were lost.
+            CheckpointMismatchError: the offsets are from another channel, or from an old checkpoint.
+            DataLossError: events in the range were lost, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
         begin, last = self._query.plan(began, ended), ended.event_id
         self._idle.are_over()
-        if began == ended:  # before Spark 4.2 a query that goes on says so where it was, be that batch done or not
+        if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
             return []
         self._check_batch(begin, last)
         if begin >= last:
@@ -207,20 +207,20 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def commit(self, end: OffsetJson) -> None:
-        """Commit the take of everything up to ``end``: Spark has it for good."""
+        """Commit the take of everything up to ``end``, which Spark has committed."""
         self._idle.are_over()
         self._consumer()
         self._takes.commit_up_to(self._parse(end).event_id)
         self._port().checkpoint_if_due()
 
     def stop(self) -> None:
-        """Close the channel, if Spark gets round to it."""
+        """Close the channel. Spark does not call this reliably."""
         self._hold.close()
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield a partition's events as Arrow batches, in order; the same ones every time."""
+        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
         if not isinstance(partition, EventPartition):
             return iter(())
         return read_partition(partition, arrow_schema(self._schema), self._options)
@@ -228,7 +228,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
     def _end_or_wait(self, begin: int, everything: bool) -> int:
-        """Do what `_end` does; of a query that is idle, wait a moment for a micro-batch."""
+        """Return where the micro-batch after ``begin`` ends, like `_end`. An idle query waits a moment for one."""
         end = self._end(begin, everything)
         if end == begin and self._target is None and self._idle.may_wait():
 
@@ -245,8 +245,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Return where the micro-batch after ``begin`` ends; ``begin`` if there is none yet.
 
         Args:
-            begin: the ID up to which the query has everything.
-            everything: whether the options' limits do not count.
+            begin: the query has everything up to this ID.
+            everything: whether to ignore the options' limits.
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
@@ -259,7 +259,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return batch_end(state, consumer.untaken(begin + 1, last), begin, last, limits)
 
     def _check_batch(self, begin: int, end: int) -> None:
-        """Refuse a checkpoint that does not fit, and report events that the query may never have had."""
+        """Refuse a checkpoint that does not fit, and report events that the query may never have read.
+
+        Args:
+            begin: the query has everything up to this ID.
+            end: the last ID of the batch; ``begin`` if there is none yet.
+
+        Raises:
+            CheckpointMismatchError: the checkpoint does not fit; or ``failOnDataLoss`` is set and the group never took
+                some of the events up to ``begin``.
+        """
         consumer = self._consumer()
         with self._port().snapshot() as state:
             check_batch(state, consumer.group, begin, end, self._path)
@@ -280,16 +289,16 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self._takes.is_position(begin):
             consumer.commit(passed_over)
 
-    # ── what Spark has for good ─────────────────────────────────────────────────────────────────
+    # ── what Spark has committed ────────────────────────────────────────────────────────────────
 
     def _commit_proven(self, proven_id: int) -> None:
-        """Commit the take of the batches that are in Spark's commit log: its asking for the next one proves it.
+        """Commit the takes of the batches that are in Spark's commit log. Spark's request for the next one proves that.
 
-        Spark calls `commit` when it plans the next batch, which needs a put; and a channel that is full of what a query
-        has read takes none.
+        Waiting for `commit` would deadlock on a full channel. Spark calls it only when it plans the next batch, which
+        needs a put, and a channel full of events that the query has read accepts none.
 
         Args:
-            proven_id: everything up to this event is (`Question.proven_id`).
+            proven_id: everything up to this event is in Spark's commit log (`Question.proven_id`).
         """
         if not self._options.async_progress_tracking_enabled:
             self._takes.commit_up_to(proven_id)
@@ -333,7 +342,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return consumer
 
     def _starting(self, channel: Channel) -> str:
-        """Return where the group starts if it is new; of one that exists, nothing that could be refused."""
+        """Return where the group starts if it is new; for an existing group, a value that is always valid."""
         with channel.port().snapshot() as state:
             known = self._options.group in state.groups
         return "earliest" if known else starting_id(channel, self._options)

@@ -1,9 +1,9 @@
-"""What Spark reads of a channel's Arrow types, of which it has fewer: the same values, or a refusal when a read starts.
+"""Maps a channel's Arrow types to the fewer types that Spark has, without changing values.
 
-Unsigned integers, half floats, small decimals, views and days in milliseconds (date64) are read as the next type
-that Spark has. Timestamps and durations of nanoseconds are refused unless the read's schema says BIGINT for them,
-and then they are the numbers that Arrow has: Spark's times end at microseconds, a value that is finer would be
-cut, and a task that fails at the first of them would fail for ever.
+Spark reads unsigned integers, half floats, small decimals, views and dates in milliseconds (date64) as the next wider
+type that it has. A read with nanosecond timestamps or durations is refused at its start, unless its schema has a BIGINT
+for them; then it returns Arrow's integers. Spark's times have microseconds, so a conversion would truncate values. A
+task that failed at the first such value would fail on each retry.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NANOSECONDS = (
 
 
 def type_in_spark(t: pa.DataType, name: str) -> pa.DataType:
-    """Return the Arrow type of which Spark has one that holds the values of another.
+    """Return the Arrow type that a channel's column has in Spark.
 
     Args:
-        t: the type of a channel's column.
-        name: the column's name.
+        t: the column's type in the channel.
+        name: the column's name, for the message.
 
     Raises:
-        SchemaError: Spark has none.
+        SchemaError: Spark has no type for its values.
     """
 
     def leaf(inner: pa.DataType) -> pa.DataType:
@@ -58,19 +58,19 @@ def type_in_spark(t: pa.DataType, name: str) -> pa.DataType:
 
 
 def misread(t: pa.DataType, wanted: pa.DataType, name: str) -> str:
-    """Return why a channel's column can't be read as a type, "" if it can.
+    """Return why a channel's column can't be read as a type; "" if it can.
 
     Args:
-        t: its type in the channel.
-        wanted: the type that the read's schema says.
-        name: the column's name.
+        t: the column's type in the channel.
+        wanted: its type in the read's schema.
+        name: the column's name, for the message.
     """
     why = misfit(with_leaves(t, _as_read), wanted, name, whole=True)
     return f"{why}. {_NANOSECONDS}" if why and _any_leaf(t, _has_nanoseconds) else why
 
 
 def _as_read(t: pa.DataType) -> pa.DataType:
-    """Return a type of the values as a task gives them, where Arrow's own has values that Spark's has not."""
+    """Return the type in which a task returns values of a leaf type, if Spark can't represent them exactly."""
     if _has_nanoseconds(t):
         return pa.int64()
     return pa.date32() if pa.types.is_date64(t) else t

@@ -1,7 +1,7 @@
-"""The end of the worker in which Spark keeps a stream's source: its channel is closed, so that memory moves to disk.
+"""Closes a stream source's channel when its Spark worker ends, which moves the memory tier to disk.
 
-Spark calls no ``stop``: it ends the worker by SIGTERM, and by SIGHUP, twice, when the session stops. A worker that gets
-SIGKILL leaves the move to the next close.
+Spark does not call ``stop``. It ends the worker with SIGTERM, and with SIGHUP, sent twice, when the session stops.
+After a SIGKILL, the next close of the channel moves the memory tier.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _ending = threading.Event()
 
 
 def at_end(close: Callable[[], None]) -> int:
-    """Call something, in a thread of its own, when a signal ends this process.
+    """Register a function to call, in a separate thread, when a signal ends this process.
 
-    Signals are caught in Spark's workers only, and only where nobody else catches them: a program that uses this
-    package decides itself (`spillable_stream.termination`).
+    It installs signal handlers only in Spark's workers, and only for signals that nobody else handles. Other programs
+    decide for themselves (`spillable_stream.termination`).
 
     Args:
-        close: what to call. It may wait for calls that are under way.
+        close: the function. It may wait for calls that are under way.
 
     Returns:
-        What `not_at_end` takes.
+        The key for `not_at_end`.
     """
     if _is_spark_worker() and threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
@@ -48,7 +48,7 @@ def at_end(close: Callable[[], None]) -> int:
 
 
 def not_at_end(key: int) -> None:
-    """Do not call it any more."""
+    """Remove a function that `at_end` registered."""
     _closers.pop(key, None)
 
 
@@ -58,7 +58,7 @@ def _is_spark_worker() -> bool:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """Close everything in a thread: what the main thread is at goes on, and a close waits for it."""
+    """Close everything in a new thread: the main thread continues its call, and the close waits for that."""
     if not _ending.is_set():
         _ending.set()
         threading.Thread(target=_close_and_die, args=(number,), name="spillable end").start()
@@ -76,4 +76,4 @@ def _close_and_die(number: int) -> None:
         os._exit(128 + number)
 
 
-os.register_at_fork(after_in_child=_closers.clear)  # what the parent has open is the parent's to close
+os.register_at_fork(after_in_child=_closers.clear)  # the parent closes its own channels

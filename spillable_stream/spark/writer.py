@@ -1,9 +1,9 @@
-"""The sink: tasks stage their rows, the driver's commit publishes all of them as one transaction.
+"""The sink: tasks stage their rows, and the driver's commit publishes all of them as one transaction.
 
-A small output travels in the task's commit message and becomes frames of the log; a large one is a
-synced segment file that the commit adopts. Only what the commit names counts, so retried,
-speculative and zombie tasks leave no trace. A streaming batch is remembered by query ID and batch
-ID, so that committing it again does nothing.
+A small output travels in the task's commit message and becomes frames of the log. A large output is
+a synced staged file that the commit adopts. Only rows that the commit names count, so retried,
+speculative and zombie tasks leave no trace. The channel remembers a streaming batch by query ID and
+batch ID, so committing it again does nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["SpillableBatchWriter", "SpillableStreamWriter", "Staged"]
 _log = logging.getLogger(__name__)
 
 _WARN_AFTER_SECONDS = 10.0
-_BATCH = 0  # the number of a batch write: it has only one
+_BATCH = 0  # the batch ID of a batch write, which has a single batch
 _SKIPPED = (
     "%s already has, from %s, the batch %d or a later one: this write is skipped, as it should be when a batch is "
     "tried again. If these are other rows, from an old copy of a checkpoint, use a new checkpointLocation, or another "
@@ -53,28 +53,28 @@ _SKIPPED = (
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has staged.
+    """A task's staged output.
 
     Args:
         channel: the UUID of the channel that it was staged for.
-        owner: the streaming query's ID, or a batch write's own.
-        query: the streaming query that the task belongs to, if any.
+        owner: the streaming query's ID, or the ID of a batch write.
+        query: the ID of the streaming query that the task belongs to, if any.
         frames: the PUT frames of a small output, with payloads that can be pickled.
-        segment: the staged file of a large one.
+        segment: the staged file of a large output.
     """
 
     channel: str
     owner: str
     query: str | None
-    frames: list[Frame] = field(repr=False)  # a log has no use for payloads
+    frames: list[Frame] = field(repr=False)  # keeps payloads out of logs
     segment: SegmentRef | None
 
 
 class _Stager:
-    """What the batch and the streaming writer share.
+    """The common base of the batch and the streaming writer.
 
     Args:
-        plan: the write.
+        plan: the plan of the write.
     """
 
     def __init__(self, plan: SinkPlan) -> None:
@@ -83,11 +83,16 @@ class _Stager:
         self._schema = plan.schema  # of Spark's rows, which Spark 4.0 sends one by one
 
     def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> Staged:
-        """Encode a task's rows, in a segment file once they are large.
+        """Encode a task's rows, into a staged file once they are large.
+
+        Args:
+            batches: the rows.
+            owner: the streaming query's ID, or the ID of a batch write.
+            batch_id: the batch that the rows belong to.
 
         Raises:
-            NotAChannelError: this host does not have the channel's directories; also for rows that are few enough to
-                need none, so that a job which runs goes on to run when it has more of them.
+            NotAChannelError: this host does not have the channel's directories. It is raised even for few rows, which
+                need no directory, so that a job fails at once and not when its output grows.
         """
         stage = self._plan.stage
         require_channel(FileSystem(), stage.layout)
@@ -123,8 +128,9 @@ class _Stager:
 
         Args:
             messages: the tasks' messages.
-            batch_id: the batch that they staged it for.
-            sink: by what it is remembered, so that it is not committed twice; None for not at all.
+            batch_id: the batch that they staged for.
+            sink: the key by which the channel remembers the batch, so that it is not committed twice; None to allow
+                that.
         """
         staged = [m for m in messages if isinstance(m, Staged)]
         if not any(m.frames or (m.segment and m.segment.count) for m in staged):
@@ -142,13 +148,13 @@ class _Stager:
                     port.discard(segment.name for segment in segments)
                 port.end_staging(owner, batch_id)
                 port.checkpoint_if_due()
-        except BaseException:  # Spark's abort knows of the tasks' segments only
+        except BaseException:  # Spark's abort knows only the tasks' staged files
             with contextlib.suppress(SpillableError):
                 self._discard(made)
             raise
 
     def _commit(self, port: ChannelPort, put: Put) -> bool:
-        """Commit, after a wait for room if need be, and tell whether anything was to do."""
+        """Commit, waiting for room if necessary; False if the batch was committed before."""
         keep_alive_seconds = self._plan.keep_alive_seconds
         try:
             return port.publish(put, min(keep_alive_seconds, _WARN_AFTER_SECONDS))
@@ -160,12 +166,12 @@ class _Stager:
             return port.publish(put, left)
 
     def _in_order(self, staged: list[Staged], batch_id: int, made: list[str]) -> tuple[list[Frame], list[SegmentRef]]:
-        """Return frames, or, when a task made a segment, segments only: so rows stay in the tasks' order.
+        """Return all output as frames; or only as staged files if any task has one, to keep the tasks' order.
 
         Args:
             staged: the tasks' messages.
-            batch_id: the batch that they staged it for.
-            made: gets the names of the segments that are made here.
+            batch_id: the batch that they staged for.
+            made: receives the names of the staged files that are created here.
         """
         if not any(m.segment for m in staged):
             return [frame for m in staged for frame in m.frames], []
@@ -179,7 +185,7 @@ class _Stager:
         return [], segments
 
     def _segment_of(self, staged: Staged, batch_id: int) -> SegmentRef:
-        """Write a task's frames into a segment."""
+        """Write a task's frames into a staged file."""
         writer = self._plan.stage.begin(staged.owner, batch_id)
         try:
             writer.write(staged.frames)
@@ -191,18 +197,18 @@ class _Stager:
         return reference
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the segments that tasks of a failed write staged."""
+        """Remove the staged files of a failed write's tasks."""
         self._discard([m.segment.name for m in messages if isinstance(m, Staged) and m.segment is not None])
 
     def _discard(self, names: list[str]) -> None:
-        """Remove segments unless the channel has adopted them, whatever became of the commit that was to."""
+        """Remove staged files that the channel has not adopted, even if it is unknown how the commit ended."""
         if names:
             with visit(self._path, create=False) as channel:
                 channel.port().discard(names)
 
 
 def _require_same(channel: Channel, staged: Staged) -> None:
-    """Refuse rows that were staged for another channel: its columns may have another order, and other types."""
+    """Refuse rows that were staged for another channel, whose columns may have another order or other types."""
     if channel.uuid != staged.channel:
         raise NotAChannelError(
             f"the rows were staged for the channel {staged.channel}, and {channel.path} is the channel {channel.uuid} "
@@ -216,22 +222,22 @@ class SpillableBatchWriter(_Stager, DataSourceArrowWriter):
 
     def __init__(self, plan: SinkPlan) -> None:
         super().__init__(plan)
-        self._job = f"batch-{uuid.uuid4().hex}"  # tasks have the same: they are sent a copy of this writer
+        self._job = f"batch-{uuid.uuid4().hex}"  # tasks share it: Spark sends them a copy of this writer
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Stage a task's rows."""
         return self._stage(iterator, self._job, _BATCH)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all rows, unless a write of this ``txnAppId`` and ``txnVersion`` did; or raise and publish none.
+        """Publish all rows or none, unless a write with this ``txnAppId`` and ``txnVersion`` was published before.
 
         Raises:
-            ChannelFullError: there was no room within ``keepAlive``.
+            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
         """
         self._publish(messages, _BATCH, self._plan.transaction)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove what was staged."""
+        """Remove the staged files of a failed write."""
         self._abort(messages)
 
 
@@ -249,14 +255,14 @@ class SpillableStreamWriter(_Stager, DataSourceStreamArrowWriter):
         return self._stage(iterator, query, int(batch_id))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the micro-batch unless it was published before.
+        """Publish the micro-batch, unless it was published before.
 
         Raises:
-            ChannelFullError: there was no room within ``keepAlive``; nothing is lost.
+            ChannelFullError: there was no room within ``keepAlive``; nothing was published.
         """
         queries = {m.owner for m in messages if isinstance(m, Staged)}
         self._publish(messages, batchId, SinkBatch(queries.pop(), batchId) if queries else None)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Remove what was staged."""
+        """Remove the staged files of a failed write."""
         self._abort(messages)

@@ -1,11 +1,11 @@
-"""Where the events are: a sparse index of the log by write-order ID.
+"""Locates events: a sparse index of the log by write-order ID.
 
-A block is a stretch of one file whose events have IDs without gaps. Small transactions that follow
-each other share a block, so the index grows with bytes and not with events: a backlog of 100
-million events of 100 bytes is some 40,000 blocks.
+A block is a contiguous region of one file whose events have consecutive IDs. Consecutive small
+transactions share a block, so the index grows with bytes, not with events: a backlog of 100
+million events of 100 bytes takes about 40,000 blocks.
 
-A block's time stands for all its events, so it is short in time too, but the less so the longer the
-backlog: a trickle of a week is some 30,000 blocks.
+All events of a block share its time, so a block also spans a limited time. The limit grows with the
+time that the backlog spans: a week of slow writes takes about 30,000 blocks.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ __all__ = ["Block", "BlockIndex", "Blocks"]
 
 _BLOCK_BYTES = 256 << 10
 _BLOCK_US = 250_000
-_SPAN_PARTS = 4096  # a block may last so much of the time that its tier's events span, if that is more
+_SPAN_PARTS = 4096  # a block may span this fraction of the time that its tier's events span, if that exceeds _BLOCK_US
 _NO_END = 1 << 63
 
 
 @dataclass(slots=True)
 class Block:
-    """A stretch of a file.
+    """A contiguous region of a file whose events have consecutive IDs.
 
     Args:
-        first_id: its first event.
-        count: how many events it holds.
+        first_id: the ID of its first event.
+        count: its number of events.
         file: a log file's number, or a segment's name.
-        offset: where its first PUT frame starts.
-        payload_bytes: the size of the events' payloads.
-        time_us: when its first event was committed.
-        base_id: what to add to the IDs of the frames.
-        transaction_id: for segments, the transaction that adopted it.
-        commit_file: for segments, the data file that holds its COMMIT, which is kept as long.
+        offset: where its first PUT frame starts, in bytes.
+        payload_bytes: the total size of its events' payloads.
+        time_us: when its first event was committed, in microseconds since 1970.
+        base_id: added to the IDs in the frames.
+        transaction_id: for a segment, the transaction that adopted it.
+        commit_file: for a segment, the data file that holds its COMMIT. That file is kept as long as the segment.
     """
 
     first_id: int
@@ -56,11 +56,11 @@ class Block:
 
     @property
     def last_id(self) -> int:
-        """Its last event."""
+        """The ID of its last event."""
         return self.first_id + self.count - 1
 
     def extent(self, first_id: int = 0, last_id: int = _NO_END) -> Extent:
-        """Return where its events from ``first_id`` to ``last_id`` are, all of them by default."""
+        """Return the extent of its events from ``first_id`` to ``last_id``; by default, of all."""
         first, last = max(first_id, self.first_id), min(last_id, self.last_id)
         time_us = self.time_us if self.transaction_id else 0
         return Extent(self.file, self.offset, first, last, self.base_id, self.transaction_id, time_us)
@@ -70,14 +70,14 @@ class BlockIndex:
     """The blocks of one tier, in order.
 
     Args:
-        blocks: what a checkpoint's image held.
+        blocks: the blocks from a checkpoint's image.
 
     Attributes:
-        events: how many events they hold.
-        payload_bytes: the size of the events' payloads.
-        files: how many blocks there are in every file.
-        emptied: files that held blocks and hold none any more, until who removes them clears it.
-        emptied_count: how many files that were, ever.
+        events: the number of events in all blocks.
+        payload_bytes: the total size of their payloads.
+        files: the number of blocks in each file.
+        emptied: files whose last block was dropped. Whoever removes these files clears the set.
+        emptied_count: how many files have ever been added to `emptied`.
     """
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
@@ -95,7 +95,7 @@ class BlockIndex:
         return iter(self._blocks)
 
     def add(self, block: Block) -> None:
-        """Append the next events; a block that goes on where the last one ends extends it."""
+        """Append the next events. A block that directly follows the last one is merged into it."""
         last = self._blocks[-1] if self._blocks else None
         if (
             last is not None
@@ -113,11 +113,11 @@ class BlockIndex:
             self.insert(block)
 
     def _longest_us(self, now_us: int) -> int:
-        """Return how long a block may last, as of the newest event."""
+        """Return the longest time that a block may span, given the time of the newest event."""
         return max(_BLOCK_US, (now_us - self._blocks[0].time_us) // _SPAN_PARTS)
 
     def insert(self, block: Block) -> None:
-        """Add events anywhere, as a block of their own: those around them may lie elsewhere in the file."""
+        """Add events anywhere, as a separate block: their neighbors in ID order may lie elsewhere in the file."""
         at = len(self._blocks)
         if at and self._blocks[-1].first_id > block.first_id:
             at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
@@ -135,7 +135,7 @@ class BlockIndex:
         del self._blocks[:dropped]
 
     def remove(self, first_id: int) -> None:
-        """Forget the block that begins with an event, if there is one."""
+        """Forget the block whose first event is ``first_id``, if there is one."""
         at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
         if at >= 0 and self._blocks[at].first_id == first_id:
             self._forget(self._blocks.pop(at))
@@ -169,10 +169,10 @@ class BlockIndex:
 
 
 class Blocks:
-    """Where the events of a channel are, in both tiers.
+    """The blocks of a channel, in both tiers.
 
     Args:
-        blocks: what a checkpoint's image held.
+        blocks: the blocks from a checkpoint's image.
 
     Attributes:
         disk: the blocks on disk.
@@ -216,11 +216,11 @@ class Blocks:
         return merge(*tiers, key=lambda b: b.first_id)
 
     def extents(self, first_id: int, last_id: int) -> list[Extent]:
-        """Return where the events from ``first_id`` to ``last_id`` are, in order."""
+        """Return the extents of the events from ``first_id`` to ``last_id``, in order."""
         return [b.extent(first_id, last_id) for b in self.between(first_id, last_id)]
 
     def payload_bytes(self, first_id: int, last_id: int) -> int:
-        """Return about how many bytes the events of a range have: exact for whole blocks."""
+        """Return the payload size of a range of events, in bytes: exact for whole blocks, estimated for parts."""
         total = 0
         for b in self.between(first_id, last_id):
             inside = min(last_id, b.last_id) - max(first_id, b.first_id) + 1
@@ -228,9 +228,9 @@ class Blocks:
         return total
 
     def last_id_within(self, first_id: int, last_id: int, size_bytes: int) -> int:
-        """Return the last ID such that the events from ``first_id`` on have about ``size_bytes``.
+        """Return the last ID of a range that starts at ``first_id`` and has about ``size_bytes`` of payload.
 
-        At least one event, and never past ``last_id``.
+        The range has at least one event and never extends past ``last_id``.
         """
         left = size_bytes
         for b in self.between(first_id, last_id):
@@ -242,17 +242,17 @@ class Blocks:
         return last_id
 
     def time_of(self, event_id: int) -> int | None:
-        """Return about when the first event from an ID on was committed, in microseconds since 1970, or None.
+        """Return when the first event at or after an ID was committed, in microseconds since 1970; None without one.
 
-        Never too late, and too early by at most a quarter of a second, or 1/4096 of the time that the backlog
-        spanned when the event came.
+        The time is never too late. It is too early by at most 0.25 s, or 1/4096 of the time that the backlog
+        spanned when the event was put, whichever is more.
         """
         for b in self.between(event_id, _NO_END):
             return b.time_us
         return None
 
     def gaps(self, first_id: int, last_id: int) -> Iterator[Range]:
-        """Yield the ranges from ``first_id`` to ``last_id`` of which no block holds an event."""
+        """Yield the ranges within ``first_id`` to ``last_id`` that no block covers."""
         for b in self.between(first_id, last_id):
             if b.first_id > first_id:
                 yield first_id, b.first_id - 1
@@ -265,5 +265,5 @@ class Blocks:
         return {b.file for b in self if isinstance(b.file, str)}
 
     def oldest_data_file(self) -> int | None:
-        """Return the number of the oldest data file that still holds events, or the COMMIT of a segment; or None."""
+        """Return the oldest data file that holds events, or the COMMIT of a segment with events; None without one."""
         return min((b.file if isinstance(b.file, int) else b.commit_file for b in self.disk), default=None)

@@ -1,7 +1,7 @@
-"""The channel's state: what the log says, and nothing else.
+"""The channel's state, derived from the log alone.
 
-`ChannelState.apply` is the only way the queue changes. Committing, following another process's
-commits and replaying after a crash are this one function, fed from different places.
+`ChannelState.apply` is the only way to change the queue. Committing, following another process's
+commits and replaying after a crash all call it; only the source of the frames differs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MAX_SINKS = 10_000
 
 @dataclass(slots=True)
 class Pending:
-    """The records of a transaction whose COMMIT has not come."""
+    """The records of a transaction that is not committed yet."""
 
     frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
     takes: list[TakeRecord] = field(default_factory=list)
@@ -52,22 +52,23 @@ class ChannelState:
     Attributes:
         next_id: the next write-order ID.
         next_transaction: the next transaction ID.
-        floor: the first event that some group still has to take.
-        time_us: the time of the last append; no two have the same, so that it orders the tiers' logs.
+        floor: the first event that some group has yet to take.
+        time_us: the time of the last append, in microseconds since 1970. It is unique, so it orders appends across
+            the logs of both tiers.
         options: the stored channel options.
         schemas: the channel's schemas, as Arrow IPC messages, oldest first.
-        groups: the consumers.
-        sinks: the last batch ID of every Spark query that wrote here.
-        producers: the batches that producers committed here.
-        blocks: where the events are.
-        pending: transactions in flight.
+        groups: the state of each group, by name.
+        sinks: the last batch ID of each Spark query that wrote to the channel.
+        producers: the batches that producers committed.
+        blocks: the locations of the events.
+        pending: the transactions in flight, by ID.
         memory: the memory tier.
-        overflow: whether puts go to disk, when memory has no room, without waiting for it.
-        spilled: how many put transactions went to disk for want of memory.
-        memory_only_sinks: of `sinks`, what only the memory tier's log says.
-        memory_only_groups: the groups of which only the memory tier's log says everything that they have taken.
-        lost: events that went with a memory tier before every group had taken them.
-        doubtful: IDs of which nobody knows whether a memory tier that was lost had used them.
+        overflow: whether a put that finds memory full goes to disk at once, without waiting for room.
+        spilled: how many put transactions went to disk because memory was full.
+        memory_only_sinks: the entries of `sinks` that only the memory tier's log has recorded.
+        memory_only_groups: the groups with takes that only the memory tier's log has recorded.
+        lost: events that were lost with a memory tier before every group had taken them.
+        doubtful: IDs that a lost memory tier may or may not have used.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
@@ -89,12 +90,12 @@ class ChannelState:
         self.memory_only_groups: dict[str, None] = {}
         self.lost: RangeSet = RangeSet()
         self.doubtful: RangeSet = RangeSet()
-        self._holders: list[str] = []  # groups that may hold the floor where it is: while one does, it is not raised
+        self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
     def small(self) -> SmallImage:
-        """Return all but the blocks, as plain values: what every data file begins with."""
+        """Return everything except the blocks, as plain values. Every data file begins with this image."""
         return {
             "nextId": self.next_id,
             "nextTransaction": self.next_transaction,
@@ -114,7 +115,7 @@ class ChannelState:
         }
 
     def _tier_image(self) -> TierImage:
-        """Return what there is to say of the memory tier and of losses; nothing of a channel that never had any."""
+        """Return the memory tier and the losses, as plain values; {} for a channel that never had either."""
         if not self.memory.generation and not self.lost and not self.doubtful:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
@@ -132,7 +133,7 @@ class ChannelState:
 
     @classmethod
     def from_image(cls, image: Mapping[str, Any]) -> ChannelState:
-        """Return the state of which `image` or `small` was taken."""
+        """Return the state that `image` or `small` returned."""
         state = cls(ChannelOptions.of(image["options"]), image["schemas"])
         state.next_id = image["nextId"]
         state.next_transaction = image["nextTransaction"]
@@ -153,7 +154,7 @@ class ChannelState:
             state.memory = MemoryTierInfo(*tier)
             for tx in in_memory:
                 state.pending[tx].in_memory = True
-            if state.memory.open:  # an image that does not say which is of an earlier version
+            if state.memory.open:  # images of earlier versions lack the list: assume every group
                 state.memory_only_groups = dict.fromkeys(image.get("unsaidGroups", state.groups))
             state.lost, state.doubtful = (RangeSet((a, b) for a, b in ranges) for ranges in image["lost"])
         return state
@@ -166,22 +167,22 @@ class ChannelState:
         return self.next_id - 1
 
     def gone(self) -> RangeSet:
-        """Return the IDs that no event has or that no event has any more, though nobody took it."""
+        """Return the lost and the doubtful IDs, which count as taken by every group."""
         return self.lost.union(self.doubtful)
 
     def beginning(self) -> int:
-        """Return where the channel begins for who wants all of it: at the floor, or at what was lost right before it.
+        """Return the ID where a read from `earliest` begins: the floor, or the start of a loss right before it.
 
-        So who comes after a loss is told of it too, until an event after it has left.
+        A new reader is therefore told about the loss, until an event after it leaves the channel.
         """
         return next((first for first, last in self.gone() if first < self.floor <= last + 1), self.floor)
 
     def stored(self) -> int:
-        """Return how many events are in the channel: those that some group has yet to take."""
+        """Return the number of events in the channel, which are those that some group has yet to take."""
         return self.next_id - self.floor - self._not_needed().size()
 
     def use(self, in_memory: bool) -> TierUsage:
-        """Return what a tier holds: the events that some group has yet to take."""
+        """Return what a tier holds, counting only events that some group has yet to take."""
         index = self.blocks.memory if in_memory else self.blocks.disk
         events, size_bytes = index.events, index.payload_bytes
         taken: Iterable[Range] = self._not_needed()
@@ -196,28 +197,28 @@ class ChannelState:
         return TierUsage(events, size_bytes)
 
     def memory_byte_capacity(self) -> int:
-        """Return how much memory the memory tier may take, in bytes; 0 if there never was one."""
+        """Return how much memory the memory tier may use, in bytes; 0 if the channel never had one."""
         return self.memory.byte_capacity if self.memory.generation else 0
 
     def memory_limits(self) -> TierUsage:
-        """Return what the memory tier may hold."""
+        """Return the most that the memory tier may hold."""
         return TierUsage(self.options.memory_capacity, self.payloads_within(self.memory_byte_capacity()))
 
     def payloads_within(self, byte_capacity: int) -> int:
-        """Return how many bytes of payloads so much memory holds; the buffer percentage is for all else."""
+        """Return how many bytes of payload fit into ``byte_capacity``, less the percentage reserved for overhead."""
         return payload_limit(byte_capacity, self.options.byte_capacity_buffer_percentage)
 
     def lag(self, group: str) -> int:
-        """Return how many events a group has yet to take."""
+        """Return the number of events that a group has yet to take."""
         g = self.groups[group]
         return self.last_id - g.position - g.ahead.size()
 
     def memory_free_percent(self) -> float:
-        """Return how much of the memory tier is free, in events or bytes, whichever is less."""
+        """Return the free part of the memory tier in percent, by events or by bytes, whichever is less."""
         return free_percent(self.use(in_memory=True), self.memory_limits())
 
     def drain_order(self) -> list[int]:
-        """Return in which tiers the events are, in the order of takes: runs of events, those on disk negative."""
+        """Return the lengths of runs of events in one tier, in take order; lengths of runs on disk are negative."""
         runs: list[int] = []
         not_needed = self._not_needed()
         for block in self.blocks:
@@ -233,7 +234,7 @@ class ChannelState:
         return runs
 
     def _not_needed(self) -> RangeSet:
-        """Return the IDs above the floor that no group needs any more."""
+        """Return the IDs at or above the floor that no group needs any more."""
         if not self.groups:
             return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
         holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
@@ -247,7 +248,7 @@ class ChannelState:
         return RangeSet(needed.gaps(self.floor, self.last_id))
 
     def _holds(self, name: str) -> bool:
-        """Tell whether a group has taken nothing above the floor's beginning, so that it can't be raised."""
+        """Tell whether a group has yet to take the event at the floor, so the floor cannot rise."""
         group = self.groups.get(name)
         return group is not None and group.position < self.floor
 
@@ -255,7 +256,7 @@ class ChannelState:
         return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
 
     def missing(self) -> list[Range]:
-        """Return the events that some group has yet to take and that no file holds, in order."""
+        """Return the events that some group has yet to take but no file holds, in order."""
         not_needed: RangeSet | None = None
         found: list[Range] = []
         for first, last in self.blocks.gaps(self.floor, self.last_id):
@@ -264,11 +265,11 @@ class ChannelState:
         return found
 
     def open_takes(self, group: str) -> list[int]:
-        """Return the IDs of the take transactions of a group that are written but not committed."""
+        """Return the IDs of a group's take transactions that are written but not committed."""
         return [tx for tx, p in self.pending.items() if any(t.group == group for t in p.takes)]
 
     def taking(self, group: str) -> dict[int, list[Range]]:
-        """Return what the `open_takes` of a group take: transaction ID to ranges, oldest first."""
+        """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
 
     # ── the one way to change ───────────────────────────────────────────────────────────────
@@ -277,15 +278,15 @@ class ChannelState:
         """Apply one frame of the log.
 
         Args:
-            file_id: the data file that it is in.
-            offset: where in the file.
-            header: its header.
-            payload: its payload; None for PUT frames, whose events stay where they are.
+            file_id: the number of the frame's data file.
+            offset: where the frame starts in the file, in bytes.
+            header: the frame's header.
+            payload: its payload; None for a PUT frame, whose events are not needed.
         """
         self.apply_record(file_id, offset, header, parse_record(header.type, payload))
 
     def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Any) -> None:
-        """Do what `apply` does, with what the payload says (`parse_record`)."""
+        """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
         tx = header.transaction_id
         self.next_transaction = max(self.next_transaction, tx + 1)
         if header.type != FrameType.FILE_HEADER:
@@ -295,7 +296,7 @@ class ChannelState:
                 self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
             case FrameType.TAKE:
                 pending = self.pending.setdefault(tx, Pending())
-                if pending.in_memory and not in_memory(file_id):  # the same, for the disk tier to have it too
+                if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
                     pending.takes.clear()
                 pending.in_memory = in_memory(file_id)
                 pending.takes.append(record)
@@ -348,7 +349,7 @@ class ChannelState:
         self._settle_overflow(record)
 
     def _drop_taken(self, ranges: Iterable[Range]) -> None:
-        """Forget blocks of the memory tier above the floor that no group needs: their memory can be used again."""
+        """Forget blocks of the memory tier above the floor that no group needs, so their memory can be reused."""
         memory, not_needed = self.blocks.memory, self._not_needed()
         if not not_needed:
             return
@@ -357,7 +358,10 @@ class ChannelState:
                 memory.remove(block.first_id)
 
     def _take_pending(self, tx: int, file_id: int) -> Pending:
-        """Return what a COMMIT ends, but for frames of the other log: those of a move keep their transactions' IDs."""
+        """Remove and return the records that a COMMIT covers, and leave pending the frames of the other tier's log.
+
+        The frames of a move keep their original transaction IDs, so both logs can have frames of one transaction.
+        """
         pending = self.pending.pop(tx, None) or Pending()
         others = [f for f in pending.frames if in_memory(f[0]) != in_memory(file_id)]
         if others:
@@ -375,7 +379,7 @@ class ChannelState:
         self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:
-        """Let the disk tier have what the frames and segments of this append bring from the memory tier."""
+        """Move the events in the frames and segments of this append from the memory tier's index to the disk tier's."""
         moved = [
             Block(s.first_id, s.count, s.name, 0, s.payload_bytes, s.time_us, s.first_id, s.transaction_id, commit_file)
             for s in record.segments
@@ -394,7 +398,7 @@ class ChannelState:
             self.blocks.disk.insert(block)
 
     def memory_only(self) -> Seen:
-        """Return what only the memory tier's log says: the next COMMIT in the disk tier's log repeats it."""
+        """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""
         groups = {name: self.groups[name].taken() for name in self.memory_only_groups if name in self.groups}
         found: Seen = {"next": self.next_id, "groups": groups}
         if self.memory_only_sinks:
@@ -404,7 +408,7 @@ class ChannelState:
         return found
 
     def _merge(self, other: Seen | LostRecord) -> None:
-        """Merge what only the memory tier's log said, where that log is gone."""
+        """Merge what only the memory tier's log had recorded."""
         self.next_id = max(self.next_id, other["next"])
         for query, batch in other.get("sinks", {}).items():
             self.sinks[query] = max(batch, self.sinks.get(query, batch))
@@ -414,7 +418,7 @@ class ChannelState:
                 self.groups[name].merge(position, ahead)
 
     def _settle_overflow(self, record: CommitRecord) -> None:
-        """Begin the overflow with a put for which memory was full; end it when enough is free."""
+        """Start the overflow when a put finds memory full; end it once takes have freed enough."""
         if record.spilled:
             self.spilled += 1
             self.overflow = self.overflow or record.spilled == "full"
@@ -453,19 +457,24 @@ class ChannelState:
             self.groups.pop(value["group"], None)
             self.memory_only_groups.pop(value["group"], None)
         elif value["group"] not in self.groups:
-            # Events may have left between the choice of the position and its commit.
+            # Events may have left the channel after the position was chosen and before this commit.
             group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
             for first, last in self.gone():
                 group.lose(first, last)
 
     def do_without_memory(self, next_id: int, groups: dict[str, list[Any]]) -> None:
-        """Forget what is in memory, and merge what is known of it: the next ID, and each group's [position, ahead]."""
+        """Forget the events in memory, and keep what is known about them.
+
+        Args:
+            next_id: the next write-order ID, as far as it is known.
+            groups: what each group has taken, by name, as `GroupState.taken` returns it.
+        """
         self._merge({"next": next_id, "groups": groups})
         self.blocks.memory.clear()
         self._raise_floor()
 
     def _lose(self, value: LostRecord) -> None:
-        """Do without a memory tier that is gone."""
+        """Record a loss, and forget the memory tier unless the record says that it was kept."""
         self._merge(value)
         for first, last in value["lost"]:
             self.lost.add(first, last)
@@ -480,7 +489,7 @@ class ChannelState:
             self._forget_memory()
 
     def _forget_memory(self) -> None:
-        """Do without a memory tier that holds nothing, or not any more; nor do its records count."""
+        """Forget the memory tier's blocks, its uncommitted transactions and its overflow."""
         for tx in [tx for tx, pending in self.pending.items() if pending.in_memory]:
             del self.pending[tx]
         self.memory_only_groups.clear()
@@ -488,12 +497,12 @@ class ChannelState:
         self.overflow = False
 
     def _raise_floor(self) -> None:
-        """Let go of the events that every group has taken."""
+        """Raise the floor past the events that every group has taken, and drop their blocks."""
         floor = self.floor
         if self.groups:
             while self._holders and not self._holds(self._holders[-1]):
                 self._holders.pop()
-            if self._holders:  # to look at all groups takes long where there are thousands
+            if self._holders:  # scanning all groups is slow when there are thousands
                 return
             floor = min([g.position for g in self.groups.values()]) + 1
             self._holders = [name for name, g in self.groups.items() if g.position < floor]

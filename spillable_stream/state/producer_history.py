@@ -1,13 +1,13 @@
-"""What a channel remembers of its producers, so that a batch that is committed again is not stored again.
+"""The batches that a channel remembers of each producer, so that a resent batch is not stored again.
 
-A producer that numbers its batches itself commits several of them at once and in any order, so the last
-number does not tell which of those before it are there: it is ranges that are remembered (Kafka
-keeps the last number and takes batches in order only).
+A producer that numbers its own batches commits several at once, in any order. The last number does not
+show which earlier ones are stored, so the history keeps ranges of numbers. (Kafka keeps the last number
+and accepts batches only in order.)
 
-An application that chooses the numbers sends its batches in order, and may send any of them again after a
-restart. What it sends under a number need not be what it sent before. So of the latest batches their events are
-remembered, too, as a fingerprint: a batch counts as stored only if it is one of these, and whatever else is not new
-is refused. Nothing is acknowledged on the word of a number alone.
+An application that chooses the numbers sends its batches in order, and may resend any of them after a
+restart. It may also send other events under an old number. The history therefore keeps a fingerprint of the
+events of the latest batches. A batch counts as stored only if its number and fingerprint match one of these;
+any other batch that is not new is refused. A number alone is never enough to acknowledge a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spillable_stream.state.ranges import Range, RangeSet
 __all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
 
 PASSING = "~"
-"""How the ID of a producer begins that nobody will go on as: they never push out one that has a name."""
+"""Prefix of generated producer IDs, which no producer resumes. They never evict a producer with a chosen ID."""
 
 _MAX_PRODUCERS = 1000
 _MAX_RANGES = 64
@@ -32,12 +32,12 @@ _MAX_ANSWERS = 64
 
 
 class Answer(NamedTuple):
-    """What a batch that is committed again is told.
+    """The answer to a resent batch: where its events are stored.
 
     Args:
-        first_id: the write-order ID of its first event; 0 if it is not known any more.
-        last_id: that of the last one.
-        fingerprint: of the events, as of `Numbers`.
+        first_id: the write-order ID of its first event; 0 if it is no longer known.
+        last_id: the write-order ID of its last event; -1 if it is no longer known.
+        fingerprint: the fingerprint of its events, like that of `Numbers`.
     """
 
     first_id: int
@@ -45,10 +45,15 @@ class Answer(NamedTuple):
     fingerprint: int | None = None
 
     def to(self, producer: str, numbers: Numbers) -> Answer:
-        """Return this answer to a batch that has the number of the stored one.
+        """Return this answer, once it is certain that a batch with the stored one's number is the same batch.
+
+        Args:
+            producer: the producer's ID, for messages.
+            numbers: the sequence numbers of the resent batch.
 
         Raises:
-            ProducerSequenceError: it has other events, or another one chose its number.
+            ProducerSequenceError: the batch has other events; or the application chose the number of one of them,
+                and the producer chose that of the other.
         """
         stored, sent = self.fingerprint, numbers.fingerprint
         if stored is not None and sent is not None and stored != sent:
@@ -63,17 +68,17 @@ class Answer(NamedTuple):
 
 
 NOT_KNOWN = Answer(0, -1)
-"""The answer to a batch that is stored, and of which no more is known."""
+"""The answer to a batch that is stored, but whose write-order IDs are no longer known."""
 
 
 @dataclass(slots=True)
 class ProducerState:
-    """What one producer has committed.
+    """The batches that one producer has committed.
 
     Args:
-        committed: the sequence numbers.
-        forgotten: of what is not in `committed` and not after this number, nobody knows.
-        answers: of the batches committed last, for an answer that was lost.
+        committed: the sequence numbers known to be committed.
+        forgotten: up to this number, a number that is not in `committed` may have been committed or not.
+        answers: the answers for the latest batches, by sequence number, in case the original answer was lost.
     """
 
     committed: RangeSet = field(default_factory=RangeSet)
@@ -82,24 +87,25 @@ class ProducerState:
 
     @property
     def last(self) -> int:
-        """The highest sequence number that was committed, 0 if none was."""
+        """The highest sequence number that was committed; 0 if none was."""
         return max(self.committed.last, self.forgotten)
 
     @property
     def fingerprint(self) -> int | None:
-        """The fingerprint of a batch that tells who chooses its numbers; None as long as that is not known."""
+        """The fingerprint of some batch, which shows who chooses the numbers; None while that is unknown."""
         return next((a.fingerprint for a in self.answers.values() if a.fingerprint is not None), None)
 
     def answer(self, producer: str, numbers: Numbers) -> Answer | None:
-        """Return what is known of a batch, None if it is new.
+        """Return the answer for a stored batch; None if the batch is new.
 
         Args:
             producer: the producer's ID, for messages.
-            numbers: the batch's.
+            numbers: the batch's sequence numbers.
 
         Raises:
-            ProducerSequenceError: it is so old that nobody knows whether it was committed; the application chose its
-                number, and it is neither new nor one of the latest; or another one chooses this producer's numbers.
+            ProducerSequenceError: the batch is too old to tell whether it was committed; or the application chose its
+                number, and it is neither new nor one of the latest; or the application numbered this batch and the
+                producer numbered the stored ones, or vice versa.
         """
         sequence, chosen_by, sent = numbers.last, self.fingerprint, numbers.fingerprint
         if None not in (chosen_by, sent) and (chosen_by == BY_PRODUCER) is not (sent == BY_PRODUCER):
@@ -128,11 +134,11 @@ class ProducerState:
         )
 
     def record(self, numbers: Numbers, ids: Range) -> None:
-        """Note that a batch was committed.
+        """Record that a batch was committed.
 
         Args:
-            numbers: those that it takes. Where an application numbers its batches by itself, in order and with gaps,
-                each takes those before it that no other one can have any more.
+            numbers: the sequence numbers that it uses up. An application numbers its batches in order, possibly with
+                gaps; its batch also uses up the skipped numbers before its own.
             ids: the write-order IDs of its events.
         """
         self.committed.add(numbers.first, numbers.last)
@@ -140,7 +146,7 @@ class ProducerState:
         self._bound()
 
     def merge(self, image: Iterable[Any]) -> None:
-        """Note what another source says, as an `image`."""
+        """Merge an `image` of the same producer."""
         committed, forgotten, answers = image
         for first, last in committed:
             self.committed.add(first, last)
@@ -153,12 +159,12 @@ class ProducerState:
         while len(self.committed) > _MAX_RANGES:
             first, last = next(iter(self.committed))
             self.committed.remove(first, last)
-            self.forgotten = max(self.forgotten, last)  # what is merged may bring back what was forgotten before
+            self.forgotten = max(self.forgotten, last)  # a merge may add numbers below those already forgotten
         while len(self.answers) > _MAX_ANSWERS:
             del self.answers[next(iter(self.answers))]
 
     def image(self) -> list[Any]:
-        """Return it as plain values."""
+        """Return the state as plain values: the committed ranges, the last forgotten number, and the answers."""
         answers = [[s, *a[: 2 if a.fingerprint is None else 3]] for s, a in self.answers.items()]
         return [list(self.committed), self.forgotten, answers]
 
@@ -174,10 +180,13 @@ def _of_other_kind(producer: str, numbers: Numbers, chosen_by: int | None) -> Pr
 
 
 class ProducerHistory:
-    """The producers of a channel, as many as committed last.
+    """The producers of a channel: those that committed last, up to a limit.
+
+    Args:
+        image: the ``"producers"`` of what `image` returned; None for no producers.
 
     Attributes:
-        memory_only: those of which only the memory tier's log says everything.
+        memory_only: the names of producers with batches that only the memory tier's log has recorded.
     """
 
     def __init__(self, image: Mapping[str, Any] | None = None) -> None:
@@ -194,12 +203,12 @@ class ProducerHistory:
         return bool(self._states)
 
     def last(self, name: str) -> int:
-        """Return the highest sequence number that a producer committed, 0 if none is known."""
+        """Return the highest sequence number that a producer committed; 0 for an unknown producer."""
         state = self._states.get(name)
         return state.last if state else 0
 
     def answer(self, name: str, numbers: Numbers) -> Answer | None:
-        """Return what `ProducerState.answer` returns; raises what it raises."""
+        """Return the answer for a stored batch, or None for a new one; see `ProducerState.answer`."""
         state = self._states.get(name)
         return state.answer(name, numbers) if state else None
 
@@ -210,7 +219,7 @@ class ProducerHistory:
             self.memory_only[name] = None
 
     def _state(self, name: str) -> ProducerState:
-        """Return a producer's state, which is the latest one then."""
+        """Return a producer's state, created if missing, and make it the most recently used."""
         state = self._states.pop(name, None)
         if state is None:
             state = ProducerState()
@@ -219,23 +228,23 @@ class ProducerHistory:
         return state
 
     def _make_room(self, passing: bool) -> None:
-        """Forget the oldest of a kind if there are too many: a bound for each, so that a name outlives the nameless."""
+        """Forget the oldest producer of a kind if there are too many; each kind has its own limit."""
         alike = [name for name in self._states if name.startswith(PASSING) is passing]
         if len(alike) >= _MAX_PRODUCERS:
             del self._states[alike[0]]
             self.memory_only.pop(alike[0], None)
 
     def memory_only_image(self) -> dict[str, Any]:
-        """Return what the disk tier's log has yet to say."""
+        """Return the images of the producers in `memory_only`, by name, for the disk tier's log."""
         return {name: self._states[name].image() for name in self.memory_only if name in self._states}
 
     def merge(self, images: Mapping[str, Any]) -> None:
-        """Merge what `memory_only_image` returned."""
+        """Merge images of producers, by name, as `memory_only_image` returns them."""
         for name, image in images.items():
             self._state(name).merge(image)
 
     def image(self) -> ProducersImage:
-        """Return all of it as plain values; nothing of a channel that never had a producer."""
+        """Return the history as plain values; {} for a channel that never had a producer."""
         if not self._states:
             return {}
         image: dict[str, Any] = {"states": {name: state.image() for name, state in self._states.items()}}

@@ -1,4 +1,4 @@
-"""Whose the files and directories are that a channel makes, and who may open them."""
+"""Owner, group and mode of the files and directories that a channel creates."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ PRIVATE_MODE = 0o700
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may open what is made, whatever the umask says.
+    """The permissions of new files and directories, regardless of the umask.
 
     Args:
-        mode: the mode of directories; files have it without the bits for execution.
-        group: the Unix group's ID that everything gets; None for the one that the system gives.
+        mode: the mode of directories; files get it without the execute bits.
+        group: the ID of the Unix group that owns everything; None for the system's default.
     """
 
     mode: int = PRIVATE_MODE
     group: int | None = None
 
     def open_or_make(self, path: Path, flags: int, *, exclusive: bool) -> int:
-        """Open a file, made if it is missing, and return its descriptor.
+        """Open a file, created if missing, and return its descriptor.
 
         Raises:
-            OSError: the system refused; also, with ``exclusive``, where the file is there.
+            OSError: the system refused, or the file exists and ``exclusive`` is set.
         """
         owner = _other_owner(path.parent)
         while True:
@@ -49,20 +49,31 @@ class Access:
                 return descriptor
 
     def make_directory(self, path: Path, owner_of: Path | None = None) -> None:
-        """Make a directory that is not there; until it has its group, nobody else may enter it.
+        """Create a directory. It is closed to other users until it has its group.
 
         Args:
-            path: the directory.
-            owner_of: whose owner it gets, if root makes it; by default its parent's.
+            path: the directory; it must not exist.
+            owner_of: if this process is root, the directory gets the owner of this path; by default, of its parent.
+
+        Raises:
+            OSError: the directory exists, or the system refused.
         """
         owner = _other_owner(owner_of or path.parent)
         os.mkdir(path, PRIVATE_MODE)
-        if os.lstat(path).st_mode & 0o700 != 0o700:  # the umask took what opening it needs
+        if os.lstat(path).st_mode & 0o700 != 0o700:  # the umask removed bits that opening it needs
             os.chmod(path, PRIVATE_MODE)
         self.settle_directory(path, owner)
 
     def settle_directory(self, path: Path, owner: tuple[int, int] | None = None) -> None:
-        """Give a directory the mode and the group; ``owner``, a user and a group, too if that is not None."""
+        """Set the mode and the group of a directory, and its owner.
+
+        Args:
+            path: the directory.
+            owner: the IDs of a user and a group; None to keep the owner.
+
+        Raises:
+            OSError: the system refused, or the path is not a directory.
+        """
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             self._settle(descriptor, owner, self.mode)
@@ -70,7 +81,7 @@ class Access:
             os.close(descriptor)
 
     def _settle(self, descriptor: int, owner: tuple[int, int] | None, mode: int) -> None:
-        """Change what the system gave a new file or directory, where that is not what it is to have."""
+        """Change owner, group and mode of a new file or directory, each only if the system's default is wrong."""
         found = os.fstat(descriptor)
         user, group = owner or (found.st_uid, found.st_gid)
         if self.group is not None:
@@ -81,13 +92,13 @@ class Access:
             os.fchmod(descriptor, mode | (found.st_mode & stat.S_ISGID))
 
     def trusts(self, found: os.stat_result, home: os.stat_result) -> bool:
-        """Tell whether nobody but those who may write the channel can have made a directory, or can write it.
+        """Tell whether only users who may write the channel can have created a directory and can write to it.
 
-        Only a member of a group can give a directory to it.
+        Only a member of a group can give a directory to that group, so the group proves the creator.
 
         Args:
             found: the directory's status.
-            home: that of the channel's directory.
+            home: the status of the channel's directory.
         """
         if not stat.S_ISDIR(found.st_mode):
             return False
@@ -97,7 +108,7 @@ class Access:
 
 
 def _other_owner(directory: Path) -> tuple[int, int] | None:
-    """Return user and group of a directory if this process is root and the directory is somebody else's."""
+    """Return the user and group IDs of a directory if this process is root and another user owns it; else None."""
     if os.geteuid() != 0:
         return None
     found = os.stat(directory)

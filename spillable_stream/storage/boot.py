@@ -1,4 +1,4 @@
-"""Which boot of which machine this is."""
+"""Identifies the current boot of this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ __all__ = ["boot_id"]
 
 @functools.cache
 def boot_id() -> bytes:
-    """Return the 16 bytes that name this boot of this machine."""
+    """Return 16 bytes that identify this boot of this machine."""
     try:
         return uuid.UUID(Path("/proc/sys/kernel/random/boot_id").read_text().strip()).bytes
-    except (OSError, ValueError):  # not Linux: the node's address, so that a reboot is not noticed
+    except (OSError, ValueError):  # not Linux: the machine's address, so reboots go unnoticed
         return uuid.UUID(int=uuid.getnode()).bytes

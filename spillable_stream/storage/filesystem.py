@@ -1,6 +1,6 @@
-"""Files and directories, as few calls as the log needs.
+"""Files and directories: the few operations that the log needs.
 
-`FileSystem` is the real one. Tests put another in its place that fails, records or forgets.
+`FileSystem` is the real one. Tests substitute file systems that fail, record or lose writes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP
 
 @functools.cache
 def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return Linux's call of that name; None elsewhere."""
+    """Return Linux's ``sync_file_range``; None on other systems."""
     try:
         function = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):
@@ -46,9 +46,9 @@ def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
 
 
 class _named:
-    """Turn an OSError into a `StorageError` that says what failed and where.
+    """Turns an OSError into a `StorageError` that says what failed and where.
 
-    With ``may_be_missing`` a FileNotFoundError stays one: the caller tells it from a failing disk.
+    With ``may_be_missing``, a FileNotFoundError passes: the caller must distinguish it from a failing disk.
     """
 
     __slots__ = ("_may_be_missing", "_path", "_what")
@@ -64,7 +64,7 @@ class _named:
             raise _failed(self._what, self._path, e) from e
         if (
             isinstance(e, ValueError) and isinstance(self._path, File) and self._path.is_closed()
-        ):  # "-1 is no descriptor"
+        ):  # Python rejects the descriptor -1
             raise _closed(self._path.path) from e
 
 
@@ -83,10 +83,12 @@ def _closed(path: str | Path) -> ChannelClosedError:
 
 
 class File:
-    """An open data file: positioned reads and writes, one sync.
+    """An open data file: positioned reads and writes, and a sync.
 
-    None survives into a forked child. It would keep the parent's locks there, for as long as the child lives. That the
-    child closes its copy frees none of them: it is the parent's too.
+    A forked child closes all of its copies. An open copy would keep the parent's locks held for as long as the child
+    lives. Closing it releases none of them, because the parent still has the file open.
+
+    Its methods raise `StorageError` if the system refuses, and `ChannelClosedError` if the file was closed.
 
     Args:
         path: the file.
@@ -97,7 +99,7 @@ class File:
         self.path = path
         self._fd = descriptor
         self._name = os.fsencode(path)
-        self._identity: Identity | None = None  # once it was asked for
+        self._identity: Identity | None = None  # cached by is_in_place
         _open_files[id(self)] = weakref.ref(self)
 
     def fileno(self) -> int:
@@ -111,7 +113,7 @@ class File:
         return self._fd
 
     def is_closed(self) -> bool:
-        """Tell whether the file was closed, also by a fork in whose child this is."""
+        """Tell whether the file was closed, by `close` or because this process is a forked child."""
         return self._fd < 0
 
     def size(self) -> int:
@@ -120,15 +122,15 @@ class File:
             return os.fstat(self._fd).st_size
 
     def identity(self) -> Identity:
-        """Return what `FileSystem.identity` returns of the file's path, unless that leads elsewhere by now."""
+        """Return the file's identity, even if its path leads to another file by now; see `FileSystem.identity`."""
         with _named("looking at", self):
             found = os.fstat(self._fd)
             return Identity(found.st_dev, found.st_ino)
 
     def is_in_place(self) -> bool:
-        """Tell whether the file's path still leads to it: not removed, moved away or replaced.
+        """Tell whether the file's path still leads to it: the file was not removed, moved or replaced.
 
-        While the file is open its inode cannot be used again, so equal numbers prove it.
+        Equal inode numbers prove it, because the inode of an open file cannot be reused.
         """
         if self._identity is None:
             self._identity = self.identity()
@@ -153,7 +155,7 @@ class File:
         return bytes(self.read_buffer(offset, size).to_pybytes())
 
     def read_buffer(self, offset: int, size: int) -> pa.Buffer:
-        """Return what `read` does, in memory that Arrow uses again: new memory costs more than the read."""
+        """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read."""
         buffer, got, more = pa.allocate_buffer(size), 0, 1
         try:
             while more and got < size:
@@ -164,7 +166,7 @@ class File:
         return buffer if got == size else buffer.slice(0, got)
 
     def write(self, offset: int, buffers: Sequence[Payload]) -> int:
-        """Write all buffers at ``offset``, one after the other, and return how many bytes."""
+        """Write all buffers at ``offset``, one after the other, and return the number of bytes written."""
         end = offset
         try:
             for i in range(0, len(buffers), _IOV_MAX):
@@ -178,7 +180,7 @@ class File:
         return end - offset
 
     def _write_rest(self, offset: int, buffers: Sequence[Payload], written: int) -> None:
-        """Write at ``offset`` what the kernel left of some buffers: all but the first ``written`` bytes."""
+        """Finish a short write at ``offset``: write all but the first ``written`` bytes of some buffers."""
         views = [memoryview(b) for b in buffers]
         while True:
             offset += written
@@ -195,7 +197,7 @@ class File:
             self.write(offset, [source.read_buffer(offset, min(_COPY_BYTES, size - offset))])
 
     def preallocate(self, offset: int, size: int) -> None:
-        """Reserve blocks, so that later writes find room and leave the size alone."""
+        """Allocate blocks and extend the size ahead of later writes; a no-op if the file system does not support it."""
         with _named("preallocating", self):
             try:
                 os.posix_fallocate(self._fd, offset, size)
@@ -209,7 +211,7 @@ class File:
             os.ftruncate(self._fd, size)
 
     def start_sync(self, offset: int, size: int) -> None:
-        """Have the kernel begin to write bytes to the medium, so that a later `sync` waits less; promises nothing."""
+        """Ask the kernel to start writing bytes to the medium, so that a later `sync` waits less. It is only a hint."""
         if (start := _sync_file_range()) is not None:
             start(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)
 
@@ -221,7 +223,7 @@ class File:
     def load(self, size: int) -> bytes:
         """Return the first ``size`` bytes, which other processes may be writing.
 
-        A system call rather than a mapping: of a disk that is gone, a mapping would kill the process (SIGBUS).
+        It makes a system call. Reading a mapping would kill the process (SIGBUS) if the disk were gone.
         """
         try:
             data = os.pread(self._fd, size, 0)
@@ -232,7 +234,7 @@ class File:
             raise _failed("reading", self, e) from e
 
     def store(self, offset: int, data: bytes) -> None:
-        """Write a few bytes for other processes to `load`; no crash is promised to leave them."""
+        """Write a few bytes for other processes to `load`. They need not survive a crash."""
         try:
             written = os.pwrite(self._fd, data, offset)
             while written < len(data):
@@ -241,9 +243,9 @@ class File:
             raise _failed("writing", self, e) from e
 
     def data_ranges(self, start: int) -> list[tuple[int, int]]:
-        """Return the stretches from ``start`` on outside of which the file holds nothing but zeros.
+        """Return the byte ranges from ``start`` on that may hold data, as (begin, end); the rest of the file is zeros.
 
-        All of them before any is read: what the kernel reads ahead of preallocated space counts as data afterwards.
+        Call it before reading any of them: preallocated space that the kernel has read ahead counts as data.
         """
         found: list[tuple[int, int]] = []
         try:
@@ -259,15 +261,15 @@ class File:
             raise _failed("reading", self, e) from e
 
     def drop_read_ahead(self, start: int) -> None:
-        """Let the kernel forget what it only read from ``start`` on, so that `data_ranges` knows preallocated space."""
+        """Drop clean pages from ``start`` on, so that `data_ranges` recognizes preallocated space again."""
         with contextlib.suppress(OSError, AttributeError):
             os.posix_fadvise(self._fd, start, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """Close the file; again is fine."""
+        """Close the file. Closing it twice is fine."""
         if self._fd >= 0:
             with _forking:
-                fd, self._fd = self._fd, -1  # and no call before the next line, which an interrupt could end
+                fd, self._fd = self._fd, -1  # no call until os.close, so an interrupt cannot land between
                 if fd >= 0:
                     os.close(fd)
                 _open_files.pop(id(self), None)
@@ -279,7 +281,7 @@ class File:
 
 
 _open_files: dict[int, weakref.ref[File]] = {}
-_forking = threading.RLock()  # no fork comes between the opening or closing of a descriptor and its note here
+_forking = threading.RLock()  # keeps a fork from landing between opening or closing a descriptor and recording it above
 
 
 def _leave_files_to_parent() -> None:
@@ -299,29 +301,31 @@ os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, a
 class FileSystem:
     """The operating system's files.
 
+    Its methods raise `StorageError` if the system refuses.
+
     Attributes:
-        access: whose is what it makes, and who may open it.
+        access: the owner, group and mode of new files and directories.
     """
 
     access: Access = Access()
 
     def open(self, path: Path, *, create: bool = False, exclusive: bool = False, readonly: bool = False) -> File:
-        """Open a file for reading, and for writing unless ``readonly``; a symbolic link is refused.
+        """Open a file for reading, and for writing unless ``readonly``. A symbolic link is refused.
 
-        A file that root makes belongs to the owner of its directory, who would be locked out otherwise.
+        A file that root creates belongs to the owner of its directory, who would otherwise be locked out.
 
         Args:
             path: the file.
-            create: make it if it is missing; its directory still needs a sync.
-            exclusive: fail if it exists.
-            readonly: open it for reading only.
+            create: create the file if it is missing; its directory still needs a sync.
+            exclusive: with ``create``, fail if the file exists.
+            readonly: open the file for reading only.
 
         Raises:
-            FileNotFoundError: it is missing and ``create`` is not set.
-            StorageError: anything else, such as a pipe in its place.
+            FileNotFoundError: the file is missing and ``create`` is not set.
+            StorageError: any other failure, such as a pipe at this path.
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
-        flags |= os.O_NONBLOCK  # of a pipe that somebody planted, nobody waits for the other end
+        flags |= os.O_NONBLOCK  # opening a planted pipe must not wait for its other end
         with _named("making" if create else "opening", path, may_be_missing=not create):
             with _forking:
                 made = self.access.open_or_make(path, flags, exclusive=exclusive) if create else os.open(path, flags)
@@ -332,7 +336,7 @@ class FileSystem:
             return file
 
     def list_files(self, directory: Path) -> list[str]:
-        """Return the names in a directory that are of files, or of links wherever they lead; none if it is missing."""
+        """Return the names of files and of all symbolic links in a directory, sorted; none if it is missing."""
         with _named("listing", directory):
             try:
                 with os.scandir(directory) as entries:
@@ -349,15 +353,15 @@ class FileSystem:
                 return []
 
     def exists(self, path: Path) -> bool:
-        """Tell whether there is a file or directory."""
+        """Tell whether a file or directory exists."""
         return os.path.exists(path)
 
     def is_file(self, path: Path) -> bool:
-        """Tell whether there is a regular file."""
+        """Tell whether a path leads to a regular file."""
         return os.path.isfile(path)
 
     def size_bytes(self, path: Path) -> int:
-        """Return the size of a file, 0 if it is missing."""
+        """Return the size of a file in bytes; 0 if it is missing."""
         with _named("looking at", path):
             try:
                 return os.stat(path).st_size
@@ -365,12 +369,16 @@ class FileSystem:
                 return 0
 
     def modified_seconds(self, path: Path) -> float:
-        """Return when a file was last written, in seconds since 1970."""
+        """Return when a file was last written, in seconds since 1970.
+
+        Raises:
+            FileNotFoundError: the file is missing.
+        """
         with _named("looking at", path, may_be_missing=True):
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory and its missing parents, each synced into its parent."""
+        """Create a directory and its missing parents, and sync the parent of each."""
         if os.path.isdir(path):
             return
         with _named("making the directory", path):
@@ -380,20 +388,21 @@ class FileSystem:
         self.sync_directory(path.parent)
 
     def share_directory(self, path: Path) -> None:
-        """Give a directory that was there before the channel the channel's mode and group, if that is a group's."""
+        """Set the channel's mode and group on a directory older than the channel; a no-op for a private channel."""
         if self.access.mode != PRIVATE_MODE:
             with _named("changing the mode of", path):
                 self.access.settle_directory(path)
 
     def group_of(self, path: Path) -> int:
-        """Return the Unix group's ID of a file or directory."""
+        """Return the ID of the Unix group that owns a file or directory."""
         with _named("looking at", path):
             return os.stat(path).st_gid
 
     def sync_parents(self, path: Path) -> None:
-        """Sync the directories above, so that the path itself is on the medium: whoever made them may have been killed.
+        """Sync the directories above a path, so that the path itself survives a crash.
 
-        Those that may not or can't be synced, and what is above a mount point, are somebody else's.
+        The process that created them may have been killed before it synced them. The walk ends at a mount point, or at
+        a directory that this process may not or cannot sync: those above belong to others.
         """
         path = Path(os.path.realpath(path))
         for parent in path.parents:
@@ -416,7 +425,7 @@ class FileSystem:
                 os.close(fd)
 
     def write_atomically(self, path: Path, data: bytes) -> None:
-        """Put ``data`` at ``path`` so that a crash leaves the old file or the new; one caller at a time."""
+        """Replace a file so that a crash leaves either the old or the new one; for one caller at a time."""
         temporary = path.with_name(f"{path.name}.tmp")
         self.remove(temporary)
         file = self.open(temporary, create=True, exclusive=True)
@@ -432,10 +441,10 @@ class FileSystem:
         self.sync_directory(path.parent)
 
     def copy_durably(self, source: Path, target: Path) -> int:
-        """Copy a file, sync the copy and its directory, and return its size in bytes; one caller at a time.
+        """Copy a file, sync the copy and its directory, and return its size in bytes; for one caller at a time.
 
-        The copy gets its name once it is synced. So what has the name is whole and durable, and what a failure or a
-        kill leaves does not have it.
+        The copy gets its name only after its sync. A file with that name is therefore whole and durable; a failure or
+        a kill leaves at most a temporary file.
         """
         temporary = target.with_name(f"{target.name}.tmp")
         self.remove(temporary)
@@ -451,7 +460,7 @@ class FileSystem:
             self.rename(temporary, target)
             self.sync_directory(target.parent)
         except BaseException:
-            for path in (temporary, target):  # a name that may not be durable must not stay either
+            for path in (temporary, target):  # remove the target too: its name may not be durable
                 with contextlib.suppress(StorageError):
                     self.remove(path)
             raise
@@ -460,7 +469,7 @@ class FileSystem:
         return end
 
     def read_file(self, path: Path) -> bytes:
-        """Return a whole small file."""
+        """Return the content of a small file."""
         file = self.open(path, readonly=True)
         try:
             return file.read(0, file.size())
@@ -468,7 +477,7 @@ class FileSystem:
             file.close()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file over another; the directory still needs a sync."""
+        """Rename a file, replacing any at ``target``; the directory still needs a sync."""
         with _named("renaming", source):
             os.replace(source, target)
 
@@ -478,7 +487,7 @@ class FileSystem:
             os.unlink(path)
 
     def link(self, path: Path, target: Path) -> None:
-        """Make a symbolic link at ``path``, in place of one that is there; the directory still needs a sync."""
+        """Create a symbolic link at ``path``, replacing any there; the directory still needs a sync."""
         temporary = path.with_name(f"{path.name}.tmp")
         self.remove(temporary)
         with _named("linking", path):
@@ -486,14 +495,18 @@ class FileSystem:
         self.rename(temporary, path)
 
     def link_target(self, path: Path) -> Path | None:
-        """Return what a symbolic link points to, or None if there is no link."""
+        """Return the target of a symbolic link; None if the path is not one."""
         try:
             return Path(os.readlink(path))
         except OSError:
             return None
 
     def identity(self, path: Path) -> Identity:
-        """Return what tells a file or directory from its copies."""
+        """Return the identity of a file or directory, which its copies do not share.
+
+        Raises:
+            FileNotFoundError: the path leads nowhere.
+        """
         with _named("looking at", path, may_be_missing=True):
             return identity_of(os.fsencode(path))
 
@@ -502,26 +515,26 @@ class FileSystem:
         return Path(os.path.realpath(path))
 
     def make_private_directory(self, path: Path, owner_of: Path) -> None:
-        """Make a directory that must not be there yet; it needs no sync.
+        """Create a directory that must not exist yet; it needs no sync.
 
         Args:
             path: the directory.
-            owner_of: whose owner it gets, if root makes it.
+            owner_of: if this process is root, the directory gets the owner of this path.
         """
         with _named("making the directory", path):
             self.access.make_directory(path, owner_of)
 
     def is_private_directory(self, path: Path, owner_of: Path) -> bool:
-        """Tell whether a path is a directory and no link, of those who may write another one and closed to others."""
+        """Tell whether a path is a directory, not a link, that only those who may write ``owner_of`` can write to."""
         try:
             return self.access.trusts(os.lstat(path), os.stat(owner_of))
         except OSError:
             return False
 
     def is_in_memory(self, path: Path) -> bool:
-        """Tell whether a file system has no other medium than memory: what was written there is there, or all is gone.
+        """Tell whether a path is on a file system in memory, such as tmpfs; False if the system does not say.
 
-        Where the system does not say, it has one.
+        Such a file system needs no sync: either all that was written to it is there, or all of it is gone.
         """
         try:
             device = os.stat(path).st_dev
@@ -532,10 +545,10 @@ class FileSystem:
         return any(m.split()[2] == number and m.partition(" - ")[2].split()[0] in _MEMORY_TYPES for m in mounts)
 
     def remove_directory(self, path: Path) -> None:
-        """Remove an empty directory; one that holds something stays, and a missing one is fine.
+        """Remove an empty directory. A directory that is not empty stays; a missing one is fine.
 
-        A directory in ``/dev/shm`` that another member of the channel's group made stays, empty: only its owner may
-        remove it.
+        A directory in ``/dev/shm`` that another member of the channel's group created stays too, empty: only its owner
+        may remove it.
         """
         kept = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
         if self.access.mode != PRIVATE_MODE:

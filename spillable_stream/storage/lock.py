@@ -1,4 +1,4 @@
-"""Kernel locks on files (`flock`): freed by the kernel when their holder dies."""
+"""Kernel locks on files (`flock`). The kernel releases a lock when its holder dies."""
 
 from __future__ import annotations
 
@@ -20,24 +20,25 @@ _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SPINS = 100
 _FIRST_WAIT_SECONDS = 0.00005
 _LONGEST_WAIT_SECONDS = 0.005
-_PATIENCE_NS = 10_000_000  # until then a lock goes to and fro as chance has it, which wastes the least time
+_PATIENCE_NS = 10_000_000  # a process queues only after waiting this long: unfair locking is faster
 _FIRST_IN_LINE_SECONDS = 0.0005
 _LONGEST_LOOK_SECONDS = 1.0
 
 
 class FileLock:
-    """The lock of one file, held by at most one open description exclusively, or by many shared.
+    """The lock of one file: one holder has it exclusively, or many share it.
 
-    Not for threads among themselves: each object is one holder. A lock that is held is not converted: Linux drops a
-    shared lock before it looks whether it can give the exclusive one, and so one that is refused has lost both. Release
-    it first, so that whoever reads the code knows that there is a moment without a lock.
+    Each object is one holder, so the lock does not exclude threads that use the same object. A held lock is never
+    converted. Linux drops the shared lock before it tries for the exclusive one, and a refusal loses both. Release the
+    lock first: that makes the moment without it visible in the code.
 
     Args:
         file: the file, which `close` closes.
 
     Attributes:
         path: the file's path.
-        is_in_place: tells whether others who open the path get the same lock: the file was neither removed
+        file: the file.
+        is_in_place: tells whether other processes that open the path get the same lock: the file was neither removed
             nor replaced.
     """
 
@@ -45,23 +46,23 @@ class FileLock:
         self.path: Path = file.path
         self.is_in_place: Callable[[], bool] = file.is_in_place
         self.file = file
-        self._held_shared: bool | None = None  # None: it is not held
+        self._held_shared: bool | None = None  # None: not held
 
     @classmethod
     def open(cls, fs: FileSystem, path: Path, *, create: bool = True) -> FileLock:
-        """Return the lock of the file at ``path``, made if it is missing and ``create`` says so.
+        """Return the lock of the file at ``path``, which is created if it is missing and ``create`` is set.
 
         Raises:
-            FileNotFoundError: it is missing.
+            FileNotFoundError: the file is missing and ``create`` is not set.
         """
         return cls(fs.open(path, create=create))
 
     def try_acquire(self, *, shared: bool = False) -> bool:
-        """Take the lock if it is free and tell whether it was.
+        """Acquire the lock if it is free, and tell whether it was.
 
         Raises:
-            LockUnsupportedError: the file system does not lock.
-            ValueError: it is held, shared where it should not be or the other way round.
+            LockUnsupportedError: the file system does not support locks.
+            ValueError: this object holds the lock in the other mode.
         """
         if self._held_shared is not None and self._held_shared is not shared:
             raise ValueError(
@@ -83,18 +84,22 @@ class FileLock:
         return True
 
     def acquire(self, timeout_seconds: float, *, shared: bool = False, turns: Turns | None = None) -> bool:
-        """Take the lock, waiting up to ``timeout_seconds``, and tell whether it was had.
+        """Acquire the lock, waiting up to ``timeout_seconds``, and tell whether it was acquired.
 
         Args:
             timeout_seconds: how long to wait.
-            shared: whether others may share it.
-            turns: the table of those who wait, so that none waits much longer than the others; without one, who looks
-                at the right moment has the lock.
+            shared: whether others may share the lock.
+            turns: the table of waiting processes, which lets the longest waiting go first; without it, whoever polls
+                at the right moment gets the lock.
+
+        Raises:
+            LockUnsupportedError: the file system does not support locks.
+            ValueError: this object holds the lock in the other mode.
         """
         if (turns is None or turns.nobody_waits()) and self.try_acquire(shared=shared):
             return True
         since_ns = time.monotonic_ns()
-        for _ in range(_SPINS if timeout_seconds else 0):  # a commit to memory is shorter than the shortest sleep
+        for _ in range(_SPINS if timeout_seconds else 0):  # a commit to memory takes less time than the shortest sleep
             os.sched_yield()
             if turns is not None and not turns.nobody_waits():
                 break
@@ -107,9 +112,13 @@ class FileLock:
                 turns.leave()
 
     def acquire_alone(self, timeout_seconds: float) -> bool:
-        """Do what `acquire` does, and wait a moment for those who share the lock only to look whether it is free.
+        """Acquire the lock exclusively, and tell whether it was acquired.
 
-        So a look (`is_free_within`) never makes it seem taken, whatever ``timeout_seconds`` is.
+        Whatever the timeout, it waits out a short shared hold by `is_free_within`, so a check whether the lock is free
+        never makes it look taken.
+
+        Args:
+            timeout_seconds: how long to wait for other holders.
         """
         if self.acquire(timeout_seconds):
             return True
@@ -117,15 +126,15 @@ class FileLock:
         while self.is_free_within(0):
             if self.try_acquire():
                 return True
-            if time.monotonic() >= deadline:  # who looks was stopped in the middle of it
+            if time.monotonic() >= deadline:  # the process that checks was suspended in the middle of it
                 break
             time.sleep(_FIRST_WAIT_SECONDS)
         return False
 
     def is_free_within(self, timeout_seconds: float) -> bool:
-        """Wait up to ``timeout_seconds`` until nobody has the lock alone, and tell whether nobody has.
+        """Wait up to ``timeout_seconds`` until nobody holds the lock exclusively, and tell whether nobody does.
 
-        There is no such question to the kernel but to share the lock for a moment: `acquire_alone` allows for it.
+        The only way to ask the kernel is to share the lock for a moment; `acquire_alone` allows for it.
         """
         free = self.acquire(timeout_seconds, shared=True)
         if free:
@@ -147,17 +156,17 @@ class FileLock:
         return False
 
     def share(self) -> bool:
-        """Share the lock after it was held alone, and tell whether nobody else got it alone in between."""
+        """Swap the exclusive lock for a shared one; False if another holder acquired it exclusively in between."""
         self.release()
         return self.try_acquire(shared=True)
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         self._held_shared = None
         fcntl.flock(self.file.fileno(), fcntl.LOCK_UN)
 
     def write_holder(self, text: str) -> None:
-        """Leave a note in the lock file for whoever finds the lock taken; on a full disk there is none."""
+        """Write a note into the lock file for processes that find the lock taken; a full disk leaves it without one."""
         with contextlib.suppress(StorageError):
             self.file.truncate(0)
             self.file.write(0, [text.encode()])
@@ -167,20 +176,20 @@ class FileLock:
         return self.file.read(0, 4096).decode(errors="replace")
 
     def close(self) -> None:
-        """Free the lock and close the file; again is fine, and in a forked child the parent's is left alone.
+        """Release the lock and close the file. Closing twice is fine; a forked child leaves the parent's lock alone.
 
-        The lock is freed by itself, not with the file: a program that another thread is starting may have a copy of the
-        file until it begins.
+        Closing the file alone would not release the lock at once: a program that another thread is starting may hold a
+        copy of the descriptor until it executes.
         """
         with contextlib.suppress(ChannelClosedError, OSError):
             self.release()
         self.file.close()
 
     def check_exclusive(self, fs: FileSystem) -> None:
-        """Prove that a second holder is kept out; this one holds the lock.
+        """Check that the file system keeps out a second holder while this one holds the lock.
 
         Raises:
-            LockUnsupportedError: it is not.
+            LockUnsupportedError: the second holder got the lock too.
         """
         second = FileLock.open(fs, self.path)
         try:
@@ -193,7 +202,7 @@ class FileLock:
 
 
 def is_locked(fs: FileSystem, path: Path) -> bool:
-    """Tell whether somebody has the lock of a file, alone or shared; nothing is written, and a missing one is free."""
+    """Tell whether somebody holds the lock of a file, exclusively or shared; False for a missing file."""
     try:
         lock = FileLock(fs.open(path, readonly=True))
     except FileNotFoundError:

@@ -1,7 +1,8 @@
-"""A private view of a file system: it shows what is there, and keeps in memory whatever is written.
+"""A private copy-on-write view of a file system: reads show the files below, writes stay in memory.
 
-A read-only handle recovers a channel in such a view by the same code as any other handle: a torn tail is cut, locks are
-made and taken, a loss is recorded, and nobody else sees any of it. No file below is ever opened for writing, or locked.
+A read-only handle recovers a channel in such a view, with the same code as any other handle. It cuts a torn tail,
+creates and acquires locks, and records a loss, and nobody else sees any of it. No file below is ever opened for
+writing, or locked.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ __all__ = ["OverlayFileSystem"]
 
 
 class _Layer:
-    """What was written over a file, or all of one that is only in memory.
+    """The writes over a file below, or the whole content of a file that exists only in memory.
 
     Args:
-        source: the file below, whose bytes show where nothing was written; None if there is none.
+        source: the file below, whose bytes show wherever nothing was written; None for a file only in memory.
     """
 
     def __init__(self, source: Path | None) -> None:
         self.source = source
-        self.shown_bytes = sys.maxsize if source else 0  # how much of the file below shows
+        self.shown_bytes = sys.maxsize if source else 0  # how many bytes of the file below still show
         self.size_bytes: int | None = None if source else 0  # None: the size of the file below
-        self.pieces: list[tuple[int, bytes]] = []  # offsets and bytes, in order, none over another
+        self.pieces: list[tuple[int, bytes]] = []  # (offset, bytes), sorted, without overlaps
 
     def write(self, offset: int, data: bytes) -> None:
-        """Put bytes over what is there."""
+        """Record a write, which hides the older bytes in its range."""
         end, kept = offset + len(data), [(offset, data)]
         for begin, piece in self.pieces:
             if begin < offset:
@@ -48,12 +49,12 @@ class _Layer:
         self.pieces = sorted((begin, piece) for begin, piece in kept if piece)
 
     def cut(self, size_bytes: int) -> None:
-        """Let nothing show from an offset on."""
+        """Hide everything from ``size_bytes`` on."""
         self.pieces = [(begin, piece[: size_bytes - begin]) for begin, piece in self.pieces if begin < size_bytes]
         self.shown_bytes = min(self.shown_bytes, size_bytes)
 
     def lay_over(self, data: bytearray, offset: int) -> None:
-        """Put what was written over bytes that were read at an offset."""
+        """Apply the writes to bytes that were read from the file below at an offset."""
         for begin, piece in self.pieces:
             low, high = max(begin, offset), min(begin + len(piece), offset + len(data))
             if low < high:
@@ -61,12 +62,12 @@ class _Layer:
 
 
 class _OverlayFile(File):
-    """A file with a layer over it. Its descriptor is private, and so is a lock on it.
+    """A file with a layer of writes over it. Its descriptor is private, and so is a lock on it.
 
     Args:
         path: the file.
-        below: the file below, opened for reading; None if there is none.
-        layer: what was written over it, which every handle of the file shares.
+        below: the file below, opened for reading; None for a file only in memory.
+        layer: the writes, shared by all handles of the file.
     """
 
     def __init__(self, path: Path, below: File | None, layer: _Layer) -> None:
@@ -152,7 +153,7 @@ class _OverlayFile(File):
 
 
 def _private_descriptor() -> int:
-    """Return the descriptor of a file that nobody else has, to lock."""
+    """Return the descriptor of a new anonymous file, which serves only to be locked."""
     if hasattr(os, "memfd_create"):
         return os.memfd_create("spillable", os.MFD_CLOEXEC)
     with tempfile.TemporaryFile() as file:
@@ -160,20 +161,20 @@ def _private_descriptor() -> int:
 
 
 class OverlayFileSystem(FileSystem):
-    """A private view of a file system. What is written goes with this object.
+    """A private copy-on-write view of a file system. Its writes vanish with this object.
 
     Args:
-        below: the file system that shows, of which nothing is changed.
+        below: the file system to show. It is never changed.
     """
 
     def __init__(self, below: FileSystem) -> None:
         self._below = below
         self._layers: dict[Path, _Layer] = {}
         self._gone: set[Path] = set()
-        self._directories: set[Path] = set()  # that are only here
+        self._directories: set[Path] = set()  # those that exist only in this view
 
     def _place(self, path: Path) -> Path:
-        """Return a path without links but for its last part."""
+        """Return a path with the links in its parent resolved, but not a link in its last part."""
         return self._below.real_path(path.parent) / path.name
 
     def _is_gone(self, path: Path) -> bool:
@@ -209,7 +210,7 @@ class OverlayFileSystem(FileSystem):
         return sorted({*found, *made})
 
     def _shown(self, directory: Path, below: Sequence[str]) -> builtins.list[str]:
-        """Return the names that show in a directory, of those below and those of files that are only here."""
+        """Return the visible names in a directory: those below that are not removed, and files only in this view."""
         if self._is_gone(directory):
             return []
         real = self._below.real_path(directory)

@@ -1,4 +1,4 @@
-"""A few things that were used last, where any number of them could be: open files, above all."""
+"""A small least-recently-used cache, mostly for open files."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 class Recent(Generic[T]):
-    """Keeps the things used last, by key. Thread-safe.
+    """A thread-safe least-recently-used cache.
 
-    What is pushed out is not closed but let go of: who uses it at the moment goes on with it, and a file
-    closes itself when nobody refers to it any more.
+    The cache drops an evicted value without closing it. A caller that is using the value can continue; a file closes
+    itself once nothing refers to it.
 
     Args:
-        most: how many are kept.
+        most: how many values to keep.
     """
 
     def __init__(self, most: int) -> None:
@@ -27,22 +27,22 @@ class Recent(Generic[T]):
         self._mutex = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Return the thing with a key, made if it is not kept."""
+        """Return the value of a key; call ``make`` for it if it is not cached."""
         with self._mutex:
             kept = self._kept
             found = kept.pop(key, None)
             if found is None:
                 found = make()
-            kept[key] = found  # the last one now
+            kept[key] = found  # dicts keep order: now the most recent
             if len(kept) > self._most:
                 for oldest in list(kept)[: -self._most]:
                     kept.pop(oldest, None)
             return found
 
     def forget(self, key: Hashable) -> None:
-        """Let go of the thing with a key, if it is kept."""
+        """Drop the value of a key, if it is cached."""
         self._kept.pop(key, None)
 
     def clear(self) -> None:
-        """Let go of everything; waits for nobody, so that a forked child can."""
+        """Drop everything. It takes no lock, so a forked child can call it."""
         self._kept = {}

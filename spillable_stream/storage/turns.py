@@ -1,15 +1,16 @@
-"""Who waits for a lock, so that those who waited longest have it first.
+"""A queue for a polled lock: the process that has waited longest gets the lock first.
 
-A kernel lock that is polled is had by whoever looks at the right moment: one that takes it again as soon as it gave it
-back, all the time. So those who have waited for a while say so in a small table::
+A polled kernel lock goes to whoever polls at the right moment. A process that reacquires it right after each release
+would keep it. So a process that has waited for a while registers in a small table::
 
      0       8                16                  24
     ┌───────┬────────────────┬───────────────────┬───
     │ token │ waiting since  │ last seen waiting │ …     32 times; nanoseconds of the monotonic clock
     └───────┴────────────────┴───────────────────┴───
 
-and nobody tries the lock while somebody is there who has waited longer. The table is a hint: it holds nothing, nobody
-locks it, and what is wrong in it costs at most a moment. Who was not seen for `_GONE_NS` was killed, or stands still.
+and no process tries the lock while the table lists another that has waited longer. The table is only a hint: it guards
+nothing, it is not locked, and an error in it costs at most a short delay. An entry that was not updated for `_GONE_NS`
+is ignored: its process was killed or suspended.
 """
 
 from __future__ import annotations
@@ -34,33 +35,33 @@ _MOMENT_NS = 2_000_000
 
 
 class Turns:
-    """The table of one lock, as one of those sees it who want the lock.
+    """One process's view of the table of a lock.
 
     Args:
-        file: the file that holds it, which may be the lock's own.
+        file: the file that holds the table, which may be the lock file itself.
 
     Raises:
-        StorageError: there is no room for it.
+        StorageError: the disk has no room for the table.
     """
 
     def __init__(self, file: File) -> None:
         if file.size() < _SIZE_BYTES:
-            file.preallocate(0, _SIZE_BYTES)  # a full disk shows here
+            file.preallocate(0, _SIZE_BYTES)  # raises on a full disk
             file.truncate(_SIZE_BYTES)
         self._file = file
         self._token = random.getrandbits(64) or 1
-        self._offset = -1  # of the own slot
-        self._nobody_until_ns = 0  # how long to believe that nobody waits
+        self._offset = -1  # of this process's slot; -1: none
+        self._nobody_until_ns = 0  # until when to trust that nobody waits
 
     def _table(self) -> bytes:
-        """Return the table; where it can't be read, one in which nobody waits."""
+        """Return the table; an empty one if it cannot be read."""
         try:
             return self._file.load(_SIZE_BYTES).ljust(_SIZE_BYTES, b"\0")
         except SpillableError:
             return _NOBODY
 
     def nobody_waits(self) -> bool:
-        """Tell whether nobody waits, as far as that was known a moment ago."""
+        """Tell whether nobody else waits; the answer may be `_MOMENT_NS` old."""
         now_ns = time.monotonic_ns()
         if now_ns < self._nobody_until_ns:
             return True
@@ -70,10 +71,10 @@ class Turns:
         return True
 
     def is_mine(self, since_ns: int) -> bool:
-        """Tell whether nobody else waits who has waited longer.
+        """Tell whether nobody else has waited longer.
 
         Args:
-            since_ns: since when this one waits.
+            since_ns: since when this process has waited, on the monotonic clock.
         """
         table = self._table()
         now_ns = time.monotonic_ns()
@@ -83,7 +84,11 @@ class Turns:
         )
 
     def wait(self, since_ns: int) -> None:
-        """Say that this one waits, as often as it looks."""
+        """Register as waiting, or refresh the entry; call it at each poll.
+
+        Args:
+            since_ns: since when this process has waited, on the monotonic clock.
+        """
         now_ns = time.monotonic_ns()
         if not self._has_slot():
             self._offset = self._free_slot(now_ns)
@@ -94,7 +99,7 @@ class Turns:
         return self._offset >= 0 and bool(_SLOT.unpack_from(self._table(), self._offset)[0] == self._token)
 
     def _free_slot(self, now_ns: int) -> int:
-        """Return where nobody waits who is alive; where all do, one that this one shares."""
+        """Return the offset of a slot without a live process; if all are in use, of one to share."""
         first, table = self._token % _SLOTS, self._table()
         for i in range(_SLOTS):
             offset = (first + i) % _SLOTS * _SLOT.size
@@ -104,7 +109,7 @@ class Turns:
         return first * _SLOT.size
 
     def leave(self) -> None:
-        """Say that this one waits no more."""
+        """Remove this process's entry."""
         if self._has_slot():
             with contextlib.suppress(SpillableError):
                 self._file.store(self._offset, _NO_SLOT)
@@ -112,7 +117,7 @@ class Turns:
 
 
 def open_turns(file: File) -> Turns | None:
-    """Return the table in a file, or None on a full disk: then who waits is served as chance has it."""
+    """Return the table in a file; None on a full disk, where processes then get the lock in no particular order."""
     try:
         return Turns(file)
     except StorageError:

@@ -1,4 +1,4 @@
-"""What a listener tells Prometheus."""
+"""The Prometheus metrics of a listener."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _LABELS = ("query", "channel", "group")
 
 
 class QueryMetrics:
-    """Series labelled by query (its name, else its ID), channel (its path, else its UUID) and group.
+    """Time series with the labels query (its name, or its ID), channel (its path, or its UUID) and group.
 
     Args:
-        prometheus: a ``CollectorRegistry``, or a port at which a registry of its own is served over HTTP, on all
-            interfaces as prometheus-client does; 0 for a free one.
+        prometheus: a ``CollectorRegistry`` to register with; or a port, to serve a separate registry over HTTP on all
+            interfaces, like prometheus-client. Port 0 chooses a free one.
 
     Attributes:
         port: the port; None with a registry.
 
     Raises:
         ImportError: prometheus-client is not installed.
-        OptionError: the registry has such series already, or it is neither a registry nor a port.
-        OSError: the port can't be had.
+        OptionError: ``prometheus`` is neither a registry nor a port, or the registry has these series already.
+        OSError: the port is not available.
     """
 
     def __init__(self, prometheus: int | CollectorRegistry) -> None:
@@ -70,7 +70,7 @@ class QueryMetrics:
             self.port = self._server.server_port
 
     def note(self, report: QueryReport) -> None:
-        """Set the gauges; what can't be told has no series, nor has a query that is over but that it is not active."""
+        """Set the gauges. An unknown value has no series; a query that has ended only has the series "active"."""
         labels = _labels(report)
         values = {
             "active": int(report.active),
@@ -86,7 +86,7 @@ class QueryMetrics:
                 _remove(self._gauges[name], labels)
 
     def count(self, report: QueryReport, *, events: int, commits: int, batches: int = 1) -> None:
-        """Count what was done."""
+        """Add to the counters."""
         labels = _labels(report)
         for name, value in (("events", events), ("batches", batches), ("commits", commits)):
             self._counters[name].labels(*labels).inc(value)
@@ -97,7 +97,7 @@ class QueryMetrics:
             _remove(metric, _labels(report))
 
     def close(self) -> None:
-        """Stop serving."""
+        """Stop the HTTP server, if there is one."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()

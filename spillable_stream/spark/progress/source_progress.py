@@ -1,4 +1,4 @@
-"""What the progress of a query says of one of its sources, if that is a channel."""
+"""The part of a query's progress that is about one source, if that source is a channel."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ __all__ = ["SourceProgress"]
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far a query is in one source.
+    """A query's progress in one channel.
+
+    Spark reports only `end_id` and `channel` before 4.2, and for a batch that is retried; the rest is then None.
 
     Args:
-        end_id: everything up to this event is in batches that are done.
+        end_id: everything up to this event is in completed batches.
         channel: the channel's UUID.
-        path: its directory; None where Spark does not say it (before 4.2, and of a batch that is tried again).
-        group: the group; None likewise, and where none can have that name.
-        owner: who owned the group (`Consumer.owner`); None where Spark does not say it.
-        lag: what no batch had covered then; None where Spark does not say it.
+        path: its directory.
+        group: the group; None also for a name that no group can have.
+        owner: the group's owner (`Consumer.owner`); None also without one.
+        lag: the events that no batch had covered.
     """
 
     end_id: int
@@ -36,7 +38,12 @@ class SourceProgress:
 
     @classmethod
     def parse(cls, source: Any) -> SourceProgress | None:
-        """Return what a Spark ``SourceProgress`` says, or None if it is no channel's, or of no batch."""
+        """Parse a Spark ``SourceProgress``; return None if it is not about a channel, or has no batch.
+
+        Raises:
+            ValueError: the offset looks like a channel's but is malformed.
+            KeyError: the latest offset is incomplete.
+        """
         end = _json(source.endOffset)
         if end.keys() - {"start"} != {"channel", "writeOrderId"}:
             return None
@@ -57,7 +64,7 @@ class SourceProgress:
 
 
 def _json(text: str | None) -> OffsetJson:
-    """Return an offset; an empty one of what is none, such as the "None" that pyspark makes of a missing one."""
+    """Parse an offset; return {} for anything else, such as the "None" that pyspark puts for a missing offset."""
     try:
         value = json.loads(text or "null")
     except ValueError:
