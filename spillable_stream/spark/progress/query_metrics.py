@@ -10,7 +10,7 @@ from spillable_stream.errors import OptionError
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from spillable_stream.spark.progress.query_listener import QueryReport
+    from spillable_stream.spark.progress.query_report import QueryReport
 
 __all__ = ["QueryMetrics"]
 
