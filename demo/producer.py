@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from flights import read_flights
 
 import spillable_stream as ss
-from spillable_stream.termination import exit_on_sigterm
 
 TRANSACTION = 1_000
 PAUSE_SECONDS = 1.0
@@ -46,5 +45,5 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    with exit_on_sigterm():
+    with ss.exit_on_sigterm():
         main(sys.argv[1])

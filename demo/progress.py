@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import spillable_stream as ss
-from spillable_stream.channel.stats import TierStats
 
 _BAR = 6
 _RUNS = 4
@@ -33,7 +32,7 @@ def line(seconds: float, stats: ss.ChannelStats) -> str:
     )
 
 
-def _fill(tier: TierStats) -> str:
+def _fill(tier: ss.TierStats) -> str:
     """Return a bar and a number, such as ``####..  25,000``; one event is enough for one ``#``."""
     full = -(-_BAR * tier.events // tier.event_capacity)
     return f"{'#' * full:.<{_BAR}} {tier.events:>8,}"

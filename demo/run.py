@@ -28,7 +28,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import spillable_stream as ss
-from spillable_stream.termination import exit_on_sigterm
 
 EVENTS_PER_TRIGGER = 50_000
 LOOK_SECONDS = 0.5
@@ -170,6 +169,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    with exit_on_sigterm():
+    with ss.exit_on_sigterm():
         status = main()
     sys.exit(status)

@@ -73,7 +73,9 @@ def check_contents() -> tuple[Path, Path]:
     require(wheel, names, *modules)
     with tarfile.open(sdist) as archive:
         inside = {name.partition("/")[2] for name in archive.getnames()}
-    require(sdist, inside, "LICENSE", "README.md", "pyproject.toml", "spillable_stream/py.typed", *modules)
+    require(
+        sdist, inside, "LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "spillable_stream/py.typed", *modules
+    )
     refuse(sdist, {name for name in inside if name.startswith(("tests", "benchmarks", "docs", ".")) and name != "."})
     return wheel, sdist
 
@@ -105,7 +107,7 @@ def run_readme(wheel: Path) -> None:
         blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
         program = Path(place) / "readme.py"
         where = f'import spillable_stream\nassert spillable_stream.__file__.startswith("{place}"), spillable_stream\n'
-        program.write_text(where + "\n".join(blocks).replace("/tmp/spillable-readme", place))
+        program.write_text(where + "\n".join(blocks))
         environment = {k: v for k, v in os.environ.items() if k not in {"PYTHONPATH", "VIRTUAL_ENV"}}
         run(str(python), str(program), cwd=place, env={**environment, "PYSPARK_PYTHON": str(python)})
         run(str(python.with_name("spillable")), "--help", cwd=place, env=environment, stdout=subprocess.DEVNULL)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_schemas
 from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
-from spillable_stream.channel.stats import ChannelStats, GroupStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
-    from spillable_stream.integrity.findings import Report
+    from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
     from spillable_stream.producer.async_producer import AsyncProducer
@@ -39,8 +40,11 @@ __all__ = [
     "Attempt",
     "Channel",
     "ChannelStats",
+    "Consumer",
     "Event",
+    "Finding",
     "GroupStats",
+    "Loss",
     "Producer",
     "ProducerHandler",
     "ProducerStats",
@@ -49,6 +53,7 @@ __all__ = [
     "Result",
     "TakeTransaction",
     "Target",
+    "TierStats",
     "exit_on_sigterm",
     "listener",
     "register",
@@ -62,6 +67,8 @@ __all__ = [
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
     "Attempt": "producer.result",
+    "Finding": "integrity.findings",
+    "Loss": "integrity.findings",
     "Producer": "producer.producer",
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",

@@ -26,7 +26,7 @@ _SHOWN_FINDINGS = 50
 
 app: typer.Typer = typer.Typer(
     name="spillable",
-    help="Look after the channels of spillable_stream.",
+    help="Check and repair the channels of spillable_stream.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -38,12 +38,12 @@ _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object inste
 
 @app.callback()
 def _verbs() -> None:
-    """Look after the channels of spillable_stream."""
+    """Check and repair the channels of spillable_stream."""
 
 
 @app.command()
 def verify(path: _PATH, as_json: _JSON = False) -> None:
-    """Read all of a channel, live or not, change nothing, and say what is wrong where.
+    """Read a whole channel, live or not, and report what is wrong and where. Nothing is changed.
 
     Exit status: 0 healthy, 1 something is wrong, 2 it can't be told.
     """
@@ -57,7 +57,7 @@ def verify(path: _PATH, as_json: _JSON = False) -> None:
 
 @app.command()
 def repair(path: _PATH, as_json: _JSON = False) -> None:
-    """Make a damaged channel whole again; copies of all that is concerned go to PATH/quarantine.
+    """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open.
 

@@ -28,7 +28,6 @@ __all__ = [
     "SOURCE",
     "Option",
     "defaults",
-    "markdown_table",
     "parse_options",
 ]
 
@@ -403,25 +402,3 @@ def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option],
 def defaults(scope: str) -> dict[str, Any]:
     """Return the default of every option of a scope, by keyword name."""
     return {o.keyword: o.default_in(scope) for o in OPTIONS if scope in o.scopes}
-
-
-def markdown_table(scope: str) -> str:
-    """Return a Markdown table of a scope's options, for the documentation."""
-    rows = ["| option | default | value | meaning |", "|---|---|---|---|"]
-    for o in OPTIONS:
-        if scope in o.scopes:
-            rows.append(f"| `{o.name}` | {_shown(o.default_in(scope))} | {o.range} | {o.doc} |")
-    return "\n".join(rows)
-
-
-def _shown(default: Any) -> str:
-    match default:
-        case None:
-            return ""
-        case bool():
-            return str(default).lower()
-        case int():
-            return f"{default:,}"
-        case float():
-            return f"{default:g}"
-    return str(default)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE, markdown_table
+from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE
 from tests.support.spark.sessions import short_sessions
 from tests.support.spark.versions import SPARK
 
@@ -18,7 +19,6 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 # They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
 NEED_SPARK_4_2 = {"spark.md", "quickstart", "fan_out"}
-_TABLE = re.compile(r"(<!-- options: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def page_name(page: Path) -> str:
@@ -36,7 +36,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     skip_before_spark_4_2(page.name)
     program = tmp_path / "page.py"
-    program.write_text("\n".join(blocks).replace("/tmp/spillable-readme", str(tmp_path)))
+    program.write_text("\n".join(blocks))
     if not blocks:
         return
     environment = short_sessions(tmp_path / "spark-conf")
@@ -44,10 +44,11 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()[-3000:]
 
 
-@pytest.mark.parametrize("scope", [CHANNEL, CREATION, SOURCE, BATCH, SINK, PRODUCER])
-def test_option_tables_are_generated(scope: str) -> None:
-    tables = {m[2]: m[3].strip() for page in PAGES for m in _TABLE.finditer(page.read_text())}
-    assert tables[scope] == markdown_table(scope), "run python -m tests.test_docs"
+def test_option_tables_and_the_configuration_file_are_made_of_the_options() -> None:
+    made = dict(runpy.run_path(str(ROOT / "scripts" / "make_option_docs.py"))["files"]())
+    scopes = {scope for page in made for scope in re.findall(r"<!-- options: (\w+) -->", page.read_text())}
+    assert scopes == {CHANNEL, CREATION, SOURCE, BATCH, SINK, PRODUCER}
+    assert not [page for page, text in made.items() if page.read_text() != text], "run scripts/make_option_docs.py"
 
 
 def test_configuration_file_shows_every_option_with_its_default() -> None:
@@ -91,6 +92,12 @@ def test_readme_is_short_and_its_figures_are_those_of_the_benchmarks() -> None:
     assert [figure for figure in figures if not re.search(rf"\b{figure}\b", measured)] == []
 
 
+def test_durability_says_in_how_many_ways_the_laboratory_is_tested() -> None:
+    from tests.lab.mutants import MUTANTS
+
+    assert f"broken in {len(MUTANTS)} ways" in (ROOT / "docs" / "durability.md").read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(1800)
@@ -106,13 +113,3 @@ def test_notebook_runs_from_top_to_bottom(page: Path, tmp_path: Path, monkeypatc
     NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     left = [path.name for path in tmp_path.iterdir() if path.name.startswith("spillable-")]
     assert not left, "the notebook left its files"
-
-
-def write_tables() -> None:
-    """Write the generated tables into the pages."""
-    for page in PAGES:
-        page.write_text(_TABLE.sub(lambda m: f"{m[1]}{markdown_table(m[2])}\n{m[4]}", page.read_text()))
-
-
-if __name__ == "__main__":
-    write_tables()

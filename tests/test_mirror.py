@@ -83,6 +83,7 @@ SCENARIOS = {
     "test_examples": "the examples",
     "test_format_docs": "the formats as docs/format.md says them",
     "test_mirror": "this",
+    "test_release": "what keeps a release back",
     "test_package": "what is exported and installed",
     "test_site": "the documentation site",
 }

@@ -86,6 +86,17 @@ def test_every_public_name_that_the_documentation_imports_is_promised() -> None:
     assert {"Channel", "Producer", "register"} <= shown <= set(spillable_stream.__all__)
 
 
+def test_the_documentation_sends_nobody_to_an_internal_module() -> None:
+    """All modules but `spillable_stream.spark` may move in any version (docs/compatibility.md)."""
+    root = Path(__file__).parents[1]
+    programs = [*root.glob("demo/*.py"), *root.glob("examples/*/*.py"), *root.glob("notebooks/*.ipynb")]
+    pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("docs/reference/*.md"), *programs]
+    internal = re.compile(r"\bspillable_stream\.(?!spark\b)([a-z]\w*)")
+    named = {(page.name, name) for page in pages for name in internal.findall(page.read_text())}
+    exported = {*spillable_stream.__all__, "engine", "errors", "svg"}  # what the reference shows by its full path
+    assert not {(page, name) for page, name in named if name not in exported}
+
+
 def test_the_room_of_spark_is_entered_without_pyspark() -> None:
     program = (
         "import sys, spillable_stream.spark as s; print('pyspark' in sys.modules, *(hasattr(s, n) for n in s.__all__))"
