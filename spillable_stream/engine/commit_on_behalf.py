@@ -95,7 +95,7 @@ class _Finish(Takes):
         return CommitResult()
 
     def appended(self, state: ChannelState) -> None:
-        """Record what the group has taken: its owner may die before it would."""
+        """Record what the group has taken: its owner may die before it does so."""
         if self.finished:
             self.position.keep(state)
 

@@ -190,7 +190,7 @@ class MemoryTier:
         return any(is_locked(self._log.fs, path) for path in paths)
 
     def close(self) -> bool:
-        """Remove the memory tier unless it holds events, and tell whether it was. No other handle may be open."""
+        """Remove the memory tier unless it holds events; false if it does. No other handle may be open."""
         log, follower, appender = self._log, self._follower, self._appender
         with appender.committing():
             if len(follower.state.blocks.memory):

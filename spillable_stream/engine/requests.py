@@ -57,7 +57,7 @@ class NoRoomYetError(ChannelFullError):
 
 
 class Request:
-    """What one transaction does to the channel."""
+    """A change that one transaction makes to the channel."""
 
     def tier(self, plan: AppendPlan) -> Tier:
         """Return the tier whose log takes the request; raise if it has no room."""

@@ -135,7 +135,7 @@ def parse_head(data: bytes) -> HeadSlot | None:
 
 
 def _parse_slot(data: bytes) -> HeadSlot | None:
-    """Return what the slot says that some bytes begin with, or None if it is not valid."""
+    """Return the slot at the beginning of some bytes, or None if it is not valid."""
     raw = data[: _SLOT.size + _CRC.size]
     if len(raw) < _SLOT.size + _CRC.size:
         return None

@@ -14,7 +14,7 @@ GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to 
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
-LOST            ``{lost, doubtful, next, groups, kept?}``: what went with a memory tier, or with damage
+LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 ==============  =========================================================================
 
 ``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.

@@ -44,7 +44,7 @@ _UNKNOWN_ID = 1 << 62
 
 @dataclass(slots=True)
 class _Doubt:
-    """What damage may hide, up to the next exact image.
+    """The changes that damage may hide, up to the next exact image.
 
     Args:
         is_raised: whether the state may be wrong.
