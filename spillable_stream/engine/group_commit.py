@@ -162,7 +162,7 @@ class GroupCommit:
             self._leave_queue(group)
 
     def _gather(self) -> list[Ticket]:
-        """Return the tickets of the next append, in order: about 16 MiB at most.
+        """Return the tickets of the next append, in order: about 16 MiB at most, unless the first alone is larger.
 
         A ticket that has begun already had a leader that was interrupted: it may or may not be in the log, so it fails.
         """

@@ -73,7 +73,10 @@ class MemoryTier:
                 self.open()
 
     def open(self) -> bool:
-        """Do what `make` does under the lock, and tell whether puts can go to memory; if not, retry after a while."""
+        """Create the memory tier if it is wanted and missing, and tell whether puts can go to it.
+
+        If the file system refuses, warn, and do not try again for a while.
+        """
         if self.is_ready():
             return True
         if self._is_wanted():
@@ -145,7 +148,7 @@ class MemoryTier:
         if self._log.held_position().memory.file_id:
             self._log.tiers.memory.roll(partial(self._log.memory_image, self._follower))
             self._follower.catch_up()
-            self._free_files()  # also the files that emptied before this process loaded the state
+            self._free_files()  # also files that this process did not see become empty
             self._keep_spares(_SPARES * self._log.tiers.memory.max_file_size_bytes)
 
     def free_taken(self) -> None:
