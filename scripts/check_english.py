@@ -1,9 +1,8 @@
 """Find phrases that read as translated, in the documentation, in messages, and in docstrings and comments.
 
-docs/contributing.md has the style. Code, in blocks and in lines, is left out. Files whose docstrings and
-comments are not clean yet stand in `NOT_CLEAN`, a list that only shrinks; their messages are checked all the same.
+docs/contributing.md has the style. Code, in blocks and in lines, is left out.
 
-Usage: ``python scripts/check_english.py``; ``--list`` prints the files that belong on the list.
+Usage: ``python scripts/check_english.py``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-NOT_CLEAN = ROOT / "scripts" / "english_not_clean.txt"
 
 _SENTENCE = r"(?:^|\A|(?<=[.;:?!|]\s)|(?<=[.;:]\n)|(?<=\n\n)|(?<=[-*]\s))"
 _PATTERNS = {
@@ -145,31 +143,21 @@ def modules() -> list[Path]:
     return sorted((ROOT / "spillable_stream").rglob("*.py"))
 
 
-def not_clean() -> set[Path]:
-    """Return the modules whose docstrings and comments are not clean yet."""
-    return {ROOT / line for line in NOT_CLEAN.read_text().splitlines() if line and not line.startswith("#")}
-
-
 def findings() -> Iterator[Finding]:
     """Yield every hit that counts."""
     for page in pages():
         yield from in_prose(page)
-    excused = not_clean()
     for module in modules():
         yield from in_messages(module)
-        if module not in excused:
-            yield from in_documentation(module)
+        yield from in_documentation(module)
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Print the hits, and return the exit status: 1 if there are any."""
-    if arguments == ["--list"]:
-        print(*(m.relative_to(ROOT) for m in modules() if any(in_documentation(m))), sep="\n")
-        return 0
     found = sorted(findings())
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

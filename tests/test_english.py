@@ -1,18 +1,14 @@
-"""Plain English: the linter's patterns, and its list of modules that are not clean yet."""
+"""Plain English: the linter's patterns, and that nothing here has one."""
 
 from __future__ import annotations
 
 import importlib.util
-import pkgutil
-import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MOST_NOT_CLEAN = 38
-"""How long the list may be. Lower it with each module that leaves."""
 
 
 @pytest.fixture(scope="module")
@@ -24,27 +20,8 @@ def linter() -> ModuleType:
     return module
 
 
-def test_docs_and_messages_are_clean(linter: ModuleType) -> None:
+def test_docs_messages_docstrings_and_comments_are_clean(linter: ModuleType) -> None:
     assert [str(finding) for finding in linter.findings()] == []
-
-
-def test_the_list_only_shrinks(linter: ModuleType) -> None:
-    listed = linter.not_clean()
-    assert len(listed) <= MOST_NOT_CLEAN
-    missing = [path for path in listed if not path.exists()]
-    clean = [path for path in listed - set(missing) if not any(linter.in_documentation(path))]
-    assert not missing and not clean, "these leave scripts/english_not_clean.txt"
-
-
-def test_modules_whose_names_users_read_are_not_on_the_list(linter: ModuleType) -> None:
-    names = {
-        name
-        for page in (ROOT / "docs" / "reference").glob("*.md")
-        for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)
-    }
-    homes = {pkgutil.resolve_name(name).__module__ for name in names}
-    files = {ROOT / f"{home.replace('.', '/')}.py" for home in homes}
-    assert not files & linter.not_clean()
 
 
 @pytest.mark.parametrize(

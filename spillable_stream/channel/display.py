@@ -1,4 +1,4 @@
-"""What a notebook shows of a channel: its state as HTML, its recent past as a plot."""
+"""Draws a channel for a notebook: its state as HTML, its recent past as a plot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["notice_html", "plot_samples", "stats_html"]
 
-# Readable on white and on black; text is the notebook's own, lines and tracks are half transparent.
+# Readable on white and on black. Text keeps the notebook's colour; lines and tracks are half transparent.
 _MEMORY, _DISK, _WARNING = "#2f74b5", "#d98c2b", "#d64545"
 _TRACK = "rgba(128,128,128,.25)"
 
 _MOST_RUNS = 100
 _MOST_RANGES = 10
-_STRIP_CHARACTERS = 90  # about as many fit in the strip
+_STRIP_CHARACTERS = 90  # about the width of the strip
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
 _TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
@@ -34,7 +34,7 @@ _TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 
 
 def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
-    """Return a channel as HTML that needs nothing else: no script, no style sheet.
+    """Return a channel as self-contained HTML: it needs no script and no style sheet.
 
     Args:
         path: the channel's directory.
@@ -54,7 +54,7 @@ def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
 
 
 def notice_html(path: Path, text: str) -> str:
-    """Return, as HTML, a channel of which there is nothing to show but the reason.
+    """Return HTML for a channel that can't be shown, with the reason.
 
     Args:
         path: the channel's directory.
@@ -73,7 +73,7 @@ def _line(content: str, style: str = "") -> str:
 
 
 def _tier(name: str, colour: str, tier: TierStats) -> str:
-    """Return the bars of a tier: of its events and, for memory, of its bytes."""
+    """Return the bars of a tier: one for its events and, for memory, one for its bytes."""
     if not tier.events and not tier.event_capacity:
         return _bar(name, colour, 0, 0, "none")
     events = f"{tier.events:,} of {_count(tier.event_capacity, 'event')}"
@@ -115,7 +115,7 @@ def _losses(stats: ChannelStats) -> str:
 
 
 def _strip(drain_order: Sequence[int]) -> str:
-    """Return the runs of events as a strip whose left end is taken first."""
+    """Return the runs of events as a strip; takes start at its left end."""
     if not drain_order:
         return _line("no events")
     shown, rest = drain_order[:_MOST_RUNS], drain_order[_MOST_RUNS:]
@@ -181,16 +181,15 @@ def _age(seconds: float) -> str:
 
 
 def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -> Axes:
-    """Draw what the tiers held, memory below and disk above it, shaded where overflow was active.
+    """Draw how many events the tiers held, disk stacked on memory, and shade the times of active overflow.
 
     Args:
-        samples: the samples, oldest first, each of which holds until the next; a single one is drawn as if it had
-            lasted a second.
+        samples: the samples, oldest first. Each holds until the next; a single one is drawn one second wide.
         name: the title.
-        ax: where to draw; None for a figure of its own.
+        ax: the axes to draw on; None for a new figure.
 
     Returns:
-        Where it was drawn.
+        The axes.
 
     Raises:
         ImportError: matplotlib is not installed.
@@ -228,7 +227,7 @@ def plot_samples(samples: Sequence[Sample], name: str, ax: Axes | None = None) -
 
 
 def _overflows(samples: Sequence[Sample]) -> Iterator[tuple[float, float]]:
-    """Yield from when to when overflow was active."""
+    """Yield the start and end of each stretch of active overflow, in seconds since 1970."""
     for active, found in groupby(pairwise(samples), key=lambda pair: pair[0].overflow):
         stretch = list(found)
         if active:

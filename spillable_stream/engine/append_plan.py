@@ -23,12 +23,12 @@ _NOTHING = TierUsage(0, 0)
 
 @dataclass(slots=True)
 class CommitResult:
-    """What a commit gave.
+    """The result of a commit.
 
     Args:
         transaction_id: the transaction; 0 if nothing was written.
-        first_id: the first event's write-order ID; 0 if there are none.
-        last_id: the last event's; before ``first_id`` if there are none.
+        first_id: the write-order ID of the first event; 0 without events.
+        last_id: the write-order ID of the last event; less than ``first_id`` without events.
     """
 
     transaction_id: int = 0
@@ -41,8 +41,9 @@ class AppendPlan:
 
     Args:
         state: the channel's state, up to date.
-        tier: the tier whose log they go to; what a request is asked to choose it by has none yet.
-        memory_room: tells whether the memory tier's files have room for so many bytes more; None without one.
+        tier: the tier whose log takes the entries. Until it is chosen, a placeholder.
+        memory_room: tells whether the memory tier's files have room for that many more bytes; None without a
+            memory tier.
         start: the offset at which the append begins.
     """
 
@@ -66,9 +67,9 @@ class AppendPlan:
         self.begin(state, tier, start)
 
     def begin(self, state: ChannelState, tier: Tier, start: int) -> None:
-        """Say where the append goes, once room was made for it; what is planned comes after."""
+        """Set where the append goes, after room was made for it and before anything is planned."""
         self.state, self.tier, self.start = state, tier, start
-        # No two appends have the same time: it is what orders those of the two tiers.
+        # No two appends have the same time: the time orders the appends of the two tiers.
         self.time_us: int = max(time.time_ns() // 1000, state.time_us + 1)
         self.next_id: int = state.next_id
         self.next_transaction: int = state.next_transaction
@@ -76,25 +77,25 @@ class AppendPlan:
         self._repeated = False
 
     def kept(self) -> tuple[Any, ...]:
-        """Return what `take_back` needs to undo what is planned after it."""
+        """Return a savepoint for `take_back`."""
         return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._repeated
 
     def take_back(self, kept: tuple[Any, ...]) -> None:
-        """Undo what a request planned that failed half way."""
+        """Return to a savepoint: undo what a request planned before it failed."""
         del self.entries[kept[0] :]
         _, self.put, self.next_id, self.next_transaction, self.overflow, self._repeated = kept
 
     def open_take(self, transaction_id: int) -> Pending | None:
-        """Return a take transaction that `Prepare` wrote, unless an earlier request of this append ends it."""
+        """Return a take transaction that `Prepare` wrote; None if an earlier request of this append ended it."""
         return None if transaction_id in self.settled else self.state.pending.get(transaction_id)
 
     def new_transaction(self) -> int:
-        """Return a new transaction's ID."""
+        """Allocate a transaction ID."""
         self.next_transaction += 1
         return self.next_transaction - 1
 
     def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
-        """Append a frame, of which ``record`` is what its payload says."""
+        """Append a frame; ``record`` is its payload, parsed."""
         header = frame.header(transaction_id, write_order_id, self.time_us)
         self.entries.append(Entry(header, frame.payload, record))
 
@@ -102,27 +103,27 @@ class AppendPlan:
         """Append the COMMIT of a transaction."""
         memory_only: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
-            # The first COMMIT of an append repeats it for all: what is left of one begins with it.
+            # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
         record = CommitRecord(kind, self.start, seen=memory_only, **more)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:
-        """Tell whether tiers hold no more than ``limits`` together, with what is wanted and was planned so far."""
+        """Tell whether tiers stay within ``limits`` together, with the plan so far and what is wanted now."""
         wanted = wanted.plus(self.put) if self.tier in tiers else wanted
         bound = held = wanted
         for tier in tiers:
             index = self.state.blocks.memory if tier is Tier.MEMORY else self.state.blocks.disk
             bound = TierUsage(bound.events + index.events, bound.payload_bytes + index.payload_bytes)
-        if bound.is_within(limits):  # though a part of its blocks was taken
+        if bound.is_within(limits):  # an upper bound: it counts blocks whole, even where a part was taken
             return True
         for tier in tiers:
             held = held.plus(self.state.use(tier is Tier.MEMORY))
         return held.is_within(limits)
 
     def all_in_memory(self, ranges: list[Range]) -> bool:
-        """Tell whether nothing of some events is on disk."""
+        """Tell whether none of these events is on disk."""
         if self.memory_room is None:
             return False
         disk = self.state.blocks.disk

@@ -1,8 +1,8 @@
-"""Making checkpoints, and removing the files that nothing needs any more.
+"""Makes checkpoints, and removes files that are no longer needed.
 
-A file of the log is removed once nothing in it is needed and a checkpoint was made after it. The newest file is never
-removed: where it holds nothing but taken events, the log goes on in a new one first. So a channel that was drained
-gives its space back with one checkpoint.
+A log file is removed once nothing in it is needed and a later checkpoint exists. The newest file is never removed:
+if it holds only taken events, the log first continues in a new file. So one checkpoint frees the space of a drained
+channel.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["IDLE_SECONDS", "Checkpointing"]
 
 _log = logging.getLogger(__name__)
 
-_WORTH_A_FILE_BYTES = 256 << 10  # of taken events, for which the log goes on in a new file
+_WORTH_A_FILE_BYTES = 256 << 10  # with fewer bytes of taken events, the log does not continue in a new file
 IDLE_SECONDS = 1.0
 
 
 class Checkpointing:
-    """The checkpoints of one process; commits of other threads and processes go on meanwhile.
+    """Makes the checkpoints of one process, while other threads and processes commit.
 
     Args:
         log: the channel's log.
@@ -64,18 +64,19 @@ class Checkpointing:
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
-        self._made_at = float("-inf")  # the last one that is known, in seconds since 1970
-        self._idle = follower.positions.disk  # where the log ended when there was nothing to take,
-        self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # and when that counts; None once it did
+        self._made_at = float("-inf")  # the last known checkpoint, in seconds since 1970
+        self._idle = follower.positions.disk  # where the log ended at the last take that found nothing
+        self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # when to act on it; None once done
 
     def make_if_due(self) -> None:
-        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody is at it."""
+        """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
         self._make_if(self._is_due)
 
     def _make_if(self, is_wanted: Callable[[], bool]) -> bool:
-        """Make a checkpoint, if one is wanted and nobody is at it; tell whether none is wanted now.
+        """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.
 
-        A failure is logged.
+        Returns:
+            Whether none is wanted any more.
         """
         try:
             if is_wanted():
@@ -83,7 +84,7 @@ class Checkpointing:
             return True
         except LockTimeoutError:
             return False
-        except Exception as e:  # what was committed is committed
+        except Exception as e:  # the commit that triggered this has succeeded, so it must not fail here
             if self._log.closed:
                 return True
             self._failed_at = time.monotonic()
@@ -96,18 +97,18 @@ class Checkpointing:
         if time.monotonic() - self._failed_at < interval_seconds:
             return False
         now = time.time()
-        if 0 <= now - self._made_at < interval_seconds:  # and by now others may only have made later ones
+        if 0 <= now - self._made_at < interval_seconds:  # other processes can only have made later ones
             return False
         self._made_at = self._log.checkpoint_time
-        return not 0 <= now - self._made_at < interval_seconds  # before 0 a clock was set back
+        return not 0 <= now - self._made_at < interval_seconds  # negative if a clock was set back
 
     def make(self) -> None:
-        """Make the state durable and remove the files that nothing needs any more.
+        """Make a checkpoint and remove the files that are no longer needed.
 
         Raises:
             StorageError: the checkpoint could not be written; nothing was removed.
-            LockTimeoutError: another process makes one for too long.
-            TransactionStateError: this thread is inside of another call to the channel.
+            LockTimeoutError: another thread or process took too long making one.
+            TransactionStateError: this thread is inside another call to the channel.
         """
         self._log.require_open()
         if self._follower.snapshot.thread == threading.get_ident():
@@ -115,9 +116,9 @@ class Checkpointing:
         self._under_way.run("a checkpoint", lambda: self._make_alone(self._log.lock_timeout_seconds))
 
     def give_back_when_idle(self) -> None:
-        """Give back the disk space of taken events if nothing was committed for a second; for who finds none to take.
+        """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.
 
-        Who takes as fast as others put would make files all the time else.
+        Without the wait, a consumer that keeps up with the producers would start a new file again and again.
         """
         if self._follower.snapshot.thread == threading.get_ident():  # a signal handler's take
             return
@@ -131,10 +132,10 @@ class Checkpointing:
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
 
     def give_back_within_a_commit(self, timeout_seconds: float) -> None:
-        """Give back the disk space of taken events, if there is any, for a commit that lacks it.
+        """Free the disk space of taken events, if there is any, for a commit that ran out of space.
 
         Args:
-            timeout_seconds: how long to wait for others that make a checkpoint.
+            timeout_seconds: how long to wait for another checkpoint to finish.
 
         Raises what `make` raises.
         """
@@ -142,7 +143,7 @@ class Checkpointing:
             self._make_alone(timeout_seconds, self._frees_space)
 
     def _frees_space(self) -> bool:
-        """Tell whether a checkpoint made now would let files of the disk tier go."""
+        """Tell whether a checkpoint made now would free files of the disk tier."""
         log, follower = self._log, self._follower
         if self._is_drained():
             return True
@@ -152,24 +153,24 @@ class Checkpointing:
         return bool(gone) or any(i < first_needed for i in log.layout.log_files(self._fs))
 
     def _first_needed(self, state: ChannelState) -> int:
-        """Return the first data file that is needed for its events, the newest one if none is."""
+        """Return the number of the first data file that holds needed events, or of the newest file if none does."""
         current, oldest_block = self._follower.positions.disk.file_id, state.blocks.oldest_data_file()
         return current if oldest_block is None else min(current, oldest_block)
 
     def _is_drained(self) -> bool:
-        """Tell whether the newest file of the log, and any before it, holds much, and nothing that is needed."""
+        """Tell whether the disk tier holds no events and its newest file is large enough to be worth freeing."""
         with self._follower.snapshot as state:
             end, log = self._follower.positions.disk, self._log.tiers.disk
             if len(state.blocks.disk) or end.offset < _WORTH_A_FILE_BYTES:
                 return False
             try:
                 return end.offset - log.first_frame_end(end.file_id) >= _WORTH_A_FILE_BYTES
-            except FileNotFoundError:  # the log went on, and others removed it
+            except FileNotFoundError:  # the log continued in a new file, and another process removed this one
                 return False
 
     def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True) -> None:
         with self._alone(timeout_seconds):
-            if if_still():  # nobody made one meanwhile
+            if if_still():  # another process may have made one while we waited
                 self._make()
 
     @contextlib.contextmanager
@@ -203,7 +204,7 @@ class Checkpointing:
             self._clean(position.file_id)
 
     def _leave_drained_file(self) -> None:
-        """Let the log go on in a new file if nothing in it is needed, so that the checkpoint lets the old one go."""
+        """Continue the log in a new file if nothing in this one is needed, so that the checkpoint can free it."""
         if not self._is_drained():
             return
         log, follower, appender = self._log, self._follower, self._appender
@@ -216,13 +217,13 @@ class Checkpointing:
             _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
 
     def _clean(self, checkpointed: int) -> None:
-        """Remove log files and segments that hold nothing which is needed; the channel's lock is held.
+        """Remove log files and segments that are no longer needed; the caller holds the channel's lock.
 
-        A replay keeps two ways to begin: the newest checkpoint, and the header of the oldest file that is left, which
-        holds all that a replay needs if nothing before it is needed. A checkpoint goes before its file does.
+        A replay can always begin in two places: at the newest checkpoint, and at the header of the oldest remaining
+        file, which holds the state before it. A checkpoint is removed before its file.
 
         Args:
-            checkpointed: the file that the newest checkpoint was made of.
+            checkpointed: the number of the file that the newest checkpoint was made in.
         """
         log, follower = self._log, self._follower
         with follower.snapshot as state:
@@ -242,7 +243,7 @@ class Checkpointing:
             self._fs.sync_directory(directory)
 
     def remove_staging(self, owner: str, batch_id: int) -> None:
-        """Remove what a Spark query, or a batch write, staged up to a batch and no commit adopted: that is over."""
+        """Remove what a Spark query or batch write staged, up to and including a batch, and no commit adopted."""
         log, follower, appender = self._log, self._follower, self._appender
         if any(f"segment.{owner}." in name for name in log.layout.segments(self._fs)):
             with appender.committing(), follower.snapshot as state:
@@ -250,10 +251,10 @@ class Checkpointing:
                 remove_abandoned_segments(self._fs, log.layout, live, {owner: batch_id}, float("inf"), owner)
 
     def discard(self, segments: list[str]) -> None:
-        """Remove staged segments that no commit adopted, whatever became of the commit that was to.
+        """Remove staged segments that no commit adopted, also after a commit whose outcome is unknown.
 
-        Under the channel's lock that is settled: what a commit of unknown outcome left in the log was cut, or
-        the log went on in another file. A commit that failed may have moved a segment to disk before.
+        The channel's lock settles that outcome: the leftovers of such a commit were cut, or the log continued in a
+        new file. A failed commit may have copied a segment to disk, so both copies are removed.
         """
         log, follower, appender = self._log, self._follower, self._appender
         with appender.committing(), follower.snapshot as state:

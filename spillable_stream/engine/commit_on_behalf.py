@@ -1,8 +1,8 @@
-"""Committing takes for their owner, from outside: by who knows that a micro-batch is done.
+"""Commits takes on behalf of their owner, once a micro-batch is known to be done.
 
-A group's owner prepares a take and commits it when it hears that the batch is done. Who hears that
-earlier, in any process of the host, can commit the same take. Owner and helper may do it in any order or
-at once: a take is committed by its transaction's ID, under the channel's lock, and a second time is nothing.
+A group's owner prepares a take, and commits it when it hears that the batch is done. Any process of the host that
+hears it earlier can commit the same take. Both may do so in any order or at once: a take is committed by its
+transaction's ID, under the channel's lock, and the second commit does nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["finish_takes", "group_owner", "owner_since", "wait_for_owner_to_go"]
 
 
 def group_owner(engine: Engine, group: str) -> str:
-    """Return what the last owner of a group wrote about itself (`Consumer.owner`); "" if nobody did."""
+    """Return what the last owner of a group wrote about itself (`Consumer.owner`); "" without an owner so far."""
     try:
         return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
     except (FileNotFoundError, StorageError):
@@ -31,7 +31,7 @@ def group_owner(engine: Engine, group: str) -> str:
 
 
 def owner_since(owner: str) -> datetime | None:
-    """Return when an owner took its group, by what it wrote about itself; None if that does not say it."""
+    """Parse when an owner took its group from what it wrote about itself; None if that does not say."""
     try:
         return datetime.fromisoformat(owner.rpartition(" since ")[2].partition(", ")[0])
     except ValueError:
@@ -39,7 +39,7 @@ def owner_since(owner: str) -> datetime | None:
 
 
 def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:
-    """Wait until an owner (`Consumer.owner`) has given its group up or died, and tell whether it has."""
+    """Wait until an owner (`Consumer.owner`) has released its group or died, and tell whether it has."""
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         return lock.is_free_within(timeout_seconds if lock.read_holder() == owner else 0)
@@ -53,15 +53,15 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
     Args:
         engine: the channel.
         group: the group's name.
-        through_id: everything up to this event is done.
-        owner: whose takes they must be (`Consumer.owner`): nothing is committed once somebody else has
-            taken the group over, who may be at the same events again. None: whoever's.
+        through_id: the write-order ID of the last event that is done.
+        owner: the owner that prepared them (`Consumer.owner`). If another owner has taken over the group, it may
+            be processing the same events again, so nothing is committed. None: any owner.
 
     Returns:
-        How many takes were committed; 0 if others had done it.
+        How many takes were committed; 0 if they were already committed.
 
     Raises:
-        StorageError: the disk refused; the takes are as they were.
+        StorageError: the file system refused; the takes stay prepared.
     """
     with engine.snapshot() as state:
         takes = _done_takes(state, group, through_id)
@@ -78,14 +78,14 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
 
 @dataclass(slots=True)
 class _Finish(Takes):
-    """Commit takes, as many of them as are still prepared, under the channel's lock."""
+    """Commits those of the takes that are still prepared, under the channel's lock."""
 
     may_finish: Callable[[], bool]
     position: PositionHint
     finished: int = 0
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Commit what is still prepared, if it may be: an owner that resumes it waits for this lock first."""
+        """Commit what is still prepared, if the owner is the same: a new one waits for this lock before it resumes."""
         self.finished = 0
         if self.may_finish():
             for take in self.takes:
@@ -95,7 +95,7 @@ class _Finish(Takes):
         return CommitResult()
 
     def appended(self, state: ChannelState) -> None:
-        """Record what the group has taken: its owner may never come to it."""
+        """Record what the group has taken: its owner may die before it does so."""
         if self.finished:
             self.position.keep(state)
 
@@ -103,8 +103,8 @@ class _Finish(Takes):
 def _done_takes(state: ChannelState, group: str, through_id: int) -> list[Take]:
     """Return the commits of a group's prepared takes that end at an event or before it, oldest first.
 
-    There are none if the group's position would go on over events that were taken ahead: its owner commits these
-    takes when it knows that the next batch is done too.
+    The list is empty if the commit would advance the group's position over events that were taken ahead. The owner
+    commits these takes once it knows that the next batch is done too.
     """
     known = state.groups.get(group)
     if known is None or through_id + 1 in known.ahead:

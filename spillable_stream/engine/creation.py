@@ -1,4 +1,4 @@
-"""Making a channel: its directories, its first data file, and last of all its identity."""
+"""Creates a channel: its directories, its first data file, and last its identity file."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _POLL_SECONDS = 0.05
 def create_channel(
     fs: FileSystem, path: Path, options: ChannelOptions, fixed: CreationOptions, schemas: list[bytes]
 ) -> None:
-    """Make a channel at ``path`` unless there is one; several processes may try at once.
+    """Create a channel at ``path`` unless it exists; several processes may try at once.
 
-    A creation that was cut short anywhere is done again from its beginning, under the same identity. Where events
-    were committed the identity is missing, not the channel: that is refused, and nothing is removed.
+    An interrupted creation starts over, under the same identity. A directory with committed events but without an
+    identity file is a channel that lost the file: the creation is refused, and nothing is removed.
 
     Args:
         fs: the file system.
-        path: its directory, which must be missing or empty.
+        path: the channel's directory, which must be missing or empty.
         options: the channel's options.
         fixed: its directories and its mode.
         schemas: the schema of its events, as an Arrow IPC message.
@@ -55,8 +55,8 @@ def create_channel(
     Raises:
         NotAChannelError: the directory holds other things, or a channel without its identity file.
         ForeignDirectoryError: a directory belongs to another channel.
-        LockUnsupportedError: the file system has no working locks.
-        ChannelBusyError: another process is at it for too long.
+        LockUnsupportedError: the file system's locks do not work.
+        ChannelBusyError: another process has been creating it for too long.
         StorageError: the file system refused.
     """
     planned = planned_layout(path, fixed)
@@ -95,25 +95,25 @@ def create_channel(
 
 
 def _names_in(path: Path, layout: Layout) -> set[str]:
-    """Return the names in a channel's directory under which the directories of a layout are."""
+    """Return the names in the channel's directory that lead to directories of a layout."""
     return {d.relative_to(path).parts[0] for d in _directories(layout) if d.is_relative_to(path) and d != path}
 
 
 def _directories(layout: Layout) -> list[Path]:
-    """Return the directories of a layout beside the channel's own, that for copies of checkpoints too."""
+    """Return the directories of a layout except the channel's own, the backup checkpoint directory included."""
     return [*layout.directories().values(), *filter(None, [layout.backup_checkpoint_dir])]
 
 
 def _planned(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
-    """Return the layout of the new channel, after proving that no events are in the way.
+    """Return the layout of the new channel, after proving that its directories hold no events.
 
     Raises:
-        OptionError: two of its directories are one.
-        NotAChannelError: a channel was here, or is.
-        ForeignDirectoryError: a directory is another channel's.
+        OptionError: two of its directories are the same.
+        NotAChannelError: the directories hold a channel, or what is left of one.
+        ForeignDirectoryError: a directory belongs to another channel.
     """
     layout = planned_layout(path, fixed)
-    earlier = read_owner(fs, path)  # of a creation that was cut short, or of a channel whose identity was removed
+    earlier = read_owner(fs, path)  # left by an interrupted creation, or by a channel that lost its identity file
     cut_short, channel = [layout], ""
     if earlier is not None:
         layout, channel = replace(layout, channel=earlier.channel), earlier.channel
@@ -127,7 +127,7 @@ def _planned(fs: FileSystem, path: Path, fixed: CreationOptions) -> Layout:
 
 
 def _require_distinct(fs: FileSystem, layout: Layout) -> None:
-    """Prove that no two directories are one, by whatever links."""
+    """Prove that all directories are distinct after links are resolved."""
     known: dict[Path, Path] = {fs.real_path(layout.path): layout.path}
     for directory in _directories(layout):
         other = known.setdefault(fs.real_path(directory), directory)
@@ -138,17 +138,17 @@ def _require_distinct(fs: FileSystem, layout: Layout) -> None:
 
 
 def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
-    """Prove that there is at most the first file of a creation that was cut short.
+    """Prove that a layout holds at most the first file of an interrupted creation.
 
     Args:
         fs: the file system.
-        layout: where it may be.
-        channel: the UUID under which the creation was begun; "" if none was.
+        layout: the directories to search.
+        channel: the UUID of the interrupted creation; "" without one.
     """
     files = layout.log_files(fs)
     for file_id in files:
         path = layout.log_file(file_id)
-        owner = read_owner(fs, path.parent)  # which a creation writes before the first file
+        owner = read_owner(fs, path.parent)  # a creation writes it before the first file
         own = owner is not None and owner.channel == channel
         if files != [1] or not (_is_torn(fs, path, channel) if own else _is_unused(fs, path)):
             raise NotAChannelError(
@@ -163,8 +163,8 @@ def _require_no_events(fs: FileSystem, layout: Layout, channel: str) -> None:
 
 
 def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
-    """Return a file that no creation leaves that was cut short: a checkpoint, or a head that speaks of commits."""
-    if layout.checkpoint_dir.is_relative_to(layout.path):  # elsewhere they may be another channel's
+    """Return a file that no interrupted creation leaves: a checkpoint, or a head that publishes commits."""
+    if layout.checkpoint_dir.is_relative_to(layout.path):  # outside, checkpoints may belong to another channel
         made = (name for name in fs.list_files(layout.checkpoint_dir) if parse_checkpoint(name))
         if (checkpoint := next(made, None)) is not None:
             return layout.checkpoint_dir / checkpoint
@@ -173,7 +173,7 @@ def _trace_of_use(fs: FileSystem, layout: Layout) -> Path | None:
 
 
 def _is_torn(fs: FileSystem, path: Path, channel: str) -> bool:
-    """Tell whether the first file of a creation that was cut short holds at most its header, whole or torn."""
+    """Tell whether the first file of an interrupted creation holds at most its header, whole or torn."""
     with contextlib.closing(fs.open(path, readonly=True)) as file:
         seed = file_seed(channel, log_name(1))
         header = next(iter(FrameScanner(file, seed, 0)), None)
@@ -183,7 +183,7 @@ def _is_torn(fs: FileSystem, path: Path, channel: str) -> bool:
 
 
 def _is_unused(fs: FileSystem, path: Path) -> bool:
-    """Tell whether a file of which nothing says whose it is holds nothing, or the header of a data file alone."""
+    """Tell whether a file of unknown ownership holds nothing, or only the header of a data file."""
     with contextlib.closing(fs.open(path, readonly=True)) as file:
         header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, None)
         is_first = header is not None and header.type == FrameType.FILE_HEADER
@@ -192,7 +192,7 @@ def _is_unused(fs: FileSystem, path: Path) -> bool:
 
 def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schemas: list[bytes]) -> None:
     make_directories(fs, layout)
-    for file_id in layout.log_files(fs):  # left by a creation that was cut short
+    for file_id in layout.log_files(fs):  # left by an interrupted creation
         fs.remove(layout.log_file(file_id))
     fs.remove(layout.head)
     lock = CommitLock(fs, layout)

@@ -1,4 +1,4 @@
-"""The channel as one process uses it: its parts, put together."""
+"""The engine: everything that one process needs to use a channel, wired together."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class _Follow(Protocol):
 class Engine:
     """The channel as one process uses it. Thread-safe.
 
-    Each part is built from parts that are whole::
+    Each part takes finished parts::
 
         LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
 
@@ -57,20 +57,20 @@ class Engine:
         fs: the file system.
         layout: the channel's files.
         lock_timeout_seconds: how long to wait for other processes.
-        readonly: whether the channel is only looked at: nothing is written, and no lock is held.
+        readonly: open for reading only: write nothing and hold no lock.
 
     Attributes:
-        log: the log below.
-        follower: the state, which follows the log.
+        log: the log.
+        follower: keeps the state up to date with the log.
         appender: appends to the log.
         memory: the memory tier.
-        checkpointing: the checkpoints.
-        room: gives disk space back.
+        checkpointing: makes checkpoints.
+        room: frees disk space.
         committer: commits requests.
-        under_way: the calls that a close waits for, and inside of which none is allowed.
-        counters: what the handle counts.
-        readers: those of the groups that were taken from last, by group. There may be thousands of groups.
-        position_files: those that keep the positions of these groups.
+        under_way: the calls under way: a close waits for them, and no call may start inside another.
+        counters: the counters of this handle.
+        readers: the event readers of the groups that took last, by group. There may be thousands of groups.
+        position_files: the open position files of these groups.
     """
 
     appender: Appender
@@ -114,7 +114,7 @@ class Engine:
         self.committer: Committer = Committer(
             log, follower, appender, self.memory, self.room, staged, self.under_way, self.counters
         )
-        # What a transaction calls is bound, not delegated: each call in between counts.
+        # Bound methods rather than delegating ones: every put and take would pay for the extra call.
         self.commit = self.committer.commit
         self.committing, self.append_alone = appender.committing, appender.append_alone
         self.follow, self.wait_for = follower.follow, follower.wait_for
@@ -123,16 +123,16 @@ class Engine:
         self.become_last, self.park = log.become_last, log.park
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
 
-    # ── what the parts know ─────────────────────────────────────────────────────────────────
+    # ── views of the parts ──────────────────────────────────────────────────────────────────
 
     @property
     def state(self) -> ChannelState:
-        """The state, as it was when it was last followed."""
+        """The state at the last time that the follower read the log."""
         return self.follower.state
 
     @property
     def positions(self) -> Positions:
-        """Where in the log the state is."""
+        """The positions in the logs that the state reflects."""
         return self.follower.positions
 
     @property
@@ -160,14 +160,14 @@ class Engine:
         self.log.lock_timeout_seconds = seconds
 
     def snapshot(self) -> Snapshot:
-        """Hold the state still, up to date, while it is read more than once: ``with … as state``."""
+        """Return an up-to-date state that stays unchanged within the block: ``with … as state``."""
         return self.follower.snapshot
 
     def reader(self) -> EventReader:
-        """Return a reader of events."""
+        """Return a new reader of events."""
         return self.log.reader(self.follower.schemas, self.follower.ends)
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────
+    # ── closing ─────────────────────────────────────────────────────────────────────────────
 
     @property
     def closed(self) -> bool:
@@ -175,14 +175,14 @@ class Engine:
         return self.log.closed
 
     def resume(self) -> bool:
-        """Count as open again after `park`, and tell whether that can be; if not, close this handle."""
+        """Reopen the handle after `park`, and tell whether that worked; if not, close it."""
         return self.log.resume(self.follower.positions)
 
     def close(self, *, forked: bool = False) -> None:
-        """Close every file, when the append under way is done; nothing is written.
+        """Close every file after the append under way; write nothing.
 
         Args:
-            forked: in a forked child, where the lock's holder may not exist: wait for nobody.
+            forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
         """
         self.log.close(forked=forked)
         self.checkpointing.close()

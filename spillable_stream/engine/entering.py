@@ -1,8 +1,8 @@
-"""Entering a channel: holding its directories, and recovering it if nobody held them before.
+"""Enters a channel: holds its directories, and recovers it if no other handle held them.
 
-Two locks are kept apart. The owner files are shared by every handle that may write, parked ones too: who
-finds them free comes first, and recovers from the log whatever the head says. The open lock is shared by
-handles that are neither closed nor parked: it alone decides who flushes the memory tier and who repairs.
+There are two locks. Every handle that may write, parked or not, shares the owner files: a handle that finds them
+free is the first, and recovers from the log whatever the head says. Only handles that are neither closed nor parked
+share the open lock: it alone decides which handle flushes the memory tier and whether a repair may run.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _SETTLED_SECONDS = 3.0
 
 @dataclass(slots=True)
 class Held:
-    """A channel that is held, and what it is read and committed with.
+    """A held channel, and the parts to read it and commit to it.
 
     Args:
         directories: its directories.
-        open_lock: the lock of who is neither closed nor parked, shared.
+        open_lock: the open lock, shared.
         lock: its commit lock and head.
         tiers: its logs.
         checkpoints: its checkpoints.
         memory_directory: the memory tier's directory.
         loader: loads its state.
         memory_recovery: recovers its memory tier.
-        torn_bytes: how many bytes a recovery cut.
-        recovered: whether this handle came first, and recovered it.
+        torn_bytes: how many bytes the recovery cut.
+        recovered: whether this handle recovered the channel.
     """
 
     directories: Directories
@@ -61,10 +61,10 @@ class Held:
     memory_recovery: MemoryRecovery
     torn_bytes: int = 0
     recovered: bool = False
-    _replayed: LoadedState | None = None  # by the recovery, for the first load
+    _replayed: LoadedState | None = None  # the recovery's result, which saves the first load a replay
 
     def recover(self, timeout_seconds: float) -> None:
-        """Recover from the log; no other handle that is not parked has the channel open."""
+        """Recover from the log. All other handles are parked."""
         with self.lock.locked(timeout_seconds):
             self.torn_bytes, self._replayed = recover_channel(
                 self.lock, self.tiers, self.checkpoints, self.memory_directory, self.loader, self.memory_recovery
@@ -81,47 +81,47 @@ class Held:
         return self.loader.load(replayed)
 
     def is_current(self) -> bool:
-        """Tell whether the head, and the memory tier that it publishes, are of use.
+        """Tell whether the head and the memory tier that it publishes can be used.
 
         Raises:
             OtherHostError: the memory tier is alive elsewhere.
         """
         if not self.is_anchored() or (published := self.lock.head.read()) is None:
             return False
-        # Of a damaged head the older slot is left, which would take commits back.
+        # A damaged head may have only its older slot left: to use that would undo commits.
         return self.memory_recovery.is_usable(published) and self.lock.head.is_whole()
 
     def is_anchored(self) -> bool:
-        """Tell whether the locks and the head are those of the other handles, and none was put in their place."""
+        """Tell whether the locks and the head are the files that the other handles use, not replacements."""
         return are_anchored(*self._anchors())
 
     def _anchors(self) -> tuple[File, File, File]:
         return self.open_lock.file, self.lock.file, self.lock.head.file
 
     def close(self, *, forked: bool = False) -> None:
-        """Close everything; nothing is written.
+        """Close everything; write nothing.
 
         Args:
-            forked: in a forked child, where the lock's holder may not exist: wait for nobody.
+            forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
         """
         self.lock.close(forked=forked)
         self.tiers.close()
         self.memory_directory.close()
         self.open_lock.close()
-        self.directories.close()  # last: until then the head counts
+        self.directories.close()  # last: the head is trusted only while the directories are held
 
 
 def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
-    """Hold a channel, after a recovery if nobody held it.
+    """Hold a channel, and recover it first if no other handle holds it.
 
     Args:
         fs: the file system.
         layout: the channel's files.
-        timeout_seconds: how long to wait for those who recover or repair it.
+        timeout_seconds: how long to wait for a recovery or repair by another process.
 
     Raises:
-        ChannelBusyError: they take longer; or a lock file was removed from under those who have it open.
-        ForeignDirectoryError: a directory is missing, or not the channel's.
+        ChannelBusyError: that took longer; or a lock file was removed while other handles have it open.
+        ForeignDirectoryError: a directory is missing, or belongs to another channel.
         CorruptionError: bytes that had been synced are damaged.
     """
     began, deadline = time.monotonic(), time.monotonic() + timeout_seconds
@@ -131,7 +131,7 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
             held = _come_first(fs, layout, timeout_seconds)
             held = held or _join(fs, layout, timeout_seconds)
         except ChannelBusyError:
-            # Others may only be at making what is missing, or at moving the channel, or be on their way out.
+            # Other handles may only be creating missing files, recording a move, or closing.
             if time.monotonic() > min(deadline, began + _SETTLED_SECONDS):
                 raise
             held = None
@@ -146,9 +146,12 @@ def enter(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held:
 
 
 def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
-    """Make the lock files that a copy of a channel may lack, but not while somebody has it open.
+    """Create the lock files that a copy of a channel may lack, unless another handle has the channel open.
 
-    A second file in place of one that others hold would keep nobody out.
+    A second lock file beside one that other handles hold would not exclude them.
+
+    Raises:
+        ChannelBusyError: another handle has the channel open.
     """
     if not fs.exists(layout.path / OWNER_FILE):
         restore_home(fs, layout)
@@ -168,7 +171,7 @@ def _make_lock_files(fs: FileSystem, layout: Layout) -> None:
 
 
 def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
-    """Recover a channel that nobody holds, whatever its head says; None if somebody does."""
+    """Hold a channel as its first handle, and recover it whatever its head says; None if another handle holds it."""
     held = hold(fs, layout, first=True)
     if held is None:
         return None
@@ -179,19 +182,19 @@ def _come_first(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held 
     except BaseException:
         held.close()
         raise
-    held.close()  # somebody else came first in between
+    held.close()  # another handle became the first in between
     return None
 
 
 def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None:
-    """Hold a channel with others; None if they are recovering it, or if the head is of no use."""
+    """Hold a channel together with other handles; None if one is recovering it, or if the head can't be used."""
     held = hold(fs, layout, first=False)
     if held is None:
         return None
     try:
         if held.is_current():
             return held
-        # A repair removed the head, or it is damaged. Handles that are only parked will find another one.
+        # A repair removed the head, or it is damaged. Parked handles will notice that the head is a new one.
         held.open_lock.release()
         if held.open_lock.try_acquire() and not held.is_current():
             held.recover(timeout_seconds)
@@ -203,7 +206,7 @@ def _join(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Held | None
 
 
 def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
-    """Share the open lock and hold the directories, alone if ``first``; None if that can't be."""
+    """Share the open lock and hold the directories, exclusively if ``first``; None if another handle prevents it."""
     open_lock, directories = FileLock.open(fs, layout.open_lock, create=False), Directories(fs, layout)
     try:
         if open_lock.try_acquire(shared=True) and (directories.try_first() if first else directories.try_join()):
@@ -225,10 +228,10 @@ def hold(fs: FileSystem, layout: Layout, *, first: bool) -> Held | None:
 
 
 def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
-    """Return the layout of a channel whose directories have owner files; one of the first releases gets them now.
+    """Return the layout of a channel, after giving owner files to one that an early release made.
 
     Raises:
-        ChannelBusyError: some process has the channel open.
+        ChannelBusyError: a process has the channel open in an early release.
         ForeignDirectoryError: a directory is not proven to be the channel's.
     """
     if layout.owned:
@@ -237,7 +240,7 @@ def adopted(fs: FileSystem, layout: Layout, timeout_seconds: float) -> Layout:
     try:
         while not lock.acquire(_POLL_SECONDS):
             found = read_identity(fs, layout.path)
-            if found.owned:  # another handle of this release was faster, and keeps it open
+            if found.owned:  # another handle of this release was faster, and has the channel open
                 return found
             if time.monotonic() > deadline:
                 raise ChannelBusyError(

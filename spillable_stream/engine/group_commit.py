@@ -1,10 +1,10 @@
 """Group commit: threads that commit at the same time share one append and one sync.
 
-Each puts its request on a queue; whoever gets the lead writes all that wait, and wakes them (after
-MySQL's and PostgreSQL's group commit, and LevelDB's writer queue).
+Each thread queues its request. The thread that becomes the leader writes all queued requests and wakes their threads
+(like the group commit of MySQL and PostgreSQL, and LevelDB's writer queue).
 
-An interrupt (Ctrl-C) or an error may come anywhere. So a ticket stays on the queue until it is done; one that was begun
-with and whose leader was interrupted before it could say how that ended is never begun with again.
+An interrupt (Ctrl-C) or an error can strike anywhere. So a ticket stays on the queue until it is done. If a leader is
+interrupted before it could record a ticket's outcome, that ticket is never committed again: it fails as unknown.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Ticket:
     """A request that waits for its commit.
 
     Args:
-        request: what is to be committed; one whose size can't be told raises here, and concerns nobody else.
+        request: the request. If its size can't be computed, the constructor raises, and only this thread fails.
 
     Attributes:
         begun: whether a leader has begun to commit it.
-        withdrawn: whether its thread was interrupted: nobody may begin with it any more.
+        withdrawn: whether its thread was interrupted: no leader may begin it.
     """
 
     __slots__ = ("_woken", "begun", "done", "error", "request", "result", "size_bytes", "thread", "withdrawn")
@@ -53,25 +53,25 @@ class Ticket:
         self._woken.acquire()
 
     def fail(self, error: BaseException) -> None:
-        """End the wait with an error."""
+        """Finish the ticket with an error."""
         self.error, self.done = error, True
 
     def wait(self, timeout_seconds: float) -> None:
-        """Wait for `wake`, but not for long: who was to wake it may have been interrupted."""
+        """Wait for `wake`, but not for long: the thread that should call it may have been interrupted."""
         self._woken.acquire(timeout=timeout_seconds)
 
     def wake(self) -> None:
-        """Let the thread of this ticket look at it; under the queue's mutex."""
+        """Wake this ticket's thread; the caller holds the queue's mutex."""
         if self._woken.locked():
             self._woken.release()
 
 
 class GroupCommit:
-    """The queue of the requests of one process. No thread submits inside of its own `submit` (`Engine.commit`).
+    """The commit queue of one process. `Engine.commit` keeps a thread from calling `submit` inside its own `submit`.
 
     Args:
-        commit: commits a group of tickets as one append and marks each done or failed; what it raises
-            fails those that are neither.
+        commit: commits a group of tickets as one append and marks each done or failed. If it raises, the
+            remaining tickets fail with that error.
     """
 
     def __init__(self, commit: Callable[[list[Ticket]], None]) -> None:
@@ -79,16 +79,16 @@ class GroupCommit:
         self._lead = threading.Lock()
         self._queue: deque[Ticket] = deque()
         self._mutex = threading.Lock()
-        self._in_last_group: set[int] = set()  # threads
-        self._took_seconds = 0.0  # the last group's commit
-        self._expecting: Ticket | None = None  # whose thread has the lead and waits for company
+        self._in_last_group: set[int] = set()  # thread IDs
+        self._took_seconds = 0.0  # how long the last group's commit took
+        self._expecting: Ticket | None = None  # the leader's ticket while it waits for more requests
 
     def waiting(self) -> int:
-        """Return how many requests wait for the lead."""
+        """Return how many requests no leader has begun."""
         return sum([not ticket.begun for ticket in tuple(self._queue)])
 
     def submit(self, request: Request) -> CommitResult:
-        """Commit a request, alone or together with others, and return what it got. Raises what the commit raised."""
+        """Commit a request, alone or with concurrent ones, and return its result. Raises what the commit raises."""
         ticket = Ticket(request)
         try:
             with self._mutex:
@@ -96,12 +96,12 @@ class GroupCommit:
                 if self._expecting is not None:
                     self._expecting.wake()
             while not ticket.done:
-                if self._lead.locked():  # who waits for the lead itself would wait for the next group's sync, too
+                if self._lead.locked():  # do not block on the lead: that could also wait for the next group's sync
                     ticket.wait(_HEALED_SECONDS)
                 else:
                     self._lead_until_done(ticket)
-        except BaseException:  # interrupted: nobody may commit it any more
-            ticket.withdrawn = True  # before any call, which a second interrupt could end
+        except BaseException:  # interrupted: no leader may begin this ticket now
+            ticket.withdrawn = True  # before any call, because a second interrupt could abort the call
             self._withdraw(ticket)
             raise
         if ticket.error is not None:
@@ -109,9 +109,9 @@ class GroupCommit:
         return ticket.result
 
     def _lead_until_done(self, ticket: Ticket) -> None:
-        """Commit groups until a ticket is done, then let another thread have the lead."""
+        """Commit groups until a ticket is done, then hand the lead to another thread."""
         with self._lead:
-            while not ticket.done:  # the groups before it may be large
+            while not ticket.done:  # the requests queued before it may fill whole groups
                 if self._in_last_group != {ticket.thread}:
                     self._expect_company(ticket)
                 self._commit_waiting()
@@ -120,10 +120,10 @@ class GroupCommit:
                 self._queue[0].wake()
 
     def _expect_company(self, ticket: Ticket) -> None:
-        """Wait for the threads that were in the last group, half as long as that took: one sync serves all of them.
+        """Wait for the other threads of the last group, so that one sync serves all; at most half as long as it took.
 
-        After PostgreSQL's ``commit_delay``. A thread that commits alone waits for nobody, and nobody waits where a
-        commit is as quick as the memory tier's.
+        Like PostgreSQL's ``commit_delay``. A thread that commits alone does not wait, and neither does any where
+        commits are as fast as in the memory tier.
         """
         others = self._in_last_group - {ticket.thread}
         if not others or self._took_seconds < _WORTH_WAITING_SECONDS:
@@ -137,7 +137,7 @@ class GroupCommit:
             self._expecting = None
 
     def _withdraw(self, ticket: Ticket) -> None:
-        """Take a ticket off the queue; if it is being committed, wait until that is over."""
+        """Remove a ticket from the queue; if it is being committed, wait for that to finish."""
         with self._mutex:
             if not ticket.begun:
                 if ticket in self._queue:
@@ -147,7 +147,7 @@ class GroupCommit:
             pass
 
     def _commit_waiting(self) -> None:
-        """Commit the next group; the lead is held."""
+        """Commit the next group; the caller holds the lead."""
         group = self._gather()
         began = time.monotonic()
         try:
@@ -162,9 +162,9 @@ class GroupCommit:
             self._leave_queue(group)
 
     def _gather(self) -> list[Ticket]:
-        """Return the tickets that the next append serves, in order: at least one, and some 16 MiB at most.
+        """Return the tickets of the next append, in order: about 16 MiB at most, unless the first alone is larger.
 
-        What is begun already was a leader's that an interrupt ended at the wrong moment: it may be in the log or not.
+        A ticket that has begun already had a leader that was interrupted: it may or may not be in the log, so it fails.
         """
         group: list[Ticket] = []
         lost: list[Ticket] = []
@@ -187,7 +187,7 @@ class GroupCommit:
         return group
 
     def _leave_queue(self, group: list[Ticket]) -> None:
-        """Take tickets that are done off the queue, and wake the threads of the others."""
+        """Remove finished tickets from the queue's front, and wake the other threads of a group."""
         me = threading.get_ident()
         with self._mutex:
             while self._queue and (self._queue[0].done or self._queue[0].withdrawn):

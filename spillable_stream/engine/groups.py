@@ -1,4 +1,4 @@
-"""A channel's groups: how each begins, and how it ends. Whoever owns one is a `Consumer`."""
+"""Creates, finds and drops a channel's groups. Owning one is the job of a `Consumer`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from spillable_stream.storage.lock import FileLock
 
 __all__ = ["create_group", "drop_group", "existing_group", "starting_position"]
 
-_NAMED_GROUPS = 20  # in an error
+_NAMED_GROUPS = 20  # named in an error message
 
 
 def create_group(engine: Engine, group: str, starting: str) -> int:
-    """Create a group unless it exists, and return its position; nobody needs to own it.
+    """Create a group unless it exists, and return its position. The group needs no owner.
 
-    Of several who create it at once, the first one says where it begins.
+    If several processes create it at once, the first one decides where it starts.
 
     Args:
         engine: the channel.
         group: the group's name.
-        starting: where it begins, as of `starting_position`.
+        starting: where it starts, as in `starting_position`.
 
     Raises:
-        DataLossError: the event with which it should begin has left the channel.
-        OptionError: no group can have this name, or that event's ID is beyond the next one's.
-        StorageError: the disk refused.
+        DataLossError: the event to start at has left the channel.
+        OptionError: the name is invalid, or ``starting`` is beyond the next event's ID.
+        StorageError: the file system refused.
     """
     check_group(group)
     with engine.snapshot() as state:
@@ -41,17 +41,17 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
         position = starting_position(starting, state)
     with engine.committing():
         if group not in engine.state.groups:
-            PositionHint(engine.fs, engine.layout, group).forget()  # of a group of that name that was dropped
+            PositionHint(engine.fs, engine.layout, group).forget()  # left by a dropped group of this name
     engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
     with engine.snapshot() as state:
-        return state.groups[group].position if group in state.groups else position  # it was dropped again
+        return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
 
 def starting_position(starting: str, state: ChannelState) -> int:
     """Return the position of a new group.
 
     Args:
-        starting: "earliest", "latest", or the ID of its first event.
+        starting: "earliest", "latest", or the write-order ID of its first event.
         state: the channel's state.
 
     Raises:
@@ -72,7 +72,7 @@ def starting_position(starting: str, state: ChannelState) -> int:
 
 
 def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
-    """Return a group that a channel has.
+    """Return an existing group.
 
     Args:
         state: the channel's state.
@@ -80,7 +80,7 @@ def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupSt
         path: the channel's directory, for the error.
 
     Raises:
-        OptionError: the channel has none of this name; names those that it has.
+        OptionError: the channel has no group of this name; the message lists its groups.
     """
     groups = state.groups
     if (found := groups.get(group)) is not None:
@@ -91,13 +91,13 @@ def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupSt
 
 
 def drop_group(engine: Engine, group: str) -> None:
-    """Forget a group, so that it holds back no event.
+    """Drop a group, so that it no longer retains events.
 
-    A group of an older log may have a name that none can have now, of which no file is made: nobody can own it.
+    An older log may have a group whose name is invalid now. Such a group has no lock file, so it can't have an owner.
 
     Raises:
         GroupOwnedError: a live consumer owns it.
-        OptionError: the channel has no group of this name, or none can have it.
+        OptionError: the channel has no group of this name, or the name is invalid.
     """
     if not is_name(group):
         if not isinstance(group, str) or group not in engine.follow().groups:

@@ -1,4 +1,4 @@
-"""Loading the state that a channel's head publishes."""
+"""Loads the state that a channel's head publishes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from spillable_stream.state.ranges import shown
 __all__ = ["LoadedState", "StateLoader", "restored"]
 
 LoadedState = tuple[ChannelState, Positions]
-"""A state, and the ends of the logs that it is at."""
+"""A state, and the positions in the logs that it reflects."""
 
 
 class StateLoader:
-    """Loads the state of a channel: an image, and what the logs say after it.
+    """Loads the state of a channel: starts from an image and replays the logs after it.
 
     Args:
         lock: the channel's lock and head.
@@ -42,12 +42,13 @@ class StateLoader:
         self._checkpoints = checkpoints
 
     def load(self, replayed: LoadedState | None = None) -> LoadedState:
-        """Return the state at the published ends.
+        """Return the state at the published ends of the logs.
 
         Args:
-            replayed: what a recovery has replayed already; it counts if nothing was published since.
+            replayed: the state that a recovery has replayed; used if nothing was published since.
 
         Raises:
+            ChannelBusyError: the channel changes faster than it can be read.
             CorruptionError: a log is damaged.
             DataLossError: events are missing.
         """
@@ -58,19 +59,19 @@ class StateLoader:
                     return replayed
                 return self.load_at(look.before)
             except (FileNotFoundError, DataLossError, CorruptionError):
-                # Another process may have made a checkpoint and deleted files meanwhile.
+                # Another process may have made a checkpoint and removed files meanwhile.
                 if look.is_last or (look.number > 1 and look.is_unmoved()):
                     raise
         raise ChannelBusyError(f"{self._layout.path} changes faster than it can be read; try again")
 
     def load_at(self, ends: CommitPoint) -> LoadedState:
-        """Return the state at some ends of the logs.
+        """Return the state at given ends of the logs.
 
         Args:
-            ends: what the head publishes, or what a recovery found and has yet to publish.
+            ends: the ends that the head publishes, or that a recovery found and has not published yet.
 
         Raises:
-            FileNotFoundError: a file was deleted meanwhile.
+            FileNotFoundError: a file was removed meanwhile.
             CorruptionError: a log is damaged.
             DataLossError: events are missing.
         """
@@ -82,10 +83,10 @@ class StateLoader:
         return state, end
 
     def apply(self, state: ChannelState, file_id: int, found: LocatedFrame) -> None:
-        """Apply a frame that was found in a log.
+        """Apply a frame of a log file to a state.
 
         Raises:
-            CorruptionError: what it says is no sense, though its checksums are right.
+            CorruptionError: the frame is invalid, though its checksums are right.
         """
         path = str(self._layout.log_file(file_id))
         try:
@@ -99,7 +100,7 @@ class StateLoader:
             raise CorruptionError(text, path, found.offset) from e
 
     def _memory_base(self, published: CommitPoint) -> tuple[ChannelState, Positions]:
-        """Return the state that the newest file of the memory tier begins with."""
+        """Return the state in the header of the memory tier's newest file, and where replay starts."""
         file_id = published.memory.file_id
         path = str(self._layout.log_file(file_id))
         try:
@@ -120,14 +121,17 @@ class StateLoader:
         return state, Positions(disk, Position(file_id, 0))
 
     def disk_base(self, end: Position | None) -> tuple[ChannelState, Positions]:
-        """Return the state to replay from: the newest good checkpoint's, else the oldest file's.
+        """Return the state to replay from: that of the newest valid checkpoint, or else of the oldest file.
 
         Args:
-            end: what was published; None while nothing is, after a reboot.
+            end: the published end of the disk tier's log; None if none is published, as after a reboot.
+
+        Raises:
+            DataLossError: the file that a checkpoint was made in is missing.
         """
         for position, image in self._checkpoints.load():
             if end is not None and position > end:
-                continue  # made by another process since
+                continue  # another process made it meanwhile
             if position.file_id not in self._layout.log_files(self._fs):
                 raise DataLossError(
                     f"{log_name(position.file_id)} is missing: a checkpoint was made of it", str(self._layout.path)
@@ -137,7 +141,11 @@ class StateLoader:
         return restored(header.state, str(self._layout.log_file(file_id))), Positions(Position(file_id, 0))
 
     def _require_complete(self, state: ChannelState) -> None:
-        """Prove that every event that is still needed has a file."""
+        """Prove that the file of every needed event exists.
+
+        Raises:
+            DataLossError: a file is missing.
+        """
         if missing := state.missing():
             raise DataLossError(
                 f"the events {shown(missing)} are missing: data files were removed", str(self._layout.path)
@@ -155,14 +163,14 @@ class StateLoader:
 
 
 def restored(image: Mapping[str, Any], path: str = "") -> ChannelState:
-    """Return the state of an image.
+    """Return the state that an image holds.
 
     Args:
         image: the image.
-        path: the file that it was in.
+        path: the file that it comes from, for the error.
 
     Raises:
-        CorruptionError: it is no image.
+        CorruptionError: the image is invalid.
     """
     try:
         return ChannelState.from_image(image)

@@ -1,9 +1,9 @@
-"""The memory tier's directory: in shared memory, one per channel, made at the first put that it takes.
+"""The memory tier's directory: in shared memory, one per channel, created by the first put that goes to memory.
 
-Its name is a random token, which the log records (RESERVE), so that nobody can foresee it; its owner file
-says whose it is. ``DIR/memory`` is a link to it, and ``DIR/memory.json`` says where it was made: in which
-boot of which machine, and on which file system. Only what is certainly gone is ever declared lost: the
-directory may be missing because it is elsewhere, in another container or on another host.
+Its name is a random token, so that nobody can predict it; the log records the token (RESERVE). Its owner file says
+which channel it belongs to. ``DIR/memory`` is a link to it, and ``DIR/memory.json`` says where it was created: on
+which machine, in which of its boots, and on which file system. A tier is declared lost only if it is certainly gone:
+a missing directory may exist elsewhere, in another container or on another host.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ __all__ = ["MemoryDirectory", "Place", "file_size_bytes", "machine_free_bytes"]
 _SHARED_MEMORY = Path("/dev/shm")
 _SMALLEST_BYTES = 1 << 20
 _LARGEST_DEFAULT_BYTES = 1 << 30
-_FILES = 16  # what was taken is freed file by file: so finely
-_SMALLEST_FILE_BYTES = 1 << 20  # but for tiers of less than 16 of them
-_LARGEST_FILE_BYTES = 8 << 20  # files are used again while they are in the processor's cache
+_FILES = 16  # memory of taken events is freed by whole files, so the tier is split into this many
+_SMALLEST_FILE_BYTES = 1 << 20  # except in tiers of less than 16 MiB
+_LARGEST_FILE_BYTES = 8 << 20  # small enough to be reused while the file is in the processor's cache
 _ROLE = "memory"
-_LEAVING_SECONDS = 5.0  # a process that is killed lets go of its locks one after the other
+_LEAVING_SECONDS = 5.0  # a killed process releases its locks one by one
 _NAME = re.compile(r"spillable-([0-9a-f]{32})\Z")
 _MACHINE = Path("/etc/machine-id")
 
 
 def machine_free_bytes() -> int:
-    """Return how much memory the machine can still give, in bytes (``MemAvailable`` of Linux)."""
+    """Return how much memory the machine has available, in bytes (``MemAvailable`` of Linux)."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
         pass
-    return _LARGEST_DEFAULT_BYTES  # not Linux: the file system alone decides
+    return _LARGEST_DEFAULT_BYTES  # not Linux: only the file system's free space limits the tier
 
 
 def file_size_bytes(byte_capacity: int, options: ChannelOptions) -> int:
-    """Return how large a file of the memory tier may get.
+    """Return the largest size of a file of the memory tier, in bytes.
 
     Args:
-        byte_capacity: the most memory that the tier takes.
-        options: the channel's options; ``avgEventSize`` is the guess of an event's size.
+        byte_capacity: the tier's capacity in bytes.
+        options: the channel's options; ``avgEventSize`` estimates an event's size.
     """
     expected: int = min(byte_capacity, options.memory_capacity * options.avg_event_size)
     return max(min(_SMALLEST_FILE_BYTES, byte_capacity // _FILES), min(expected // _FILES, _LARGEST_FILE_BYTES))
@@ -67,19 +67,19 @@ def file_size_bytes(byte_capacity: int, options: ChannelOptions) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a memory tier was made.
+    """Where a memory tier was created.
 
     Args:
         token: the tier's token.
         path: its directory.
         boot: the boot ID of the machine, in hexadecimal.
-        device: the number of the file system there, which no other has during this boot while that one is mounted.
+        device: the device number of its file system, unique during this boot while that is mounted.
         host: the host's name.
-        machine: the machine's ID, where it has one.
-        in_memory: whether the file system there has no other medium, so that a reboot empties it.
-        parent: the inode of the directory that holds it; 0 where that was not noted.
-        inode: that of the tier's directory; 0 until it is made.
-        home: that of the channel's own directory.
+        machine: the machine's ID; "" without one.
+        in_memory: whether the file system is only in memory, so that a reboot empties it.
+        parent: the inode of the directory that contains it; 0 if it was not recorded.
+        inode: the inode of the tier's directory; 0 until that is created.
+        home: the inode of the channel's own directory.
     """
 
     token: str
@@ -95,17 +95,24 @@ class Place:
 
     @classmethod
     def here(cls, fs: FileSystem, token: str, path: Path, home: int) -> Place:
-        """Return the place of a directory that is about to be made, for a channel whose directory has an inode."""
+        """Return the place of a directory that is about to be created on this machine.
+
+        Args:
+            fs: the file system.
+            token: the tier's token.
+            path: the directory.
+            home: the inode of the channel's own directory.
+        """
         parent, in_memory = fs.identity(path.parent), fs.is_in_memory(path.parent)
         host = os.uname().nodename
         return cls(token, str(path), boot_id().hex(), parent.device, host, _machine(), in_memory, parent.inode, 0, home)
 
     def is_certainly_gone(self, fs: FileSystem) -> bool:
-        """Tell whether what was there is gone for good, given that its directory is not to be seen.
+        """Tell whether a tier whose directory can't be seen is gone for good.
 
-        In the same boot it is if the same file system is to be seen here, without the directory. After a reboot
-        shared memory is empty; that another machine has the same name and ID is ruled out by nothing. A disk may
-        not be mounted yet: then the directory that held the tier is missing, or another one.
+        In the same boot it is gone if its file system can be seen here without the directory. A reboot of the same
+        machine empties shared memory; two machines with the same name and ID can't be told apart. After a reboot a
+        disk may not be mounted yet: then the parent directory is missing, or a different one.
         """
         rebooted = self.boot != boot_id().hex()
         if rebooted and (self.host, self.machine) != (os.uname().nodename, _machine()):
@@ -130,7 +137,7 @@ def _machine() -> str:
 
 
 class MemoryDirectory:
-    """Finds room for a memory tier, makes its directory, proves that it is this channel's, and removes it.
+    """Finds room for a memory tier, creates its directory, proves that it belongs to this channel, and removes it.
 
     Args:
         fs: the file system.
@@ -140,16 +147,16 @@ class MemoryDirectory:
     def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self._fs = fs
         self._layout = layout
-        self._lock: FileLock | None = None  # of the directory that is used
+        self._lock: FileLock | None = None  # on the owner file of the directory in use
 
     def _parent(self, options: ChannelOptions) -> Path:
         return Path(options.memory_dir or _SHARED_MEMORY)
 
     def byte_capacity(self, options: ChannelOptions) -> int:
-        """Return how many bytes a memory tier made now would take, 0 if there is no room for one.
+        """Return the capacity in bytes of a memory tier created now; 0 if the file system has no room for one.
 
-        Without ``byteCapacity`` it is half of what the shared memory has free, a quarter of what the
-        machine has, or 1 GiB, whichever is the least.
+        Without ``byteCapacity`` it is the least of half of the free shared memory, a quarter of the machine's
+        available memory, and 1 GiB.
         """
         parent = self._parent(options)
         if not self._fs.exists(parent):
@@ -160,10 +167,10 @@ class MemoryDirectory:
         return found if found >= _SMALLEST_BYTES else 0
 
     def choose_byte_capacity(self, options: ChannelOptions) -> int:
-        """Return `byte_capacity`, and warn if that is less than ``byteCapacity``.
+        """Return `byte_capacity`, and warn if it is less than the option ``byteCapacity``.
 
         Raises:
-            StorageError: there is no room for a memory tier.
+            StorageError: the file system has no room for a memory tier.
         """
         parent, found, wanted = self._parent(options), self.byte_capacity(options), options.byte_capacity or 0
         if not found:
@@ -176,31 +183,35 @@ class MemoryDirectory:
         return found
 
     def warn_of(self, what: str) -> None:
-        """Warn of what there is less than was asked for."""
+        """Warn that the memory tier is smaller than configured, or not available.
+
+        Args:
+            what: the rest of the message.
+        """
         warnings.warn(MemoryTierWarning(f"the memory tier of {self._layout.path}: {what}"), stacklevel=2)
 
     def used_bytes(self) -> int:
-        """Return how much memory the tier's files take, but for those that wait to be used again."""
+        """Return how many bytes the tier's files take, without spare files."""
         return sum(
             self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
         )
 
     def _own_files(self, directory: Path) -> list[Path]:
-        """Return the files of the channel in a memory tier's directory."""
+        """Return the channel's files in a memory tier's directory."""
         names = self._fs.list_files(directory)
         return [directory / name for name in names if self._layout.is_own(self._layout.memory, name)]
 
     def _remove_files(self, directory: Path) -> None:
-        """Remove the channel's files in a memory tier's directory, and that too if it holds nothing else."""
+        """Remove the channel's files from a memory tier's directory, and the directory if that leaves it empty."""
         own = self._own_files(directory)
-        for path in sorted(own, key=lambda p: p.name == OWNER_FILE):  # last what proves the directory
+        for path in sorted(own, key=lambda p: p.name == OWNER_FILE):  # the owner file last: it proves the directory
             self._fs.remove(path)
         self._fs.remove_directory(directory)
 
-    # ── making and finding it ───────────────────────────────────────────────────────────────────
+    # ── creating and finding it ─────────────────────────────────────────────────────────────────
 
     def make(self, options: ChannelOptions, token: str) -> None:
-        """Make the directory and the link to it; what a former tier left there is removed.
+        """Create the directory and the link to it, after removing what an earlier tier left.
 
         Args:
             options: the channel's options.
@@ -209,11 +220,11 @@ class MemoryDirectory:
         Raises:
             StorageError: the file system refused, or the name is taken.
         """
-        self.remove()  # of an earlier tier, wherever it was
+        self.remove()  # an earlier tier's directory, wherever it is
         target = self._parent(options) / f"spillable-{token}"
         where, inode = whereabouts(self._fs, self._layout)
         place = Place.here(self._fs, token, target, inode)
-        self._write_place(place)  # first: whoever finds a tier that was not completed knows where to look for it
+        self._write_place(place)  # first, so that an unfinished tier can be found and removed
         self._fs.make_private_directory(target, owner_of=self._layout.path)
         self._write_place(replace(place, inode=self._fs.identity(target).inode))
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, token, where, inode))
@@ -226,10 +237,10 @@ class MemoryDirectory:
         self._fs.write_atomically(self._layout.memory_place, json.dumps(asdict(place), sort_keys=True).encode() + b"\n")
 
     def adopt(self, token: str) -> None:
-        """Give the directory of an earlier release, whose name says whose it is, a new name and an owner file.
+        """Give the directory of an early release, whose name identifies its channel, a new name and an owner file.
 
         Args:
-            token: the token that the log says.
+            token: the token in the log.
         """
         target = self._fs.link_target(self._layout.memory)
         device, inode = self._fs.identity(self._layout.path)
@@ -244,14 +255,14 @@ class MemoryDirectory:
             self._fs.rename(target, new)
 
     def place(self) -> Place | None:
-        """Return where the memory tier was made, or None if nothing says so."""
+        """Return where the memory tier was created, or None if ``memory.json`` is missing or damaged."""
         try:
             return Place(**json.loads(self._fs.read_file(self._layout.memory_place)))
         except (FileNotFoundError, StorageError, *NONSENSE):
             return None
 
     def is_present(self, published: CommitPoint) -> bool:
-        """Tell whether the memory tier that the head publishes is there, or none is published."""
+        """Tell whether the memory tier that the head publishes is present; also true if it publishes none."""
         if not published.memory.file_id:
             return True
         known = self._lock is not None and self._lock.is_in_place()
@@ -260,12 +271,12 @@ class MemoryDirectory:
         )
 
     def is_own(self) -> bool:
-        """Tell whether the link leads to a directory that was made for this channel and not for its original."""
+        """Tell whether the link leads to a directory of this channel, not of the channel that this one is a copy of."""
         owner = self._owner()
         return owner is not None and not self._is_copied(owner)
 
     def _owner(self) -> Owner | None:
-        """Return what the directory says of itself, or None if it is not to be trusted, or not there."""
+        """Return the directory's owner record, or None if the directory is missing or can't be trusted."""
         target = self._fs.link_target(self._layout.memory)
         if target is None or not self._is_private(target):
             return None
@@ -281,16 +292,16 @@ class MemoryDirectory:
         return owner if (owner.channel, owner.role) == (self._layout.channel, _ROLE) else None
 
     def _is_look_alike(self, target: Path) -> bool:
-        """Tell whether a directory in shared memory is not the one that was made there in this boot."""
+        """Tell whether a directory in shared memory is not the one that was created there in this boot."""
         place = self.place()
         if place is None or place.boot != boot_id().hex() or not self._fs.is_in_memory(target):
             return False
         return self._fs.identity(target).device != place.device
 
     def _is_copied(self, owner: Owner) -> bool:
-        """Tell whether the directory belongs to the channel of which this one is a copy.
+        """Tell whether the directory belongs to the channel that this one is a copy of.
 
-        A channel may be moved, and mounted under another device number; at its old path it has its old inode.
+        A channel may be moved, or mounted under another device number. At its old path it still has its old inode.
         """
         here = str(self._fs.real_path(self._layout.path))
         if owner.home == here:
@@ -298,7 +309,7 @@ class MemoryDirectory:
         return is_original_elsewhere(self._fs, owner, self._layout)
 
     def _hold(self, *, alone: bool = False) -> bool:
-        """Share the directory's lock, and tell whether that can be; ``alone`` if nobody else may hold it."""
+        """Share the directory's lock, and tell whether that worked; with ``alone``, only if nobody else holds it."""
         if self._lock is not None and self._lock.is_in_place():
             return True
         self.close()
@@ -318,10 +329,10 @@ class MemoryDirectory:
         return held
 
     def hold_alone(self) -> None:
-        """Hold the directory, which is this channel's.
+        """Hold the directory, which belongs to this channel.
 
         Raises:
-            ChannelBusyError: somebody else holds it, though nobody holds the channel.
+            ChannelBusyError: another process holds it, though no process holds the channel.
         """
         if not self._hold(alone=True):
             raise ChannelBusyError(
@@ -329,16 +340,16 @@ class MemoryDirectory:
                 "process that does not hold the channel; end it, and open the channel again"
             )
         owner, (here, inode) = self._owner(), whereabouts(self._fs, self._layout)
-        if owner is not None and (owner.home, owner.inode) != (here, inode):  # the channel was moved: a copy may follow
+        if owner is not None and (owner.home, owner.inode) != (here, inode):  # the channel was moved; a copy may follow
             write_owner(self._fs, self._layout.memory, replace(owner, home=here, inode=inode))
             self._hold(alone=True)
 
     def is_unused(self, token: str, files: Callable[[], Sequence[int]]) -> bool:
-        """Tell whether the tier with a token is there and never held anything: its first file was yet to be made.
+        """Tell whether the tier with a token exists and was never used: its first file was not created yet.
 
         Args:
-            token: the token that the log says.
-            files: returns the tier's log files that count; asked only if the directory is proven to be the tier's.
+            token: the token in the log.
+            files: returns the tier's log files that count; called only once the directory is proven to be the tier's.
         """
         owner = self._owner()
         if owner is None or owner.token != token or self._is_copied(owner):
@@ -346,7 +357,7 @@ class MemoryDirectory:
         return self._fs.is_in_memory(self._layout.memory) and not files()
 
     def is_elsewhere(self) -> bool:
-        """Tell whether a memory tier that is not to be seen here may be alive elsewhere: on a host, in a container."""
+        """Tell whether a memory tier that can't be seen here may be alive elsewhere: on a host, in a container."""
         target = self._fs.link_target(self._layout.memory)
         if target is None or (self._fs.exists(target) and not self._is_look_alike(target)):
             return False
@@ -354,13 +365,13 @@ class MemoryDirectory:
         return place is None or not place.is_certainly_gone(self._fs)
 
     def require_trusted(self) -> None:
-        """Refuse to take for lost what is there, though it is not to be trusted any more.
+        """Refuse to treat a memory tier as lost that is present, but can no longer be trusted.
 
-        It is the directory that was made for this channel, in the same boot. Anything else of its name may be
-        anybody's, and a copy of the channel has the original's.
+        This applies only to the directory that was created for this channel, in the same boot. Any other directory of
+        that name may belong to anybody, and a copy of the channel links to the original's.
 
         Raises:
-            ForeignDirectoryError: it was opened to others, or given to another user.
+            ForeignDirectoryError: its permissions were widened, or its user changed.
         """
         if (place := self._place_made_here()) is None:
             return
@@ -373,7 +384,7 @@ class MemoryDirectory:
             )
 
     def restore_owner(self) -> None:
-        """Write the directory's owner file anew where it is missing or damaged, and the directory proves itself."""
+        """Rewrite a missing or damaged owner file, if the directory proves itself (`proves_itself`)."""
         place = self._place_made_here()
         if place is None or not self._is_private(target := Path(place.path)):
             return
@@ -384,7 +395,7 @@ class MemoryDirectory:
         write_owner(self._fs, target, Owner(self._layout.channel, _ROLE, place.token, where, inode))
 
     def proves_itself(self) -> bool:
-        """Tell whether the directory is the very one that was made for this channel, in this boot, and private."""
+        """Tell whether the directory is private, and the one that was created for this channel in this boot."""
         place = self._place_made_here()
         return place is not None and self._is_private(Path(place.path))
 
@@ -392,7 +403,7 @@ class MemoryDirectory:
         return self._fs.is_private_directory(target, owner_of=self._layout.path)
 
     def _place_made_here(self) -> Place | None:
-        """Return the tier's place if its directory is the very one that was made for this channel, in this boot."""
+        """Return the tier's place if its directory is the one that was created for this channel in this boot."""
         target, place = self._fs.link_target(self._layout.memory), self.place()
         if target is None or place is None or Path(place.path) != target or place.boot != boot_id().hex():
             return None
@@ -404,13 +415,13 @@ class MemoryDirectory:
         """Tell whether the channel has a link to a memory tier, wherever it leads."""
         return self._fs.link_target(self._layout.memory) is not None
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────────
+    # ── removing and closing it ─────────────────────────────────────────────────────────────────
 
     def remove(self) -> None:
-        """Remove the directory, if it is this channel's, and the link."""
+        """Remove the link, and the directory if it belongs to this channel."""
         self.close()
         if self._fs.link_target(self._layout.memory) is None:
-            self._remove_files(self._layout.memory)  # of what a copy made of it that followed the link
+            self._remove_files(self._layout.memory)  # a copy that followed the link has a directory in its place
             self._remove_uncompleted()
             return
         if self.is_own():
@@ -419,7 +430,7 @@ class MemoryDirectory:
         self._fs.remove(self._layout.memory_place)
 
     def _remove_uncompleted(self) -> None:
-        """Remove a directory that was made and not linked yet."""
+        """Remove a directory that was created but not linked."""
         place = self.place()
         if place is None:
             return
@@ -432,7 +443,7 @@ class MemoryDirectory:
         self._fs.remove(self._layout.memory_place)
 
     def close(self) -> None:
-        """Let go of the directory."""
+        """Release the directory."""
         if self._lock is not None:
             self._lock.close()
             self._lock = None

@@ -1,4 +1,4 @@
-"""The memory tier of one process: made when it is wanted, freed as events are taken, closed when it is empty."""
+"""The memory tier as one process uses it: created on demand, freed as events are taken, closed when empty."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from spillable_stream.storage.lock import is_locked
 __all__ = ["MemoryTier"]
 
 _RETRY_SECONDS = 60.0
-_SPARES = 3  # that a checkpoint leaves
-_SPARE_PARTS = 4  # of the capacity, one of which may be spare between checkpoints: staged files come on top
-_RESERVED_IDS = 1 << 20  # one sync for so many events that stay in memory
+_SPARES = 3  # spare files that a checkpoint leaves
+_SPARE_PARTS = 4  # between checkpoints a quarter of the capacity may be spare files: staged files need room too
+_RESERVED_IDS = 1 << 20  # events in memory need one sync of the disk tier for this many IDs
 
 
 class MemoryTier:
-    """What there is to do about the memory tier. But for `make` and `put_bytes`, the channel's lock is held.
+    """Creates, frees and closes the memory tier. Callers hold the channel's lock, except of `make` and `put_bytes`.
 
     Args:
         log: the channel's log.
         follower: its state.
-        appender: appends to the log what the disk tier is to know of the memory tier.
+        appender: appends what the disk tier's log records about the memory tier.
 
     Attributes:
-        set_aside: whether puts go to disk, though there could be a memory tier, if the channel has any room there.
+        set_aside: whether puts bypass the memory tier; ignored in a channel without a disk tier.
     """
 
     def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
@@ -56,24 +56,27 @@ class MemoryTier:
         return time.monotonic() - self._refused_at > _RETRY_SECONDS
 
     def is_ready(self) -> bool:
-        """Tell whether there is a memory tier to put to."""
+        """Tell whether puts can go to the memory tier."""
         return self._log.held_position().memory.file_id != 0 and self._is_wanted()
 
     def put_bytes(self) -> int:
-        """Return how many bytes of payloads a put transaction may have to go to memory, 0 without a memory tier."""
+        """Return the most payload bytes of a put transaction that can go to memory; 0 without a memory tier."""
         if not self._is_wanted() or not self._follower.positions.memory.file_id:
             return 0
         return self._follower.state.memory_limits().payload_bytes
 
     def make(self) -> None:
-        """Make the memory tier, if the channel is to have one and has none yet."""
+        """Create the memory tier if the options want one and it does not exist yet."""
         self._follower.follow(unchecked=True)
         if self._is_wanted() and not self._follower.positions.memory.file_id:
             with self._appender.committing():
                 self.open()
 
     def open(self) -> bool:
-        """Do what `make` does, or go on without it for a while; tell whether there is a memory tier to put to."""
+        """Create the memory tier if it is wanted and missing, and tell whether puts can go to it.
+
+        If the file system refuses, warn, and do not try again for a while.
+        """
         if self.is_ready():
             return True
         if self._is_wanted():
@@ -99,11 +102,11 @@ class MemoryTier:
         except StorageError as e:
             self.refuse(e)
             follower.catch_up()
-            self._reserve(generation, byte_capacity, follower.state.last_id, token="")  # there is none to be lost
+            self._reserve(generation, byte_capacity, follower.state.last_id, token="")  # no tier that could be lost
         follower.catch_up()
 
     def refuse(self, cause: StorageError) -> None:
-        """Do without the memory tier for a while: it could not be written."""
+        """Do without the memory tier for a while, because it could not be written, and warn."""
         self._refused_at, self._refused_for = time.monotonic(), cause
         with contextlib.suppress(StorageError):
             self._keep_spares(0)
@@ -111,21 +114,21 @@ class MemoryTier:
         self._directory.warn_of(f"{cause}; {then} until it is tried again in {_RETRY_SECONDS:g} s")
 
     def why_not(self) -> StorageError | None:
-        """Return why there is no memory tier though there is to be one, or None."""
+        """Return why a configured memory tier is unavailable, or None."""
         wanted = self._follower.state.options.memory_capacity
         return self._refused_for if wanted and not self._is_wanted() else None
 
     def has_pages_for(self, size_bytes: int) -> bool:
-        """Tell whether the tier's files leave room for a put: events that are taken are freed file by file."""
+        """Tell whether the tier's files leave room for a put: taken events free memory only by whole files."""
         current, most = self._follower.positions.memory.file_id, self._follower.state.memory_byte_capacity()
-        if current != self._measured_at or self._used_bytes + size_bytes > most:  # others free files too
+        if current != self._measured_at or self._used_bytes + size_bytes > most:  # other processes free files too
             self.free_taken()
             self._measured_at, self._used_bytes = current, self._directory.used_bytes()
             self._keep_spares(min(most - self._used_bytes - size_bytes, most // _SPARE_PARTS))
         return self._used_bytes + size_bytes <= most
 
     def reserve_ids(self, last_id: int) -> None:
-        """Make sure that write-order IDs up to one are reserved on disk, so that none is ever used twice."""
+        """Reserve write-order IDs up to ``last_id`` on disk, so that no ID is used twice after the tier is lost."""
         memory = self._follower.state.memory
         if last_id > memory.reserved_id:
             self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS, memory.token)
@@ -141,26 +144,26 @@ class MemoryTier:
         self._appender.append_alone(Control(FrameType.RESERVE, value))
 
     def renew(self) -> None:
-        """Begin a new file, whose image of the state makes older data files unnecessary to read the channel."""
+        """Start a new file. Its header holds the state, so loading needs no older data files."""
         if self._log.held_position().memory.file_id:
             self._log.tiers.memory.roll(partial(self._log.memory_image, self._follower))
             self._follower.catch_up()
-            self._free_files()  # also what this process never saw emptied
+            self._free_files()  # also files that this process did not see become empty
             self._keep_spares(_SPARES * self._log.tiers.memory.max_file_size_bytes)
 
     def free_taken(self) -> None:
-        """Free the memory of events that every group has taken, as far as this process saw files emptied."""
+        """Free the files of events that every group has taken, as far as this process saw them become empty."""
         emptied = self._follower.state.blocks.memory.emptied
         if emptied and emptied != {self._follower.positions.memory.file_id}:
             self._free_files()
 
     def _free_files(self) -> None:
-        """Remove files that hold no event which is needed; log files become spares."""
+        """Remove files without needed events; log files become spares."""
         log, follower = self._log, self._follower
         with follower.snapshot as state:
             memory, current = state.blocks.memory, follower.positions.memory.file_id
             emptied, live = memory.emptied - {current}, set(memory.files)
-            memory.emptied &= {current}  # it is written, and holds the state: it goes when it is neither
+            memory.emptied &= {current}  # the current file holds the state: free it only after the next one replaces it
         for file_id in log.layout.log_files(log.fs, Tier.MEMORY):
             if file_id not in live and file_id < current:
                 log.fs.rename(log.layout.log_file(file_id), log.layout.spare_file(file_id))
@@ -170,9 +173,9 @@ class MemoryTier:
         self._measured_at = None
 
     def _keep_spares(self, most_bytes: int) -> None:
-        """Give the memory of spare log files back, but for so much of those that were used last.
+        """Remove spare log files, except the most recent ones up to ``most_bytes`` together.
 
-        Until a checkpoint a part of the capacity is kept: new pages cost more than what is written to them.
+        Spares are worth their memory: to allocate new pages costs more than to write to them.
         """
         fs = self._log.fs
         for path in reversed(self._log.layout.spare_memory(fs)):
@@ -181,16 +184,16 @@ class MemoryTier:
                 fs.remove(path)
 
     def exists(self) -> bool:
-        """Tell whether there is anything of a memory tier, even one whose making or removal was cut short."""
+        """Tell whether any part of a memory tier exists, even after an interrupted creation or removal."""
         return self._follower.state.memory.open or self._directory.is_linked()
 
     def is_being_staged_in(self) -> bool:
-        """Tell whether a Spark task or another writer is staging events there; it has its segment's lock."""
+        """Tell whether a Spark task or another writer is staging events there: it locks its segment."""
         paths = (self._log.layout.segment_file(name) for name in self._all_segments())
         return any(is_locked(self._log.fs, path) for path in paths)
 
     def close(self) -> bool:
-        """Let go of the memory tier, unless it holds events, and tell whether; nobody else has the channel open."""
+        """Remove the memory tier unless it holds events; false if it does. No other handle may be open."""
         log, follower, appender = self._log, self._follower, self._appender
         with appender.committing():
             if len(follower.state.blocks.memory):
@@ -202,7 +205,7 @@ class MemoryTier:
             log.tiers.memory.close()
             follower.catch_up()
             live = follower.state.blocks.segments()
-            for name in self._all_segments():  # of a Spark batch that is still to be committed
+            for name in self._all_segments():  # a Spark batch may still commit them
                 if disk_segment(name) not in live:
                     copy_to_disk(log.fs, log.layout, name)
             self._directory.remove()

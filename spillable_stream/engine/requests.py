@@ -1,4 +1,4 @@
-"""What can be committed: requests, and how each becomes log entries under the channel's lock."""
+"""Requests: the kinds of commits, and how each becomes log entries under the channel's lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
     "Take",
 ]
 
-# A bound of what a COMMIT frame takes, beside its segments.
+# An upper bound of a COMMIT frame's size, without and per segment.
 _COMMIT_BYTES = 512
 _SEGMENT_BYTES = 256
 
@@ -40,15 +40,15 @@ _UNBOUNDED = 1 << 63
 
 
 class MemoryFullError(ChannelFullError):
-    """The memory tier has no room now; after a while the disk tier takes the put."""
+    """The memory tier has no room now; the put may spill to disk after it has waited."""
 
 
 class NoRoomYetError(ChannelFullError):
-    """There is no room now, and who puts does not wait for it here but comes again. Nothing was stored.
+    """The channel has no room now, and the caller retries instead of waiting here. Nothing was stored.
 
     Args:
         message: what is full.
-        may_be_over: tells whether it makes sense to come again now: something has changed, or it has waited enough.
+        may_be_over: tells whether a retry makes sense now: something has changed, or the put has waited long enough.
     """
 
     def __init__(self, message: str, may_be_over: Callable[[], bool] = lambda: True) -> None:
@@ -57,14 +57,14 @@ class NoRoomYetError(ChannelFullError):
 
 
 class Request:
-    """Something that one transaction does to the channel."""
+    """A change that one transaction makes to the channel."""
 
     def tier(self, plan: AppendPlan) -> Tier:
-        """Return the tier whose log the request belongs to, or raise if there is no room in it."""
+        """Return the tier whose log takes the request; raise if it has no room."""
         return Tier.DISK
 
     def size_bytes(self) -> int:
-        """Return at most how many bytes it takes in the log."""
+        """Return an upper bound of its size in the log, in bytes."""
         raise TypeError(f"{type(self).__name__} has no size")
 
     def plan(self, plan: AppendPlan) -> CommitResult:
@@ -72,18 +72,18 @@ class Request:
         raise TypeError(f"{type(self).__name__} can't be planned")
 
     def appended(self, state: ChannelState) -> None:
-        """Do what is left to do when it is in the log and in the state; the channel's lock is still held."""
+        """Finish after the log and the state have it; the channel's lock is still held."""
 
 
 @dataclass(slots=True)
 class Put(Request):
-    """A put transaction: it goes whole to one tier.
+    """A put transaction: all of it goes to one tier.
 
     Args:
         frames: PUT frames that go into the log.
-        segments: staged files that are adopted; their events come first.
-        sink: query ID and batch ID; a batch that was committed before is not again.
-        producer: a producer's batch, by its number; likewise.
+        segments: staged files to adopt; their events come first.
+        sink: query ID and batch ID of a streaming sink; a batch is committed only once.
+        producer: a producer's numbered batch; likewise.
         may_spill: whether it has waited long enough for room in memory.
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
     """
@@ -104,7 +104,7 @@ class Put(Request):
         return self._size_bytes
 
     def use(self) -> TierUsage:
-        """Return how many events there are, and the size of their payloads."""
+        """Return the number of events and the size of their payloads."""
         if self._use is None:
             events = size_bytes = 0
             for frame in self.frames:
@@ -117,16 +117,16 @@ class Put(Request):
         return self._use
 
     def fits_empty(self, state: ChannelState) -> bool:
-        """Tell whether an empty channel would have room."""
+        """Tell whether it would fit into the channel if that were empty."""
         wanted, limits, disk = self.use(), state.memory_limits(), state.options.overflow_capacity
-        most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown before there is a memory tier
+        most_bytes = limits.payload_bytes or wanted.payload_bytes  # unknown until the memory tier exists
         return wanted.events <= disk or (wanted.events <= limits.events and wanted.payload_bytes <= most_bytes)
 
     def done(self, plan: AppendPlan) -> CommitResult | None:
-        """Return the answer again if a query's or a producer's batch was committed before.
+        """Return the result again if a query's or a producer's batch was committed before; otherwise None.
 
         Raises:
-            ProducerSequenceError: it can't have the number.
+            ProducerSequenceError: the producer's batch can't have this number.
         """
         if self.sink:
             query, batch = self.sink
@@ -144,7 +144,7 @@ class Put(Request):
         Raises:
             MemoryFullError: memory has no room, and the put has not waited for it yet.
             ChannelFullError: neither tier has room.
-            TransactionCapacityError: there are more events than a COMMIT can tell of.
+            TransactionCapacityError: the transaction has more events than a COMMIT can count.
         """
         self._spilled = ""
         if self.done(plan):
@@ -168,7 +168,7 @@ class Put(Request):
         return Tier.DISK
 
     def _fits_memory(self, plan: AppendPlan, wanted: TierUsage, limits: TierUsage) -> bool:
-        # Without a disk tier, what a close moved to disk counts too.
+        # Without a disk tier, the events that a close moved to disk count against memory too.
         tiers = (Tier.MEMORY,) if plan.state.options.overflow_capacity else (Tier.MEMORY, Tier.DISK)
         if not plan.fits(wanted, tiers, limits) or plan.memory_room is None:
             return False
@@ -199,12 +199,12 @@ class Put(Request):
 
 @dataclass(slots=True)
 class Prepare(Request):
-    """Write that a group takes a range, without committing it: a micro-batch has begun.
+    """Record that a group takes events, without committing the take: a micro-batch has begun.
 
     Args:
         group: the group.
-        ranges: what it takes.
-        require_owner: as of `Take`.
+        ranges: the events, as inclusive ranges of write-order IDs.
+        require_owner: as in `Take`.
     """
 
     group: str
@@ -232,10 +232,10 @@ class Take(Request):
 
     Args:
         group: the group that took.
-        ranges: what it took.
-        prepared: the transaction's ID if `Prepare` wrote it, else 0.
-        position: the file that keeps the group's position; None if who asks for the take sees to it.
-        require_owner: raises if whoever takes is not the group's owner any more.
+        ranges: the events, as inclusive ranges of write-order IDs.
+        prepared: the transaction's ID if `Prepare` wrote it; otherwise 0.
+        position: the file that keeps the group's position; None if the caller updates it.
+        require_owner: raises if the consumer no longer owns the group.
     """
 
     group: str
@@ -261,7 +261,7 @@ class Take(Request):
         prepared = plan.open_take(tx)
         if prepared is None:
             tx = plan.new_transaction()
-        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # each log is complete by itself
+        if prepared is None or (prepared.in_memory and plan.tier is Tier.DISK):  # a log's COMMIT needs its own TAKE
             record = TakeRecord(self.group, list(self.ranges))
             plan.add(record.frame(count), tx, record=record)
         plan.commit("take", count, tx)
@@ -278,7 +278,7 @@ class Takes(Request):
     """Commit several take transactions of one group in one append.
 
     Args:
-        takes: the transactions, in order, one or more.
+        takes: the transactions, in order; at least one.
     """
 
     takes: list[Take]
@@ -299,7 +299,7 @@ class Takes(Request):
 
 @dataclass(slots=True)
 class Rollback(Request):
-    """Roll back take transactions that `Prepare` wrote."""
+    """Roll back take transactions that `Prepare` wrote, by their IDs."""
 
     transactions: list[int]
 
@@ -321,7 +321,11 @@ class Rollback(Request):
 
 @dataclass(slots=True)
 class PrepareOnDisk(Request):
-    """Let the disk tier have the take transactions that `Prepare` wrote in memory."""
+    """Copy take transactions that `Prepare` wrote in memory to the disk tier.
+
+    Args:
+        transactions: the TAKE records by transaction ID.
+    """
 
     transactions: dict[int, list[TakeRecord]]
 
@@ -337,7 +341,7 @@ class PrepareOnDisk(Request):
 
 @dataclass(slots=True)
 class Control(Request):
-    """A change of options, schemas, groups, or of what the memory tier may use.
+    """A change of options, schemas or groups, or a record about the memory tier.
 
     Args:
         type: OPTIONS, SCHEMA, GROUP, RESERVE or LOST.
@@ -363,11 +367,11 @@ class Control(Request):
 
 @dataclass(slots=True)
 class Move(Request):
-    """Let the disk tier have events of the memory tier: their IDs, times and transactions stay.
+    """Move events from the memory tier to the disk tier. They keep their IDs, times and transactions.
 
     Args:
-        entries: the PUT frames, as they were.
-        segments: segments that are on disk by now, with the IDs of their events.
+        entries: the PUT frames, unchanged.
+        segments: segments that were copied to disk, with the IDs of their events.
     """
 
     entries: list[Entry]

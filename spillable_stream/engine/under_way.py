@@ -1,7 +1,7 @@
-"""Which threads are inside of a call, so that an end can wait for them and no thread waits for itself.
+"""Tracks which threads are inside a call, so that a close can wait for them and no thread waits for itself.
 
-A signal handler, a finalizer (``__del__``), or a handler of warnings or logging records runs in the middle of whatever
-its thread does. If that is a commit, another one would wait for it for ever, or see a state that is half changed.
+A signal handler, a finalizer (``__del__``), or a handler of warnings or log records interrupts whatever its thread
+does. Inside a commit, a second commit would wait forever for the first, or see a half-changed state.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _POLL_SECONDS = 0.001
 
 
 class UnderWay:
-    """The calls of threads that are under way: one of each thread.
+    """The calls under way: at most one per thread.
 
-    Where each call costs, a caller does itself what `run` does. One operation of a dictionary begins a call and one
-    ends it, so that no interrupt comes in between.
+    Hot paths inline `run`. One dictionary operation begins a call and one ends it, so an interrupt can't leave either
+    half done.
 
     Args:
-        of: what is called, for messages.
+        of: the object that is called, for messages.
 
     Attributes:
-        of: what is called.
-        threads: what each thread is inside of.
-        ended: whether `end` was called: what begins now is to be refused.
+        of: the object that is called, for messages.
+        threads: the name of the call that each thread is inside, by thread ID.
+        ended: whether `end` was called: callers must refuse new calls.
     """
 
     def __init__(self, of: str) -> None:
@@ -41,14 +41,14 @@ class UnderWay:
         self.ended: bool = False
 
     def run(self, call: str, section: Callable[[], T]) -> T:
-        """Call a section of code as a call that is under way.
+        """Run a section of code as a call under way.
 
         Args:
             call: its name, for messages.
             section: the code.
 
         Raises:
-            TransactionStateError: this thread is inside of a call already.
+            TransactionStateError: this thread is already inside a call.
         """
         me = get_ident()
         if me in self.threads:
@@ -60,12 +60,12 @@ class UnderWay:
             del self.threads[me]
 
     def refuse_within(self, call: str) -> None:
-        """Refuse a call if this thread is inside of another one; raises what `run` does."""
+        """Refuse a call if this thread is inside another one. Raises what `run` raises."""
         if get_ident() in self.threads:
             self.refuse(call)
 
     def refuse(self, call: str) -> NoReturn:
-        """Refuse a call; raises what `run` does."""
+        """Refuse a call. Raises what `run` raises."""
         outer = self.threads.get(get_ident(), "another call")
         raise TransactionStateError(
             f"{call} of {self.of} inside of {outer} of the same thread, by a signal handler, a finalizer (__del__) or "
@@ -73,13 +73,13 @@ class UnderWay:
         )
 
     def end(self, call: str) -> None:
-        """Note that nothing may begin any more, and wait until what is under way is over; again is fine.
+        """Forbid new calls, and wait until the calls under way have ended. Idempotent.
 
         Args:
-            call: what ends it, for messages.
+            call: the name of the call that ends it, for messages.
 
         Raises:
-            TransactionStateError: this thread is inside of a call.
+            TransactionStateError: this thread is inside a call.
         """
         self.refuse_within(call)
         self.ended = True

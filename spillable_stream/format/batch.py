@@ -1,7 +1,7 @@
 """Events as Arrow: the schema of event channels, and record batches to and from PUT payloads.
 
-A PUT payload is the encapsulated Arrow IPC message of one record batch, without its schema, which
-the channel's state holds once (`<https://arrow.apache.org/docs/format/Columnar.html>`_).
+A PUT payload is the encapsulated Arrow IPC message of one record batch
+(`<https://arrow.apache.org/docs/format/Columnar.html>`_). It leaves out the schema, which the channel's state holds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 
 EVENT_SCHEMA = pa.schema([pa.field("headers", pa.map_(pa.string(), pa.string())), pa.field("body", pa.binary())])
 
-# A frame is the unit of a read, so a large batch is cut where both sides stay cheap.
+# A read takes whole frames, so large batches are split into pieces that are cheap to write and to read.
 _TARGET_FRAME_BYTES = 16 << 20
-_LARGE_BYTES = 256 << 10  # a copy of less costs more than to look at all of it
+_LARGE_BYTES = 256 << 10  # below, validating the whole buffers is cheaper than copying the slice
 _COMPRESSIONS = {"none": None, "lz4": "lz4", "zstd": "zstd"}
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """Return the Arrow IPC message of a schema, its metadata included."""
+    """Return the Arrow IPC message of a schema, with its metadata."""
     return bytes(schema.serialize())
 
 
@@ -46,7 +46,7 @@ def decode_schema(message: bytes) -> pa.Schema:
     """Return the schema of an Arrow IPC schema message.
 
     Raises:
-        CorruptionError: it is none.
+        CorruptionError: the bytes are not such a message.
     """
     try:
         return pa.ipc.read_schema(pa.py_buffer(message))
@@ -55,7 +55,7 @@ def decode_schema(message: bytes) -> pa.Schema:
 
 
 def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "none") -> list[Frame]:
-    """Return the PUT frames of a record batch, cut into pieces of some 16 MiB.
+    """Return the PUT frames of a record batch, split into pieces of about 16 MiB.
 
     Args:
         batch: the events, in the channel's schema.
@@ -63,13 +63,12 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
         compression: "none", "lz4" or "zstd".
 
     Raises:
-        EventTooLargeError: a single event is larger than a frame can be (1 GiB), or has more than 2^31 - 1 values in
-            one column.
+        EventTooLargeError: one event does not fit a frame (1 GiB), or has more than 2^31 - 1 values in one column.
     """
     rows = batch.num_rows
     if rows == 0:
         return []
-    # The size of the whole buffers is quickly known, and no less than that of a slice's part.
+    # The size of the whole buffers is cheap to compute, and an upper bound of a slice's size.
     if batch.get_total_buffer_size() > _TARGET_FRAME_BYTES < batch.nbytes and rows > 1:
         step = max(1, rows * _TARGET_FRAME_BYTES // batch.nbytes)
         if step < rows:
@@ -91,13 +90,13 @@ def encode_batch(batch: pa.RecordBatch, schema_id: int = 0, compression: str = "
 
 
 def _encode_pieces(batch: pa.RecordBatch, step: int, schema_id: int, compression: str) -> list[Frame]:
-    """Return the frames of a batch, cut every ``step`` rows."""
+    """Return the frames of a batch, split every ``step`` rows."""
     pieces = [batch.slice(start, step) for start in range(0, batch.num_rows, step)]
     return [frame for piece in pieces for frame in encode_batch(piece, schema_id, compression)]
 
 
 def _serialize(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> pa.Buffer:
-    """Return the message of one batch, cut out of a stream: `RecordBatch.serialize` takes no options."""
+    """Return the message of one batch, cut out of a stream, because `RecordBatch.serialize` takes no options."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
@@ -110,7 +109,7 @@ def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Return the record batch of a PUT payload; its columns point into ``payload``.
 
     Raises:
-        CorruptionError: it is no batch of this schema.
+        CorruptionError: the payload is not a batch of this schema.
     """
     try:
         return pa.ipc.read_record_batch(payload, schema)
@@ -119,10 +118,10 @@ def decode_batch(payload: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def check_new_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of a new channel that is to hold events of this schema.
+    """Return the stored schema of a new channel for events of this schema.
 
     Raises:
-        SchemaError: names differ in case only, which Spark can't tell apart, or a column has a type that is not stored.
+        SchemaError: two names differ in case only, which Spark can't tell apart; or a column's type is not supported.
     """
     schema = stored_schema(schema)
     seen: dict[str, str] = {}
@@ -138,7 +137,7 @@ def check_written_schema(schema: pa.Schema) -> None:
     """Check that events can be written in a channel's schema.
 
     Raises:
-        SchemaError: it has a dictionary: an earlier version took such a schema, and nobody can read what it stored.
+        SchemaError: it has a dictionary type. An earlier version accepted such schemas, but stored unreadable events.
     """
     for field in schema:
         if has_dictionary(field.type):
@@ -151,12 +150,12 @@ def check_written_schema(schema: pa.Schema) -> None:
 def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
     """Return ``current`` with the new columns of ``incoming``, which must be nullable.
 
-    Columns may come in another order, nullable ones may be missing, and the rest may be of a type that fits
-    (`spillable_stream.format.widening`).
+    The other columns may be in any order, may have narrower types (`spillable_stream.format.widening`), and may be
+    missing if they are nullable.
 
     Raises:
-        SchemaError: a column does not fit, is new and not nullable or of a type that is not stored, or is missing
-            and not nullable.
+        SchemaError: a column does not fit; a new column is not nullable or its type is not supported; or a column
+            that is not nullable is missing.
     """
     merged, incoming = current, stored_schema(incoming)
     for field in incoming:
@@ -172,12 +171,12 @@ def merge_schemas(current: pa.Schema, incoming: pa.Schema) -> pa.Schema:
 
 
 def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> None:
-    """Check that a batch can be put: columns may come in another order, be left out if they are nullable, and widen.
+    """Check that a batch can be put: its columns may be in any order, be left out if nullable, and widen.
 
     Args:
         incoming: the schema of the batch.
-        current: the channel's.
-        but: the name of a column that may be passed over.
+        current: the channel's schema.
+        but: the name of a column to ignore if it is unknown.
 
     Raises:
         SchemaError: a column, or a field at any depth, is unknown, occurs twice, is missing and not nullable, or does
@@ -202,18 +201,18 @@ def check_columns(incoming: pa.Schema, current: pa.Schema, but: str = "") -> Non
 
 
 def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.RecordBatch:
-    """Return a batch from outside as a channel of this schema stores it: what is accepted can be given out again.
+    """Validate a batch from the application and convert it to a channel's schema, so that readers can decode it.
 
-    Every value is looked at: texts, indices, offsets and ranges.
+    Every value is checked: strings, indices, offsets and ranges.
 
     Args:
         batch: the events.
         schema: the channel's schema.
-        but: the name of a column that may be passed over.
+        but: the name of a column to ignore if it is unknown.
 
     Raises:
-        SchemaError: its columns are others (`check_columns`), it is not sound, as where a text is not UTF-8, or its
-            values do not fit.
+        SchemaError: a column does not fit (`check_columns`); the batch is not valid Arrow, such as a string that is
+            not UTF-8; or a value does not fit.
     """
     if not (equal := batch.schema.equals(schema)):
         check_columns(batch.schema, schema, but)
@@ -232,7 +231,7 @@ def accept_batch(batch: pa.RecordBatch, schema: pa.Schema, but: str = "") -> pa.
 
 
 def _copy_of_slice(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a slice without what is around it, at which Arrow would look, too, where it is nested."""
+    """Return a slice without the rows around it: Arrow would validate those too in nested columns."""
     if any(has_dictionary(f.type) for f in batch.schema):
         return batch
     batch.validate()
@@ -240,7 +239,7 @@ def _copy_of_slice(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _unsound(batch: pa.RecordBatch, error: Exception) -> str:
-    """Return what is wrong with a batch, and in which column."""
+    """Describe what is wrong with a batch, and in which column."""
     hint = "; a text must be UTF-8, other bytes belong into a binary column" if "UTF8" in str(error) else ""
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
@@ -281,5 +280,5 @@ def _mismatch(why: str, current: pa.Schema, incoming: pa.Schema) -> SchemaError:
 
 
 def shown_schema(schema: pa.Schema) -> str:
-    """Return a schema's columns and types on one line, for an error."""
+    """Format a schema's columns and types on one line, for errors."""
     return ", ".join(f"{f.name}: {f.type}{'' if f.nullable else ' not null'}" for f in schema)

@@ -1,4 +1,4 @@
-"""Converting a column to another type, whatever is inside of it."""
+"""Converts columns to another type, nested ones too."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["cast_column"]
 def cast_column(column: pa.Array, target: pa.DataType) -> pa.Array:
     """Return a column as another type.
 
-    What has others inside is put together anew: Arrow's own cast knows neither each order of a struct's fields, nor
-    structs whose fields are not nullable and which are null themselves, as of Spark's VARIANT.
+    Nested columns are rebuilt, because Arrow's own cast rejects some of them: structs whose fields are in another
+    order, and null structs whose fields are not nullable, such as Spark's VARIANT.
 
     Raises:
         pyarrow.ArrowException: the values do not fit.
@@ -43,14 +43,14 @@ def _converted(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _decoded(column: pa.DictionaryArray) -> pa.Array:
-    """Return the values of a dictionary's column; Arrow's cast knows few types of them."""
+    """Return a dictionary column as its values; Arrow's cast supports few value types."""
     values = column.dictionary
     plain = WITHOUT_VIEWS.get(values.type)
     return (values if plain is None else values.cast(plain)).take(column.indices)
 
 
 def _struct(column: pa.StructArray, target: pa.StructType) -> pa.Array:
-    """Return a struct's column with the fields of another struct, by name; those that are missing are null."""
+    """Return a struct column with the fields of another struct, matched by name; missing fields are null."""
     rows, children = len(column), []
     for field in target:
         i = column.type.get_field_index(field.name)
@@ -79,13 +79,13 @@ def _list(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _with_values(column: pa.Array, target: pa.DataType, own: int, values: pa.Array) -> pa.Array:
-    """Return a column of lists or maps with other values.
+    """Return a column of lists or maps with its values replaced.
 
     Args:
-        column: the lists.
-        target: the type that they are to have.
-        own: how many buffers a list of this kind has, without those of its values.
-        values: all values, also those outside of a slice.
+        column: the lists or maps.
+        target: the type of the result.
+        own: how many buffers this kind of list has itself, without those of its values.
+        values: all values, also those outside a slice.
     """
     return pa.Array.from_buffers(
         target, len(column), column.buffers()[:own], column.null_count, column.offset, [values]
@@ -96,7 +96,7 @@ def _with_values(column: pa.Array, target: pa.DataType, own: int, values: pa.Arr
 
 
 def _is_allowed(column: pa.Array) -> bool:
-    """Tell whether nothing is null that its type does not let be null, but in what is null as a whole."""
+    """Tell whether a column has no null where its type forbids one. Inside a null parent, nulls are allowed."""
     t = column.type
     if not len(column) or not _has_demands(t):
         return True
@@ -113,7 +113,7 @@ def _is_allowed(column: pa.Array) -> bool:
 
 
 def _has_demands(t: pa.DataType) -> bool:
-    """Tell whether anything inside of a type may not be null; the keys of maps never are."""
+    """Tell whether a type forbids nulls anywhere inside, apart from the keys of maps, which are never null."""
     if pa.types.is_struct(t):
         return any(not f.nullable or _has_demands(f.type) for f in t)
     if pa.types.is_map(t):

@@ -9,10 +9,10 @@ A frame is a header of 48 bytes and a payload, padded with zeros to a multiple o
     └──────┴────────┴────┴────┴──────┴───────┴─────────────┴─────────────┴──────┴────────┴────────┘
     │ payload: `length` bytes …                                                       │ 0–7 zeros │
 
-All integers are little-endian. The payload's checksum covers the payload; the header's covers the
-first 44 bytes (so the payload's checksum too) and starts from a *seed* that belongs to the file, so
-that bytes of one file can never pass for frames of another. Eight-byte alignment keeps a length
-from being torn, and gives Arrow aligned buffers.
+All integers are little-endian. The payload's checksum covers the payload. The header's checksum covers the first
+44 bytes, the payload's checksum included, and starts from a *seed* that belongs to the file, so that bytes of one
+file never pass as frames of another. The 8-byte alignment keeps a length from being torn, and gives Arrow aligned
+buffers.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
     "total_size",
 ]
 
-Payload: TypeAlias = bytes | pa.Buffer  # what google_crc32c and os.writev both take without a copy
+Payload: TypeAlias = bytes | pa.Buffer  # google_crc32c and os.writev take both without a copy
 
 MAGIC = b"SPL1"
 _HEADER = struct.Struct("<4sIBBHIQQQI")
@@ -54,18 +54,18 @@ _CRC = struct.Struct("<I")
 HEADER_SIZE_BYTES = 48
 assert _HEADER.size + _CRC.size == HEADER_SIZE_BYTES
 
-# Bounds what a damaged length can make a reader allocate.
+# Bounds how much memory a damaged length makes a reader allocate.
 MAX_PAYLOAD_BYTES = 1 << 30
 
 MAX_COUNT = (1 << 32) - 1
-"""The most events that the field for it can tell of."""
+"""The largest number of events that a header can hold."""
 
 MAX_SCHEMAS = 1 << 16
-"""The most schemas that the field for their number can tell of."""
+"""The number of schemas that a header can distinguish."""
 
 
 class FrameType(IntEnum):
-    """What a frame holds. 0 is never written, so that zeros describe themselves."""
+    """The type of a frame's payload. 0 is never written, so zeros never pass as a frame."""
 
     FILE_HEADER = 1
     PUT = 2
@@ -88,12 +88,12 @@ class FrameHeader(NamedTuple):
     """The 48 bytes before a payload.
 
     Args:
-        type: what the payload is.
+        type: the payload's type.
         length: the payload's size in bytes, without padding.
-        transaction_id: the transaction that the frame belongs to; 0 for none.
-        write_order_id: the ID of the first event; 0 where IDs are given by a COMMIT.
-        count: how many events the frame is about; `MAX_COUNT` of a take or a move of more.
-        schema_id: which of the channel's schemas the payload has (PUT only).
+        transaction_id: the frame's transaction; 0 for none.
+        write_order_id: the ID of the first event; 0 if a COMMIT assigns the IDs.
+        count: how many events the frame is about; `MAX_COUNT` also for a take or a move of more.
+        schema_id: the number of the payload's schema (PUT only).
         time_us: when it was committed (in a segment: staged), in microseconds since 1970.
         payload_crc: the payload's CRC32C.
     """
@@ -102,14 +102,14 @@ class FrameHeader(NamedTuple):
     length: int
     transaction_id: int
     write_order_id: int
-    count: int  # type: ignore[assignment]  # the field's name is worth more than tuple.count
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
     schema_id: int
     time_us: int
     payload_crc: int
 
 
 class Frame(NamedTuple):
-    """A frame that is about to be written; IDs are filled in under the channel's lock."""
+    """A frame to write; its IDs are filled in under the channel's lock."""
 
     type: FrameType
     payload: Payload
@@ -119,10 +119,10 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, type: FrameType, payload: Payload, count: int = 0, schema_id: int = 0) -> Frame:
-        """Return a frame with its payload's checksum computed.
+        """Return a frame, and compute its payload's checksum.
 
         Raises:
-            StateTooLargeError: no reader would take a payload of that size.
+            StateTooLargeError: the payload is larger than `MAX_PAYLOAD_BYTES`.
         """
         if len(payload) > MAX_PAYLOAD_BYTES:
             raise StateTooLargeError(
@@ -132,12 +132,12 @@ class Frame(NamedTuple):
         return cls(type, payload, google_crc32c.value(payload), count, schema_id)
 
     def header(self, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0) -> FrameHeader:
-        """Return the header that the frame gets.
+        """Return the frame's header.
 
         Args:
             transaction_id: the transaction's ID.
             write_order_id: the ID of the frame's first event, or 0.
-            time_us: the time of the commit.
+            time_us: the time of the commit, in microseconds since 1970.
         """
         type_, payload, payload_crc, count, schema_id = self
         return FrameHeader(type_, len(payload), transaction_id, write_order_id, count, schema_id, time_us, payload_crc)
@@ -145,44 +145,38 @@ class Frame(NamedTuple):
 
 @functools.lru_cache(maxsize=256)
 def file_seed(channel_uuid: str, name: str) -> int:
-    """Return the CRC seed of the file called ``name`` of a channel."""
+    """Return the CRC seed of the channel's file ``name``."""
     return int(google_crc32c.value(f"{channel_uuid}/{name}".encode()))
 
 
 def frame_size(length: int) -> int:
-    """Return what a payload of ``length`` bytes takes in a file: header and padding included."""
+    """Return the size in a file of a payload of ``length`` bytes, with header and padding, in bytes."""
     return HEADER_SIZE_BYTES + (length + 7 & ~7)
 
 
 def encode(
     frame: Frame, seed: int, transaction_id: int = 0, write_order_id: int = 0, time_us: int = 0
 ) -> list[Payload]:
-    """Return the buffers of a frame, in file order, ready for a gathering write.
+    """Return the buffers of a frame, in file order, for a gathering write.
 
     Args:
-        frame: the frame; its payload is not copied.
+        frame: the frame; a large payload is not copied.
         seed: the file's seed (`file_seed`).
         transaction_id: the transaction's ID.
         write_order_id: the ID of the frame's first event, or 0.
-        time_us: the time of the commit.
+        time_us: the time of the commit, in microseconds since 1970.
     """
     return encode_with(frame.header(transaction_id, write_order_id, time_us), frame.payload, seed)
 
 
 def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payload]:
-    """Return the buffers of a frame whose header is known, as `encode` does.
-
-    Args:
-        header: the header.
-        payload: the payload, which is not copied.
-        seed: the file's seed (`file_seed`).
-    """
+    """Return the buffers of a frame that has its header already; see `encode`."""
     type_, length, transaction_id, write_order_id, count, schema_id, time_us, payload_crc = header
     ids = (transaction_id, write_order_id, time_us)
     head = _HEADER.pack(MAGIC, length, type_, 0, schema_id, count, *ids, payload_crc)
     head += _CRC.pack(google_crc32c.extend(seed, head))
     padding = -length & 7
-    if length <= 4096:  # one small buffer is cheaper to write than three
+    if length <= 4096:  # to copy a small payload is cheaper than to write three buffers
         return [head + bytes(payload) + b"\0" * padding]
     buffers: list[Payload] = [head, payload]
     if padding:
@@ -191,12 +185,12 @@ def encode_with(header: FrameHeader, payload: Payload, seed: int) -> list[Payloa
 
 
 def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader | None:
-    """Return the header at ``offset`` of ``buffer``, or None where there is no valid one.
+    """Return the header at ``offset`` of ``buffer``, or None if there is no valid one.
 
     Args:
-        buffer: at least ``offset + 48`` bytes, else None is returned.
+        buffer: the bytes; if it ends before the header does, the result is None.
         offset: where the header starts.
-        seed: the file's seed (`file_seed`); None for a file of whichever channel, whose header nothing proves.
+        seed: the file's seed (`file_seed`); None skips the checksum, for a file of an unknown channel.
     """
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
@@ -211,10 +205,10 @@ def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader 
 
 
 def payload_matches(header: FrameHeader, payload: Payload) -> bool:
-    """Tell whether ``payload`` is what the header's checksum was made of."""
+    """Tell whether ``payload`` has the length and the checksum that its header says."""
     return len(payload) == header.length and int(google_crc32c.value(payload)) == header.payload_crc
 
 
 def total_size(frames: Iterable[Frame]) -> int:
-    """Return the size in bytes that the frames take in a file."""
+    """Return the size of frames in a file, with headers and padding, in bytes."""
     return sum([frame_size(len(f.payload)) for f in frames])

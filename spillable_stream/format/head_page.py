@@ -1,6 +1,6 @@
-"""The bytes of the head file: how far the logs of a channel may be trusted.
+"""The bytes of the head file, which says how far the logs of a channel can be trusted.
 
-Two slots, written in turn, so that a writer killed in the middle leaves the other one whole::
+It has two slots, written in turn, so that a writer killed in the middle of one leaves the other whole::
 
      0        8                24                  44                  64       72       80    84
     ┌────────┬────────────────┬───────────────────┬───────────────────┬────────┬────────┬─────┬─────┐
@@ -12,7 +12,7 @@ Two slots, written in turn, so that a writer killed in the middle leaves the oth
 
     a tier's end:  file ID (8 bytes), offset in it (8), state (4); all zeros without a memory tier
 
-A mark that is greater than the newer slot's sequence says that a writer died on the way to it.
+A mark greater than the newer slot's sequence means that a writer died before it published.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ SLOTS_AND_MARK_BYTES = MARK_OFFSET + _MARK.size
 HOST_OFFSET = 256
 _HOST_SIZE = 256
 HEAD_SIZE_BYTES = 512
-DISOWNED = b"\xff" * 16  # the boot of a head that was up to date when a repair began
+DISOWNED = b"\xff" * 16  # replaces the boot ID in a head that was up to date when a repair began
 
 
 class HeadState(IntEnum):
-    """Whether anything may lie behind the published end."""
+    """Whether the file may have bytes after the published end."""
 
     CLEAN = 0
-    APPENDING = 1  # cut what lies behind
+    APPENDING = 1  # cut the bytes after the end
     SYNC_FAILED = 2  # never append to this file again
 
 
 class TierEnd(NamedTuple):
-    """How far the log of one tier may be trusted.
+    """How far the log of one tier can be trusted.
 
     Args:
-        file_id: the file that is written now; 0 where there is no such tier.
+        file_id: the number of the current file; 0 without this tier.
         end: the offset up to which it is committed.
-        state: whether anything may lie behind the end.
+        state: a `HeadState`.
     """
 
     file_id: int
@@ -79,7 +79,7 @@ class TierEnd(NamedTuple):
     state: int = HeadState.CLEAN
 
     def appending(self) -> TierEnd:
-        """Return the same where something may lie behind the end, if there is such a tier."""
+        """Return the same end, marked as `APPENDING` if it is clean and the tier exists."""
         return self._replace(state=HeadState.APPENDING) if self.file_id and self.state == HeadState.CLEAN else self
 
 
@@ -87,14 +87,14 @@ NO_TIER = TierEnd(0, 0)
 
 
 class CommitPoint(NamedTuple):
-    """What the head says.
+    """The published ends of both logs, as the head holds them.
 
     Args:
-        disk: the end of the disk tier's log; it is synced up to there.
+        disk: the end of the disk tier's log, which is synced up to there.
         memory: the end of the memory tier's log.
         last_id: the last write-order ID.
         checkpoint_time: when the last checkpoint was made, in seconds since 1970.
-        pid: who wrote this.
+        pid: the process that wrote this.
     """
 
     disk: TierEnd
@@ -104,11 +104,11 @@ class CommitPoint(NamedTuple):
     pid: int = 0
 
     def is_clean(self) -> bool:
-        """Tell whether nothing lies behind either end."""
+        """Tell whether both ends are clean: no append is under way, and none was cut short."""
         return self.disk.state == HeadState.CLEAN == self.memory.state
 
     def appending(self) -> CommitPoint:
-        """Return the same where something may lie behind the ends."""
+        """Return the same ends, marked as `APPENDING` where they are clean."""
         return self._replace(disk=self.disk.appending(), memory=self.memory.appending())
 
 
@@ -117,8 +117,8 @@ class HeadSlot(NamedTuple):
 
     Args:
         sequence: how many times the head was published.
-        boot: the 16 bytes that name the boot in which it was.
-        published: what was published.
+        boot: the 16 bytes of the boot ID at that time.
+        published: the published ends.
     """
 
     sequence: int
@@ -127,7 +127,7 @@ class HeadSlot(NamedTuple):
 
 
 def parse_head(data: bytes) -> HeadSlot | None:
-    """Return sequence, boot and contents of the newer valid slot of a head file, or None if neither is valid."""
+    """Return the newer valid slot of a head file, or None if neither slot is valid."""
     newer, older = data, data[_SLOT_OFFSETS[1] :]
     if newer[:8][::-1] < older[:8][::-1]:  # the sequences
         newer, older = older, newer
@@ -135,7 +135,7 @@ def parse_head(data: bytes) -> HeadSlot | None:
 
 
 def _parse_slot(data: bytes) -> HeadSlot | None:
-    """Return what the slot says that some bytes begin with, or None if it is not valid."""
+    """Return the slot at the beginning of some bytes, or None if it is not valid."""
     raw = data[: _SLOT.size + _CRC.size]
     if len(raw) < _SLOT.size + _CRC.size:
         return None
@@ -147,7 +147,7 @@ def _parse_slot(data: bytes) -> HeadSlot | None:
 
 
 def is_half_damaged(data: bytes) -> bool:
-    """Tell whether the newer slot of a head file may be the one that is not valid: they are written in turn."""
+    """Tell whether a slot is damaged that may be the newer one: slots are written in turn."""
     slots = [_parse_slot(data[offset:]) for offset in _SLOT_OFFSETS]
     found = sorted((slot for slot in slots if slot is not None), key=lambda slot: slot.sequence)
     if not found or found[-1][0] <= 1:
@@ -158,7 +158,7 @@ def is_half_damaged(data: bytes) -> bool:
 
 
 def _is_surely_older(damaged: bytes, whole: HeadSlot) -> bool:
-    """Tell whether a damaged slot is the one before a whole one: all that is left of it says so."""
+    """Tell whether a damaged slot precedes the whole one: every field that can be read says so."""
     sequence, _, *ends = _SLOT.unpack_from(damaged.ljust(_SLOT.size, b"\0"))
     disk, memory, last_id = ends[:2], ends[3:5], ends[6]
     published = whole[2]
@@ -171,11 +171,11 @@ def _is_surely_older(damaged: bytes, whole: HeadSlot) -> bool:
 
 
 def disowned(data: bytes, boot: bytes) -> bytes:
-    """Return a head file's contents as those of no boot: what one boot published stays known, and is nobody's.
+    """Return a head file's contents with a boot ID replaced, so that the head no longer counts but can still be read.
 
     Args:
         data: the head file's contents.
-        boot: the boot that is not to count any more.
+        boot: the boot ID to replace with `DISOWNED`.
     """
     head = bytearray(data[:HEAD_SIZE_BYTES].ljust(HEAD_SIZE_BYTES, b"\0"))
     for offset in _SLOT_OFFSETS:
@@ -188,12 +188,12 @@ def disowned(data: bytes, boot: bytes) -> bytes:
 
 
 def parse_host(data: bytes) -> str:
-    """Return the host's name that a head file holds."""
+    """Return the host name in a head file."""
     return data[HOST_OFFSET : HOST_OFFSET + _HOST_SIZE].rstrip(b"\0").decode(errors="replace")
 
 
 def slot_offset(sequence: int) -> int:
-    """Return where the slot of a publication is."""
+    """Return the offset of the slot that a publication is written to."""
     return _SLOT_OFFSETS[sequence % 2]
 
 
@@ -208,18 +208,18 @@ def pack_mark(sequence: int, pid: int) -> bytes:
     """Return the bytes of a mark.
 
     Args:
-        sequence: the sequence that an append under way is to publish.
+        sequence: the sequence that the append under way will publish.
         pid: the process that appends.
     """
     return _MARK.pack(sequence, pid)
 
 
 def pack_host(name: str) -> bytes:
-    """Return the bytes of a host's name."""
+    """Return the bytes of a host name, cut or padded to its field."""
     return name.encode()[:_HOST_SIZE].ljust(_HOST_SIZE, b"\0")
 
 
 def parse_mark(data: bytes) -> tuple[int, int]:
-    """Return the sequence that the last append was to publish, and the pid of its writer; zeros in a head cut short."""
+    """Return the mark: the sequence of the last append, and the pid of its writer; zeros if the file is too short."""
     sequence, pid = _MARK.unpack(data[MARK_OFFSET:SLOTS_AND_MARK_BYTES].ljust(_MARK.size, b"\0"))
     return sequence, pid

@@ -1,4 +1,4 @@
-"""Records: what the payloads of the small frames say, as msgpack maps.
+"""Records: the payloads of all frames except PUT, as msgpack maps.
 
 ==============  =========================================================================
 FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
@@ -14,12 +14,11 @@ GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to 
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
-LOST            ``{lost, doubtful, next, groups, kept?}``: what went with a memory tier, or with damage
+LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 ==============  =========================================================================
 
-``?`` marks keys that may be missing; docs/format.md says what they mean. ``start`` is the offset at which the
-append began that wrote the COMMIT: all bytes before it were synced before, which is how replay tells a torn tail
-from corruption. Nothing on disk is ever unpickled.
+``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.
+All bytes before it had been synced, so replay can tell a torn tail from corruption. Nothing on disk is ever unpickled.
 """
 
 from __future__ import annotations
@@ -56,24 +55,24 @@ __all__ = [
 FORMAT_VERSION = 1
 
 NONSENSE = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
-"""What the use of a record can raise whose checksums are right and that no version of this package wrote."""
+"""Exceptions from using a record that has valid checksums, but that no version of this package wrote."""
 
 MALFORMED = (CorruptionError, *NONSENSE)
-"""What reading a record and using it can raise together, of one whose checksums are right."""
+"""Exceptions from reading and using a record that has valid checksums."""
 
 BY_PRODUCER = 0
-"""The fingerprint of a batch whose number the producer chose: it sends what it numbered, and nothing else."""
+"""The fingerprint of a batch whose number the producer chose: it never uses a number for two different batches."""
 
 
 class Numbers(NamedTuple):
-    """The sequence numbers that a producer's batch takes.
+    """The sequence numbers that a producer's batch uses.
 
     Args:
-        first: the first of them; those before the last are numbers that no other batch will have.
+        first: the first of them. The batch also uses up the numbers from here to its own.
         last: the batch's own number.
-        fingerprint: of its events, 1 to 2^32-1, where the application chose the number, by which a batch that is sent
-            again is told from another one; `BY_PRODUCER` where the producer chose it; None where an earlier version of
-            this package wrote it, which did not say.
+        fingerprint: if the application chose the number, a fingerprint of the events, 1 to 2^32-1, which tells a
+            resent batch from a different one; `BY_PRODUCER` if the producer chose it; None if an earlier version of
+            this package wrote it.
     """
 
     first: int
@@ -82,7 +81,7 @@ class Numbers(NamedTuple):
 
 
 class NumberedBatch(NamedTuple):
-    """What a producer's batch is remembered by: whose it is, and its numbers."""
+    """The identity of a producer's batch: the producer's ID and the batch's numbers."""
 
     producer: str
     numbers: Numbers
@@ -94,7 +93,7 @@ def pack(value: object) -> bytes:
 
 
 def unpack(payload: bytes) -> Any:
-    """Return the value of a msgpack payload whose checksum was right.
+    """Return the value of a msgpack payload with a valid checksum.
 
     Raises:
         CorruptionError: the payload is not msgpack.
@@ -112,8 +111,8 @@ class FileHeader:
     Args:
         channel: the channel's UUID.
         file_id: the file's number.
-        previous: number and trusted end of the file before it, or None for the first.
-        state: the channel's small state at its start (positions, sinks, schemas, options).
+        previous: the number and trusted end of the file before it; None for the first.
+        state: the channel's small state at the file's start (positions, sinks, schemas, options).
         format: the format version.
     """
 
@@ -136,10 +135,10 @@ class FileHeader:
 
     @classmethod
     def parse(cls, payload: bytes) -> FileHeader:
-        """Return the header that a FILE_HEADER payload holds.
+        """Return the header in a FILE_HEADER payload.
 
         Raises:
-            CorruptionError: it makes no sense.
+            CorruptionError: the payload is invalid.
         """
         v = unpack(payload)
         try:
@@ -157,16 +156,16 @@ class TakeRecord:
     ranges: list[tuple[int, int]]
 
     def frame(self, count: int) -> Frame:
-        """Return the record as a frame about ``count`` events; of too many for that, the ranges tell."""
+        """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`: the ranges are exact."""
         value = {"group": self.group, "ranges": self.ranges}
         return Frame.of(FrameType.TAKE, pack(value), min(count, MAX_COUNT))
 
     @classmethod
     def parse(cls, payload: bytes) -> TakeRecord:
-        """Return the record that a TAKE payload holds.
+        """Return the record in a TAKE payload.
 
         Raises:
-            CorruptionError: it makes no sense.
+            CorruptionError: the payload is invalid.
         """
         v = unpack(payload)
         try:
@@ -179,14 +178,16 @@ class TakeRecord:
 class SegmentRef:
     """A staged segment file that a COMMIT adopts.
 
+    The last three fields are set only in a move, and are 0 otherwise.
+
     Args:
-        name: the file's name in the data directories.
+        name: the file's name.
         end: how many bytes of it count.
         count: how many events it holds.
         payload_bytes: the size of its events' payloads.
-        first_id: the first event's ID, where a segment is moved; else its COMMIT says it.
-        transaction_id: where it is moved, the transaction that adopted it first.
-        time_us: where it is moved, when that was.
+        first_id: the ID of its first event; in a put, its COMMIT says it.
+        transaction_id: the transaction that first adopted it.
+        time_us: when that was, in microseconds since 1970.
     """
 
     name: str
@@ -199,10 +200,10 @@ class SegmentRef:
 
 
 class Seen(TypedDict):
-    """What the disk tier's log says of the memory tier's, so that its loss never brings back what was taken.
+    """A summary of the memory tier's log in the disk tier's log, so that losing memory never brings back taken events.
 
-    The keys: the next write-order ID; of groups, position and ranges ahead; of queries, the batch ID; of producers,
-    what `spillable_stream.state.producer_history` makes of them.
+    It holds the next write-order ID; for each group, its position and ranges ahead; for each query, its batch ID; for
+    each producer, the image that `spillable_stream.state.producer_history` makes.
     """
 
     next: int
@@ -212,9 +213,9 @@ class Seen(TypedDict):
 
 
 class LostRecord(Seen):
-    """What went with a memory tier, or with damage: ranges of events, and of IDs that may have been in use.
+    """The loss of a memory tier, or by damage: ranges of lost events, and of IDs that may have been in use.
 
-    ``kept`` says that the memory tier is still there.
+    ``kept`` says that the memory tier still exists.
     """
 
     lost: list[tuple[int, int]]
@@ -223,14 +224,14 @@ class LostRecord(Seen):
 
 
 class SchemaRecord(TypedDict):
-    """A schema and its number; the schema is an Arrow IPC message."""
+    """A schema, as an Arrow IPC message, and its number."""
 
     id: int
     schema: bytes
 
 
 class GroupRecord(TypedDict):
-    """A group that is made at a position, or dropped."""
+    """A group that is created at a position, or dropped."""
 
     group: str
     position: NotRequired[int]
@@ -238,7 +239,7 @@ class GroupRecord(TypedDict):
 
 
 class ReserveRecord(TypedDict):
-    """A memory tier, as `spillable_stream.state.channel_state.MemoryTierInfo`, and the last ID that it may use."""
+    """A memory tier, like `spillable_stream.state.channel_state.MemoryTierInfo`, and the last ID that it may use."""
 
     generation: int
     bytes: int
@@ -254,13 +255,13 @@ class CommitRecord:
     Args:
         kind: "put", "take", "control" (options, schema, groups, reservations) or "move" (events of the
             memory tier that are now on disk; the PUT frames of the append keep their own IDs).
-        start: the offset at which the append began that this record is part of.
-        segments: staged segments whose events come first, in order.
-        sink: query ID and batch ID that a sink's batch is remembered by.
-        producer: what a producer's batch is remembered by.
-        spilled: why a put went to disk though there is a memory tier: "full", "large" or "".
-        seen: on disk, while there is a memory tier: what it says of IDs and groups that the COMMITs before
-            did not, so that its loss never brings back what was taken.
+        start: the offset where the record's append began.
+        segments: staged segments to adopt, in order; their events come first.
+        sink: the query ID and batch ID of a sink's batch.
+        producer: the identity of a producer's batch.
+        spilled: why a put went to disk despite a memory tier: "full", "large" or "".
+        seen: on disk, while a memory tier is open: its IDs and groups as far as earlier COMMITs do not say
+            them, so that losing it never brings back taken events.
     """
 
     kind: str
@@ -272,7 +273,7 @@ class CommitRecord:
     producer: NumberedBatch | None = None
 
     def frame(self, count: int) -> Frame:
-        """Return the record as a frame about ``count`` events; of a put that is exact (`Put.tier`)."""
+        """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
         value: dict[str, Any] = {"kind": self.kind, "start": self.start}
         if self.segments:
             plain = (4 if s.first_id == 0 else 7 for s in self.segments)
@@ -290,10 +291,10 @@ class CommitRecord:
 
     @classmethod
     def parse(cls, payload: bytes) -> CommitRecord:
-        """Return the record that a COMMIT payload holds.
+        """Return the record in a COMMIT payload.
 
         Raises:
-            CorruptionError: it makes no sense.
+            CorruptionError: the payload is invalid.
         """
         v = unpack(payload)
         try:
@@ -307,14 +308,14 @@ class CommitRecord:
 
 
 def parse_record(type: FrameType, payload: bytes | None) -> Any:
-    """Return what a payload says: a `TakeRecord`, a `CommitRecord`, a map, or None where frames have none.
+    """Return a payload's record: a `TakeRecord`, a `CommitRecord`, or a map; None for types without a record.
 
     Args:
-        type: the frame's.
-        payload: its payload; None is no record.
+        type: the frame's type.
+        payload: the frame's payload; None is like an empty one.
 
     Raises:
-        CorruptionError: it makes no sense.
+        CorruptionError: the payload is invalid.
     """
     match type:
         case FrameType.COMMIT:

@@ -1,4 +1,4 @@
-"""Rows of typed channels: what is put is what is given out, and is the channel's own from then on."""
+"""Reads the rows that an application puts into a typed channel: checks, copies and measures them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _MOST_READERS = 256
 
 
 class RowReader:
-    """Reads rows of one schema: checks, copies and measures them, and makes Arrow of what it read.
+    """Reads rows of one schema, and converts the rows that it read to Arrow.
 
     Args:
-        schema: the schema, which must not be changed.
+        schema: the channel's schema.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -39,11 +39,11 @@ class RowReader:
         return SchemaError(f"the channel has no column {name}; it has {', '.join(self.schema.names)}")
 
     def read(self, row: Any) -> dict[str, Any]:
-        """Return what is kept of a row: an equal dictionary, of which nothing can be changed from outside.
+        """Return a deep copy of a row, as a dictionary of plain objects that equals it.
 
         Raises:
-            SchemaError: the row is no mapping, has an unknown column or field, or a value does not fit, would be cut
-                or could not be given out; whatever its own methods raise.
+            SchemaError: the row is not a mapping, or has an unknown column or field; a value does not fit, or would
+                be stored inexactly; or the row's own methods raised an error.
         """
         try:
             if type(row) is dict:
@@ -53,18 +53,18 @@ class RowReader:
             return self._read(dict(row.items()))
         except SchemaError:
             raise
-        except Exception as e:  # anybody's code, or another thread that changes the row right now
+        except Exception as e:  # from the row's own methods, or because another thread changes it right now
             raise SchemaError(f"a row can't be read: {type(e).__name__} in a {type(row).__name__}") from e
 
     def size_bytes(self, row: dict[str, Any]) -> int:
-        """Return how much memory something holds that was read, its place in a list included."""
+        """Return how much memory a row from `read` takes, with its slot in a list, in bytes."""
         return self._size_bytes(row) + _LIST_PLACE_BYTES
 
     def batch(self, rows: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-        """Return rows that were read as a record batch.
+        """Return rows from `read` as a record batch.
 
         Raises:
-            SchemaError: they are larger than one batch can be.
+            SchemaError: the rows do not fit one batch.
         """
         try:
             columns = [
@@ -80,9 +80,9 @@ _readers: dict[int, RowReader] = {}
 
 
 def row_reader(schema: pa.Schema) -> RowReader:
-    """Return the reader of a schema; the same one for the same object."""
+    """Return the reader of a schema object, from a cache."""
     found = _readers.get(id(schema))
-    if found is None or found.schema is not schema:  # it keeps its schema, so that no other object has its number
+    if found is None or found.schema is not schema:  # the reader keeps its schema alive, so no other object has its id
         if len(_readers) >= _MOST_READERS:
             _readers.clear()
         found = _readers[id(schema)] = RowReader(schema)
@@ -90,7 +90,7 @@ def row_reader(schema: pa.Schema) -> RowReader:
 
 
 def _builder(t: pa.DataType) -> Callable[[list[Any]], pa.Array] | None:
-    """Return what makes a column of values that were read; None if Arrow makes none of Python's objects."""
+    """Return a function that builds a column from read values; None if Arrow can't build one from Python objects."""
     plain = with_leaves(t, _made_as)
 
     def build(values: list[Any]) -> pa.Array:
@@ -121,10 +121,10 @@ _STORED: dict[str, Callable[[Any], Any]] = {"arrow.uuid": lambda value: value.by
 
 
 def _made_as(t: pa.DataType) -> pa.DataType:
-    """Return the type as which a column without others inside is made, before it is cast.
+    """Return the type to build a flat column with, before it is cast to its own type.
 
-    At half floats Arrow 18 ends the process; each is a single one, too. Arrow takes no Decimal for a decimal with more
-    digits behind the point than it has at all.
+    Arrow 18 crashes on half floats; every half float is also a single. Arrow does not accept a Decimal for a decimal
+    type whose scale is larger than its precision.
     """
     if pa.types.is_float16(t):
         return pa.float32()
@@ -134,7 +134,7 @@ def _made_as(t: pa.DataType) -> pa.DataType:
 
 
 def _is_cast(t: pa.DataType) -> bool:
-    """Tell whether there is anything in a type that is not made as it is."""
+    """Tell whether any part of a type is built as another type and then cast."""
     if isinstance(t, pa.BaseExtensionType):
         return _is_cast(t.storage_type)
     if pa.types.is_run_end_encoded(t):

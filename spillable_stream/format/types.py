@@ -1,7 +1,7 @@
-"""Which Arrow types a channel stores, and as what: whatever is put can be taken back, and is equal.
+"""Which Arrow types a channel stores, and how: every event that was put can be taken, and is equal.
 
-A dictionary (a categorical of pandas) is stored as its values: a frame is one message, and Arrow writes
-dictionaries as messages of their own. What can't be taken back by everybody is refused with a reason.
+A dictionary (a categorical of pandas) is stored as its values: a frame is one message, but Arrow writes a dictionary
+as a separate message. A type that some readers could not read is refused, with a reason.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 NOT_ARROW = (pa.ArrowException, EOFError, OSError, LookupError, TypeError, ValueError)
-"""What Arrow raises for bytes or values that are not what they should be."""
+"""Exceptions that Arrow raises for invalid bytes or values."""
 
 WITHOUT_VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""Of a dictionary's values that are views Arrow takes nothing by index."""
+"""Types to cast a dictionary's values to first, because Arrow's `take` does not support views."""
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with the types that a channel stores."""
+    """Return a schema with each type replaced by the one that a channel stores."""
     if not any(has_dictionary(f.type) for f in schema):
         return schema
     return pa.schema([_stored_field(f) for f in schema], schema.metadata)
@@ -42,7 +42,7 @@ def _stored_field(field: pa.Field) -> pa.Field:
 
 
 def _stored_type(t: pa.DataType) -> pa.DataType:
-    """Return a type with the values' type for every dictionary in it, as far as Arrow can convert such a column."""
+    """Return a type with each dictionary replaced by its values' type, where Arrow can convert such a column."""
 
     def plain(leaf: pa.DataType) -> pa.DataType:
         if not pa.types.is_dictionary(leaf):
@@ -54,11 +54,11 @@ def _stored_type(t: pa.DataType) -> pa.DataType:
 
 
 def with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """Return a type with others for those in it that are no struct, map or list.
+    """Return a type with its leaves replaced: all types in it but structs, maps and lists.
 
     Args:
         t: the type.
-        leaf: returns what each of these becomes.
+        leaf: returns the replacement of a leaf.
     """
 
     def inside(field: pa.Field) -> pa.Field:
@@ -76,12 +76,12 @@ def with_leaves(t: pa.DataType, leaf: Callable[[pa.DataType], pa.DataType]) -> p
 
 
 def has_dictionary(t: pa.DataType) -> bool:
-    """Tell whether there is a dictionary anywhere in a type."""
+    """Tell whether a type contains a dictionary at any depth."""
     return pa.types.is_dictionary(t) or any(has_dictionary(inner) for inner in _inner(t))
 
 
 def _inner(t: pa.DataType) -> list[pa.DataType]:
-    """Return the types that a type is made of."""
+    """Return the types directly inside a type."""
     if isinstance(t, pa.BaseExtensionType):
         return [t.storage_type]
     if pa.types.is_run_end_encoded(t):
@@ -94,20 +94,20 @@ def _fields(t: pa.DataType) -> list[pa.Field]:
 
 
 def is_list(t: pa.DataType) -> bool:
-    """Tell whether a type is a list of any length, with offsets."""
+    """Tell whether a type is a list of variable length, with offsets."""
     return bool(pa.types.is_list(t) or pa.types.is_large_list(t))
 
 
 def is_list_view(t: pa.DataType) -> bool:
-    """Tell whether a type is a list of any length, with offsets and sizes."""
+    """Tell whether a type is a list view: a list of variable length, with offsets and sizes."""
     return bool(pa.types.is_list_view(t) or pa.types.is_large_list_view(t))
 
 
 def check_field(field: pa.Field) -> None:
-    """Check that what is put into a column of this type, as `stored_schema` has it, can be taken back.
+    """Check that events can be taken again after they are put into this column of a `stored_schema`.
 
     Raises:
-        SchemaError: it can't.
+        SchemaError: they can't; says why.
     """
     where = f"the column {field.name!r} has the type {field.type}, "
     if why := _refusal(field.type):
@@ -125,7 +125,7 @@ def check_field(field: pa.Field) -> None:
 
 
 def _refusal(t: pa.DataType) -> str:
-    """Return why a type is not stored, "" if it is."""
+    """Return why a type is not supported; "" if it is."""
     if pa.types.is_null(t):
         return (
             "which holds nothing but nulls, and a column's type can't be changed; cast it to the type that it will "

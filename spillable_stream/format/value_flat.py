@@ -1,4 +1,4 @@
-"""How numbers, texts and bytes are read: what Arrow would round, encode or take for something else is refused."""
+"""Readers of numbers, strings and bytes. They refuse values that Arrow would round, encode or coerce silently."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from spillable_stream.format.value_leaf import Place, Reader, leaf, native
 
 __all__ = ["number_reader", "text_reader"]
 
-_FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}  # from here on it is rounded to infinity
+_FIRST_INFINITE = {16: 65520.0, 32: (2 - 2**-24) * 2.0**127, 64: math.inf}  # the least value that rounds to infinity
 _FLOAT_FORMATS = {16: "<e", 32: "<f", 64: "<d"}
 _FLOAT_BYTES = 24
 _DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
@@ -27,7 +27,7 @@ _UUID_BYTES = 100
 
 
 def number_reader(t: pa.DataType, path: str) -> Reader | None:
-    """Return the reader of a type of numbers or truth values; None for another type."""
+    """Return the reader of a numeric or boolean type; None for any other type."""
     if pa.types.is_boolean(t) or _is_extension(t, "arrow.bool8"):
         return _booleans(t, path)
     if pa.types.is_integer(t):
@@ -87,7 +87,7 @@ def _all(kind: type, values: Sequence[Any]) -> bool:
 
 
 def _int_bytes(value: int) -> int:
-    return 0 if -5 <= value <= 256 else 32  # Python has each small one once
+    return 0 if -5 <= value <= 256 else 32  # Python shares small integers
 
 
 def _floats(t: pa.DataType, path: str) -> Reader:
@@ -121,9 +121,9 @@ def _floats(t: pa.DataType, path: str) -> Reader:
 
 def _decimals(t: pa.DataType, path: str) -> Reader | None:
     most = _DECIMAL_DIGITS[t.bit_width]
-    precision = min(t.precision, most + min(t.scale, 0))  # Arrow writes out the zeros before the point
+    precision = min(t.precision, most + min(t.scale, 0))  # Arrow stores the zeros of a negative scale as digits
     if precision < 1 or t.scale > most:
-        return None  # Arrow makes none of Python's objects, or gives none out
+        return None  # Arrow can't convert such decimals from or to Python objects
     unit = Decimal((0, (1,), -t.scale))
     context = Context(prec=precision, traps=[Inexact, InvalidOperation])
 
@@ -135,17 +135,17 @@ def _decimals(t: pa.DataType, path: str) -> Reader | None:
             return context.quantize(Decimal(whole), unit) if whole.bit_length() < 300 else None
         if not issubclass(kind, Decimal) or not Decimal.is_finite(value):
             return None
-        return context.quantize(value, unit)  # in threads, too: a context's flags tell nobody anything here
+        return context.quantize(value, unit)  # threads may share the context: nobody reads its flags
 
     places = f"{precision} digits, {t.scale} of them behind the point"
     return leaf(Place(path, t, f"a Decimal or an int of at most {places}"), convert, _DECIMAL_BYTES)
 
 
-# ── texts and bytes ─────────────────────────────────────────────────────────────────────────
+# ── strings and bytes ───────────────────────────────────────────────────────────────────────
 
 
 def text_reader(t: pa.DataType, path: str) -> Reader | None:
-    """Return the reader of a type of texts or bytes; None for another type."""
+    """Return the reader of a type of strings or bytes; None for any other type."""
     is_text = pa.types.is_string(t) or pa.types.is_large_string(t) or pa.types.is_string_view(t)
     if is_text or _is_extension(t, "arrow.json"):
         return _texts(t, path)
@@ -161,7 +161,7 @@ def text_reader(t: pa.DataType, path: str) -> Reader | None:
 def _texts(t: pa.DataType, path: str) -> Reader:
     def convert(value: Any) -> Any:
         value = native(value)
-        text = str.__str__(value)  # refuses what is no str, and makes a plain one of one of a class of its own
+        text = str.__str__(value)  # raises for other types, and converts an instance of a subclass to a plain str
         if not text.isascii():
             text.encode()
         return text
@@ -176,9 +176,9 @@ def _texts(t: pa.DataType, path: str) -> Reader:
 
 def _text_bytes(text: str) -> int:
     if len(text) < 2 and text <= "\xff":
-        return 0  # Python has each of these once
+        return 0  # Python shares these
     size_bytes = text.__sizeof__()
-    return size_bytes if text.isascii() else size_bytes * 5 // 4  # Arrow lets Python keep it as UTF-8, too, in the end
+    return size_bytes if text.isascii() else size_bytes * 5 // 4  # Arrow makes Python cache the UTF-8 form too
 
 
 def _bytes(t: pa.DataType, path: str, width: int | None) -> Reader:
@@ -207,7 +207,7 @@ def _bytes(t: pa.DataType, path: str, width: int | None) -> Reader:
 
 
 def _bytes_bytes(value: bytes) -> int:
-    return len(value) + 33 if len(value) > 1 else 0  # Python has each short one once
+    return len(value) + 33 if len(value) > 1 else 0  # Python shares short ones
 
 
 def _uuids(t: pa.DataType, path: str) -> Reader:

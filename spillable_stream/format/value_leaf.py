@@ -1,4 +1,4 @@
-"""How one Python value is read: what a row keeps of it, how much that holds, and what is said if it does not fit."""
+"""Reads one Python value: returns what a row keeps of it, measures that, and builds the error if it does not fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spillable_stream.errors import SchemaError
 __all__ = ["GC_HEAD_BYTES", "Place", "Reader", "is_arrow_null", "leaf", "native", "shown"]
 
 GC_HEAD_BYTES = 16
-"""What a container has before it for the garbage collector, which `__sizeof__` leaves out."""
+"""The size of the garbage collector's header in front of a container; `__sizeof__` leaves it out."""
 
 _shortened = reprlib.Repr()
 _shortened.maxstring = _shortened.maxother = 80
@@ -27,10 +27,11 @@ class Reader:
     """Reads the values of one type.
 
     Args:
-        read: returns what is kept of a value: a plain object that equals it, and that nobody else can change; raises
-            `SchemaError` for one that does not fit, as None never does.
-        size_bytes: how much memory such an object holds: a number, or a function of the object.
-        are_plain: tells of many values at once whether `read` would keep each as it is; it may say no where that is so.
+        read: returns a plain copy of a value, which equals it and which only the caller holds. Raises `SchemaError`
+            for a value that does not fit, such as None.
+        size_bytes: how much memory the copy takes: a number of bytes, or a function of the copy.
+        are_plain: tells for many values at once whether `read` would return each unchanged; false negatives are
+            allowed.
     """
 
     read: Callable[[Any], Any]
@@ -45,7 +46,7 @@ class Place:
     Args:
         path: its name: ``a``, ``a.key``, ``a.element``, ``a.field``.
         type: its type.
-        wants: what it takes.
+        wants: the values that it accepts.
     """
 
     path: str
@@ -53,7 +54,12 @@ class Place:
     wants: str
 
     def misfit(self, value: Any, cause: Exception | None = None) -> SchemaError:
-        """Return the error for a value that does not fit, because of an exception of its own or by itself."""
+        """Return the error for a value that does not fit.
+
+        Args:
+            value: the value.
+            cause: the exception that reading it raised, if any.
+        """
         if value is None:
             return SchemaError(f"a row does not fit the channel's schema: the column {self.path!r} is not nullable")
         why = "" if cause is None else f" ({type(cause).__name__})"
@@ -66,27 +72,27 @@ class Place:
 
 
 def shown(value: Any) -> str:
-    """Return a short text for any value."""
+    """Return a short representation of any value."""
     try:
         return _shortened.repr(value)
-    except Exception:  # anybody's code
+    except Exception:  # from the value's own __repr__
         return f"a {type(value).__name__}"
 
 
 def leaf(place: Place, convert: Callable[[Any], Any], size_bytes: int | Callable[[Any], int]) -> Reader:
-    """Return the reader of a type that has nothing inside.
+    """Return the reader of a type without types inside.
 
     Args:
-        place: where it is.
-        convert: returns the plain object; None, or any exception, for a value that does not fit.
-        size_bytes: as of `Reader`.
+        place: the column or part, for errors.
+        convert: returns the plain copy of a value. Returns None or raises any exception if the value does not fit.
+        size_bytes: as in `Reader`.
     """
 
     def read(value: Any) -> Any:
         cause: Exception | None = None
         try:
             found = convert(value)
-        except Exception as e:  # a value's own methods raise what they like
+        except Exception as e:  # a value's own methods may raise anything
             found, cause = None, e
         if found is None:
             raise place.misfit(value, cause)
@@ -96,7 +102,7 @@ def leaf(place: Place, convert: Callable[[Any], Any], size_bytes: int | Callable
 
 
 def native(value: Any) -> Any:
-    """Return Python's own object for a scalar of numpy or Arrow, and anything else as it is."""
+    """Return the Python object that a numpy or Arrow scalar equals; any other value unchanged."""
     if issubclass(type(value), pa.Scalar):
         return value.as_py()
     numpy = sys.modules.get("numpy")
@@ -112,17 +118,17 @@ def native(value: Any) -> Any:
 
 
 def _native_time(value: Any, numpy: Any) -> Any:
-    """Return the datetime or the timedelta that a scalar of numpy equals; None if there is none."""
+    """Return the datetime or timedelta that a numpy scalar equals; None if no such value does."""
     kind, (unit, _) = value.dtype.kind, numpy.datetime_data(value.dtype)
     if unit == "generic" or (kind == "m" and unit in "YM"):
-        return None  # a number of nothing; years and months are of no one length
+        return None  # it has no unit, or one whose length varies
     whole = value.astype(f"{kind}8[us]")
     if whole.astype(value.dtype).astype("i8") != value.astype("i8"):
-        return None  # it is finer, or the cast ran over: numpy compares such as if it had not
-    found = whole.item()  # an integer if it is further than Python's times
+        return None  # it has fractions of a µs, or the cast overflowed; numpy's own comparison misses the latter
+    found = whole.item()  # an integer if it is out of the range of Python's types
     return found if issubclass(type(found), dt.datetime | dt.timedelta) else None
 
 
 def is_arrow_null(value: Any) -> bool:
-    """Tell whether a value is a scalar of Arrow that is null."""
+    """Tell whether a value is a null Arrow scalar."""
     return issubclass(type(value), pa.Scalar) and not value.is_valid

@@ -1,8 +1,8 @@
-"""How the values of each type are read from Python: checked and copied in one walk.
+"""Readers of every Arrow type: they check and copy Python values in one pass.
 
-`reader_of` makes the functions for a type once; what they return holds nothing of the application's that can change,
-and Arrow converts it without a failure. Arrow itself takes more than it gives back (True for 1.0, a text for bytes, a
-struct's unknown fields) and ends the process at some of what it does not expect.
+`reader_of` builds the functions for a type once. Their results share no mutable object with the application, and
+Arrow converts them without errors. Arrow alone is too lenient (it accepts True for 1.0, a string for bytes, unknown
+fields of a struct), and crashes on some unexpected values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def reader_of(t: pa.DataType, path: str) -> Reader:
 
     Args:
         t: the type.
-        path: the column's name, or that of a part of it, for messages.
+        path: the name of the column, or of a part of it, for messages.
     """
     found = number_reader(t, path) or text_reader(t, path) or time_reader(t, path) or _nested_reader(t, path)
     if found is not None:
@@ -55,7 +55,7 @@ def _nested_reader(t: pa.DataType, path: str) -> Reader | None:
 
 
 def _size_of(reader: Reader) -> Callable[[Any], int]:
-    """Return how much a value holds, which may be None."""
+    """Return a function that measures a value, which may be None."""
     size_bytes = reader.size_bytes
     if isinstance(size_bytes, int):
         return lambda value: 0 if value is None else size_bytes
@@ -63,7 +63,7 @@ def _size_of(reader: Reader) -> Callable[[Any], int]:
 
 
 def _sizes_of(reader: Reader) -> Callable[[Iterable[Any]], int]:
-    """Return how much many values hold, any of which may be None."""
+    """Return a function that measures many values; each may be None."""
     size_bytes = reader.size_bytes
     if size_bytes == 0:
         return lambda values: 0
@@ -72,15 +72,19 @@ def _sizes_of(reader: Reader) -> Callable[[Iterable[Any]], int]:
 
 
 def _maybe(field: pa.Field, reader: Reader) -> Callable[[Any], Any]:
-    """Return what reads a value, and None if the field can be null."""
+    """Return a function that reads a value, and passes None if the field is nullable."""
     read = reader.read
     return (lambda value: None if value is None else read(value)) if field.nullable else read
 
 
 def _without_nulls(values: Iterable[Any], error: SchemaError) -> list[Any]:
-    """Return values with None for each that is a null of Arrow's; raises the error they gave if there is no such.
+    """Return values with None for each null Arrow scalar, so that the caller can read them again.
 
-    It is done after an error, and not before, for few values are scalars of Arrow.
+    This happens only after an error, because Arrow scalars are rare.
+
+    Args:
+        values: the values.
+        error: the error that reading them raised; raised again if none of them is a null Arrow scalar.
     """
     given = list(values)
     found = [None if is_arrow_null(value) else value for value in given]
@@ -101,7 +105,7 @@ def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
         if kind is not list and kind is not tuple:
             value = _elements(value, place)
         elif kind is list:
-            value = value.copy()  # at once: another thread may change it
+            value = value.copy()  # before it is read: another thread may change it
         try:
             found = value if are_plain is not None and are_plain(value) else list(map(read_one, value))
         except SchemaError as e:
@@ -117,7 +121,7 @@ def _lists(t: pa.DataType, path: str, length: int | None) -> Reader:
 
 
 def _elements(value: Any, place: Place) -> list[Any]:
-    """Return the elements of what is neither a list nor a tuple itself."""
+    """Return the elements of a sequence that is neither a list nor a tuple."""
     cause: Exception | None = None
     try:
         kind = type(value)
@@ -130,7 +134,7 @@ def _elements(value: Any, place: Place) -> list[Any]:
             return list(value.tolist()) if value.dtype.kind in "biufSU" else list(value)
         if _is_of_pandas(kind) or (issubclass(kind, Sequence | ValuesView) and not issubclass(kind, _NOT_LISTS)):
             return list(value)
-    except Exception as e:  # anybody's code
+    except Exception as e:  # from the value's own methods
         cause = e
     raise place.misfit(value, cause)
 
@@ -171,7 +175,7 @@ def _maps(t: pa.MapType, path: str) -> Reader:
 
 
 def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
-    """Return the keys and values of a map, and whether it is a mapping."""
+    """Return a map's pairs of key and value, and whether the value is a mapping rather than a list of pairs."""
     if type(value) is dict:
         return list(value.items()), True
     cause: Exception | None = None
@@ -183,13 +187,13 @@ def _pairs(value: Any, place: Place) -> tuple[Sequence[tuple[Any, Any]], bool]:
             pairs = list(value.items()) if is_mapping else [_pair(p) for p in value]
             if all(type(p) in (tuple, list) and len(p) == 2 for p in pairs):
                 return pairs, is_mapping
-    except Exception as e:  # anybody's code
+    except Exception as e:  # from the value's own methods
         cause = e
     raise place.misfit(value, cause)
 
 
 def _pair(value: Any) -> Any:
-    """Return the pair that a dictionary of a key and a value is, and anything else as it is."""
+    """Return ``{"key": …, "value": …}`` as a pair, and any other value unchanged."""
     if type(value) is dict and value.keys() == {"key", "value"}:
         return value["key"], value["value"]
     return value
@@ -198,7 +202,7 @@ def _pair(value: Any) -> Any:
 def _mapping(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     try:
         return dict(pairs)
-    except TypeError:  # a key is a list or has one inside
+    except TypeError:  # a key is or contains a list, which can't be hashed
         return {}
 
 
@@ -222,7 +226,7 @@ def _structs(t: pa.StructType, path: str) -> Reader:
 
 
 def _fields(value: Any, names: list[str], place: Place) -> dict[Any, Any]:
-    """Return the fields of a struct that is no dictionary itself."""
+    """Return the fields of a struct's value that is not a dictionary."""
     cause: Exception | None = None
     try:
         if issubclass(type(value), pa.Scalar):
@@ -230,20 +234,20 @@ def _fields(value: Any, names: list[str], place: Place) -> dict[Any, Any]:
         if isinstance(value, Mapping):
             return dict(value.items())
         if issubclass(type(value), tuple):
-            own = getattr(value, "_fields", None) or getattr(value, "__fields__", names)  # a named one's; a Row's
+            own = getattr(value, "_fields", None) or getattr(value, "__fields__", names)  # of a namedtuple; of a Row
             return dict(zip(own, value, strict=True))
-    except Exception as e:  # anybody's code
+    except Exception as e:  # from the value's own methods
         cause = e
     raise place.misfit(value, cause)
 
 
 def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[str], SchemaError]) -> Reader:
-    """Return the reader of dictionaries of names to values, of which a nullable one may be missing.
+    """Return the reader of dictionaries from names to values; nullable fields may be missing.
 
     Args:
         fields: the fields.
-        prefix: what stands before their names in messages.
-        unknown: makes the error for a name that there is not, as it is shown.
+        prefix: the prefix of their names in messages.
+        unknown: returns the error for a name that is not a field; its argument is the name as shown in messages.
     """
     readers = {f.name: reader_of(f.type, f"{prefix}{f.name}") for f in fields}
     known = {f.name: (f.name, readers[f.name].read, f.nullable) for f in fields}
@@ -280,7 +284,11 @@ def fields_reader(fields: Sequence[pa.Field], prefix: str, unknown: Callable[[st
 def _known_name(
     name: Any, known: Mapping[str, Any], found: Mapping[str, Any], unknown: Callable[[str], SchemaError]
 ) -> str:
-    """Return the plain text of a name that is of a class of its own."""
+    """Return a field's name as a plain str if it is an instance of a subclass.
+
+    Raises:
+        SchemaError: no field has this name, or the dictionary has it twice.
+    """
     if not issubclass(type(name), str):
         raise unknown(f"of the type {type(name).__name__}, and names are texts")
     plain = str.__str__(name)

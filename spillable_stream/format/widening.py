@@ -1,21 +1,22 @@
-"""Which columns fit into which: a type takes another one's values if nothing of them is lost.
+"""Which column types widen to which others: a type accepts another one if no value loses anything.
 
-Every value of the one type that Python or Spark knows is equal to a value of the other. The types decide, and
-never the values, so that what fits once fits always. A column of
+Every value of the source that Python or Spark can represent must equal a value of the target. Only the types decide,
+never the values, so that a batch that fits once always fits. A column of type
 
-* an integer takes narrower integers; unsigned ones if it has a bit more, or is unsigned too;
-* a float takes narrower floats, and integers that it holds exactly: up to 32 bits in 64, up to 16 in 32, 8 in 16;
-* a decimal takes decimals with no more digits on either side of the point, and integers whose digits it has before it;
-* text takes text, and bytes take bytes, whatever the width of their offsets; bytes of a fixed size too;
-* a timestamp takes coarser ones if both have a time zone, or neither; nanoseconds only nanoseconds, since 64 bits of
-  them end in the year 2262; so it is with durations;
-* times of day take coarser ones; days in milliseconds (date64) take days (date32);
-* a list takes lists of values that fit, whatever the width of their offsets; lists of a fixed length too;
-* a map takes maps whose keys and values fit;
-* a struct takes structs whose fields, by name and in any order, fit; nullable ones may be missing, and none be unknown;
-* any type takes a dictionary of values that fit, and a column of nothing but nulls.
+* integer accepts narrower integers; unsigned ones if it has at least one more bit, or is unsigned too;
+* float accepts narrower floats, and integers that it holds exactly: up to 32 bits in 64, up to 16 in 32, 8 in 16;
+* decimal accepts decimals with no more digits on either side of the point, and integers with no more digits than it
+  has before the point;
+* string accepts strings, and binary accepts bytes, with offsets of any width; binary also accepts a fixed size;
+* timestamp accepts coarser ones if both have a time zone, or neither has one; nanoseconds accept only nanoseconds,
+  because 64 bits of them end in the year 2262; the same holds for durations;
+* time of day accepts coarser ones; days in milliseconds (date64) accept days (date32);
+* list accepts lists whose values fit, with offsets of any width; also lists of a fixed length;
+* map accepts maps whose keys and values fit;
+* struct accepts structs whose fields fit, by name and in any order; nullable ones may be missing, none may be unknown;
+* any type accepts a dictionary whose values fit, and a column of only nulls.
 
-What is null where nothing may be is found when values come.
+Nulls where the target forbids them are found later, when the values are converted.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from spillable_stream.format.types import is_list, is_list_view
 __all__ = ["is_list_for", "misfit"]
 
 _UNITS = ("s", "ms", "us", "ns")
-_EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of integers that a float holds exactly
-_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}  # of the largest integer; the unsigned one of 64 bits has one more
+_EXACT_BITS = {16: 11, 32: 24, 64: 53}  # the widest integers that a float holds exactly
+_DIGITS = {8: 3, 16: 5, 32: 10, 64: 19}  # of the largest integer; with 64 bits, unsigned has one more
 _TEXTS = {pa.string(), pa.large_string(), pa.string_view()}
 _BYTES = {pa.binary(), pa.large_binary(), pa.binary_view()}
 
 
 def misfit(source: pa.DataType, target: pa.DataType, name: str, *, whole: bool = False) -> str:
-    """Return why a column does not fit into another one, "" if it does.
+    """Return why a column does not fit into another one; "" if it does.
 
     Args:
         source: the type of the values.
-        target: the type that they are to have.
-        name: the column's name, with the fields that lead to it.
-        whole: whether every field of a struct must be there, also a nullable one.
+        target: the type to convert them to.
+        name: the column's name, followed by the path of fields in it.
+        whole: whether every field of a struct is required, even a nullable one.
     """
     while pa.types.is_dictionary(source):
         source = source.value_type
@@ -78,7 +79,7 @@ def _misfit_of_fields(source: pa.StructType, target: pa.StructType, name: str, w
 
 
 def is_list_for(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether values of a list type are lists of another one, if their elements are."""
+    """Tell whether one list type fits into another, as far as it depends on the kind of list."""
     if is_list(target):
         return is_list(source) or bool(pa.types.is_fixed_size_list(source))
     if pa.types.is_fixed_size_list(source) and pa.types.is_fixed_size_list(target):
@@ -87,7 +88,7 @@ def is_list_for(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _takes(target: pa.DataType, source: pa.DataType) -> bool:
-    """Tell whether a type that has no others inside takes every value of another one."""
+    """Tell whether a flat type accepts every value of another one."""
     is_a = pa.types
     if is_a.is_integer(source):
         return _takes_integer(target, source)

@@ -1,1 +1,1 @@
-"""Whether a channel's files are what was written, and how to go on when they are not."""
+"""Verifies that a channel's files are what was written, and repairs them if they are not."""

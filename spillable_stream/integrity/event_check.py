@@ -1,4 +1,4 @@
-"""Whether the events are where the state says, and where those are that can be read."""
+"""Checks that the events are where the state says, and finds those that can be read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ __all__ = ["EventCheck"]
 
 @dataclass(slots=True)
 class _Hole:
-    """Damage inside a block whose events are known when the next whole frame is."""
+    """Damage inside a block. The next whole frame tells which events it destroyed.
+
+    Args:
+        offset: where the damage starts in the file.
+        size: its size in bytes.
+        first_id: the first event in it.
+    """
 
     offset: int
     size: int
@@ -34,17 +40,17 @@ class _Hole:
 
 
 class EventCheck:
-    """Reads the events of a state's blocks and finds out which of them can be read.
+    """Reads the events of a state's blocks, and finds out which of them are damaged.
 
     Args:
         fs: the file system.
-        inventory: what counts of the files.
-        findings: where damage is added.
-        sound: log files that were walked as a whole and have no damage; they are not read again.
+        inventory: which files count, and up to where.
+        findings: collects the damage.
+        sound: log files that were walked completely and are undamaged; they are not read again.
 
     Attributes:
-        frames: how many frames were whole.
-        read_bytes: how many bytes these have.
+        frames: how many whole frames were read.
+        read_bytes: the size of these frames.
     """
 
     frames: int
@@ -54,7 +60,7 @@ class EventCheck:
         self.frames = self.read_bytes = 0
         self._fs = fs
         self._layout: Layout = inventory.layout
-        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # of others the blocks alone say what counts
+        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # for other files only their blocks count
         self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
         self._findings = findings
         self._sound = sound
@@ -67,7 +73,7 @@ class EventCheck:
         return len(self._read)
 
     def readable(self, state: ChannelState) -> Blocks:
-        """Return where the events are that can be read, in blocks without damage."""
+        """Return blocks of the events that can be read, without damage inside. Damage is added to the findings."""
         self._schemas = [decode_schema(s) for s in state.schemas]
         found: list[Block] = []
         missing: dict[Path, list[Range]] = defaultdict(list)
@@ -84,7 +90,7 @@ class EventCheck:
         return Blocks(_once(sorted(found, key=lambda b: b.first_id)))
 
     def _readable(self, block: Block, path: Path) -> list[Block]:
-        """Return the parts of a block that can be read."""
+        """Return the undamaged parts of a block."""
         self._read.add(block.file)
         seed = file_seed(self._layout.channel, seed_name(block.file))
         found: list[Block] = []
@@ -136,7 +142,7 @@ class EventCheck:
 
 
 def _once(blocks: list[Block]) -> list[Block]:
-    """Return blocks without those of which another has events too: a copy of frames that lay in a wrong place."""
+    """Return blocks, sorted by first ID, without those that overlap an earlier one: misplaced copies of frames."""
     kept: list[Block] = []
     for block in blocks:
         if not kept or block.first_id > kept[-1].last_id:
@@ -145,7 +151,7 @@ def _once(blocks: list[Block]) -> list[Block]:
 
 
 def _part(block: Block, offset: int, first_id: int, header: FrameHeader) -> Block:
-    """Return the beginning of a part of a block."""
+    """Return a block for the first frame of an undamaged part of a block."""
     time_us = block.time_us if block.transaction_id else header.time_us
     return Block(
         first_id,

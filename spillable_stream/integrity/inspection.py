@@ -1,4 +1,4 @@
-"""Everything that can be told of a channel by reading it: what is wrong, and the state that is left."""
+"""Inspects a channel without writing: finds what is damaged, and the state that is left."""
 
 from __future__ import annotations
 
@@ -28,29 +28,29 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inspection", "inspect"]
 
-_UNKNOWN_IDS = 1 << 32  # more than any channel used since its last sign of life
+_UNKNOWN_IDS = 1 << 32  # more than any channel used after the last ID that is known
 _SHOWN_STRAYS = 10
-_POSITION_READS = 3  # its owner may be writing it
+_POSITION_READS = 3  # the group's owner may be writing it
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """What was found, and what a repair needs.
+    """The result of an inspection, which a repair starts from.
 
     Args:
-        layout: where the files are.
-        inventory: what counts of them.
-        findings: what was found.
-        state: the state that is left, with the events that can be read and before the loss is recorded.
-        identity_damaged: whether the identity file must be written anew.
-        owners_damaged: whether a directory is not proven to be the channel's.
-        loss: what can't be had back.
-        last_id: the last ID that was, or may have been, in use.
-        bad_positions: group position files that are damaged.
-        unrepairable: why nothing can be repaired; empty if it can.
+        layout: the channel's files.
+        inventory: which files count, and up to where.
+        findings: the damage, warnings and notes.
+        state: the state that is left, with only the events that can be read, and without a record of the loss.
+        identity_damaged: whether the identity file must be rewritten.
+        owners_damaged: whether some directory is not proven to be the channel's.
+        loss: what can't be recovered.
+        last_id: the last write-order ID that was, or may have been, in use.
+        bad_positions: damaged group position files that a repair removes.
+        unrepairable: why a repair is impossible; "" if it is possible.
         files: how many files were read.
-        frames: how many frames were read.
-        read_bytes: how many bytes these have.
+        frames: how many whole frames were read.
+        read_bytes: the size of these frames.
     """
 
     layout: Layout
@@ -69,23 +69,23 @@ class Inspection:
 
     @property
     def log_damaged(self) -> bool:
-        """Whether the log has to be begun anew."""
+        """Whether a repair must start a new log."""
         identity = {"channel.json", OWNER_FILE}
         return any(f.severity is Severity.DAMAGE and f.path.name not in identity for f in self.findings.all())
 
 
 def inspect(fs: FileSystem, path: Path) -> Inspection:
-    """Read a channel and find out what is wrong with it; nothing is written.
+    """Read a channel and find what is wrong with it; write nothing.
 
     Args:
         fs: the file system.
         path: the channel's directory.
 
     Raises:
-        FileNotFoundError: a file vanished meanwhile; try again.
-        NotAChannelError: the directory holds no channel.
-        UnsupportedFormatError: a newer version wrote it.
-        CorruptionError: nothing says what the channel is.
+        FileNotFoundError: a file was removed meanwhile; try again.
+        NotAChannelError: the directory does not hold a channel.
+        UnsupportedFormatError: a newer version wrote the channel.
+        CorruptionError: the channel's identity is lost.
         StorageError: a file can't be read.
     """
     findings = Findings()
@@ -112,17 +112,12 @@ class _Inspector:
         self._unrepairable = ""
 
     def run(self, *, identity_damaged: bool, owners_damaged: bool) -> Inspection:
-        """Return what was found.
-
-        Args:
-            identity_damaged: whether the identity file must be written anew.
-            owners_damaged: whether a directory is not proven to be the channel's.
-        """
+        """Run all steps; see `Inspection` for the arguments."""
         inventory = self._inventory
         root = inventory.root()
         replay = self._replay(root)
         if root and not inventory.disk[root].holds_everything and self._unexplained(replay.state):
-            replay = self._replay(0)  # what seemed left over from a deletion is needed
+            replay = self._replay(0)  # files that looked like leftovers of a removal are needed
         state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
@@ -154,7 +149,7 @@ class _Inspector:
     # ── replaying ───────────────────────────────────────────────────────────────────────────────
 
     def _replay(self, first: int) -> TolerantReplay:
-        """Replay both tiers from a data file on."""
+        """Replay both tiers, starting at the data file with this index in the inventory."""
         disk = self._inventory.disk
         begin = Position(disk[first].file_id, 0) if disk else Position(0, 0)
         base, exact = self._base(first)
@@ -171,7 +166,7 @@ class _Inspector:
         return self._replay_memory(first, begin, image)
 
     def _replay_memory(self, first: int, begin: Position, image: LogFile) -> TolerantReplay:
-        """Replay both tiers from a file of the memory tier on, which begins with the whole state."""
+        """Replay both tiers, starting at a file of the memory tier, whose header holds the whole state."""
         files = self._inventory.memory
         if image.header is None:
             base, _ = self._base(first)
@@ -193,10 +188,10 @@ class _Inspector:
         return replay
 
     def _replay_checkpoint(self, replay: TolerantReplay) -> TolerantReplay:
-        """Replay from the newest checkpoint, as the next open does: it says more of what was in memory than the log.
+        """Replay from the newest checkpoint, as the next open does: it knows more about the memory tier than the log.
 
         Args:
-            replay: of the whole log; where there is damage, it is the best there is.
+            replay: the replay of the whole log; returned if there is damage, or no usable checkpoint.
         """
         inventory = self._inventory
         if replay.uncertain or self._damaged or not inventory.checkpoints:
@@ -215,7 +210,7 @@ class _Inspector:
         self._read_bytes += replay.steps.read_bytes
 
     def _base(self, first: int) -> tuple[ChannelState, bool]:
-        """Return the state to replay a data file from, and whether it is exact."""
+        """Return the state at the start of a data file, and whether it is exact."""
         inventory = self._inventory
         if not inventory.disk:
             if inventory.checkpoints:
@@ -232,7 +227,10 @@ class _Inspector:
         return self._guessed(inventory.disk[first])
 
     def _guessed(self, file: LogFile) -> tuple[ChannelState, bool]:
-        """Return the state of an event channel, where nothing says what the channel's schema is and all frames fit."""
+        """Return the initial state of an event channel: the schema is lost, but may be that of event channels.
+
+        A trial replay checks that all frames fit it. If they do not, the channel is unrepairable.
+        """
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
         trial = TolerantReplay(self._fs, self._inventory, state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
@@ -251,7 +249,7 @@ class _Inspector:
         return replay.state.memory.open or (replay.uncertain and bool(self._inventory.memory))
 
     def _memory_image(self, replay: TolerantReplay) -> LogFile | None:
-        """Return the file of the memory tier to replay from, or None if the tier is gone or another one's."""
+        """Return the file of the memory tier to replay from, or None if the tier is gone or its files are another's."""
         inventory = self._inventory
         published = inventory.head.memory.file_id if inventory.head else 0
         if not inventory.memory or inventory.memory[-1].file_id < published:
@@ -265,7 +263,7 @@ class _Inspector:
         return newest if replay.uncertain or token_of(newest.header.state) == tier.token else None
 
     def _lose_memory(self, replay: TolerantReplay) -> None:
-        """Take the memory tier out of the state, as the next open does."""
+        """Remove the lost memory tier from the state, as the next open does."""
         state, inventory = replay.state, self._inventory
         positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
         files = [f.file_id for f in inventory.memory]
@@ -283,19 +281,19 @@ class _Inspector:
     # ── what is missing ─────────────────────────────────────────────────────────────────────────
 
     def _unexplained(self, state: ChannelState) -> list[Range]:
-        """Return the events that are needed and in no file, though no damage that was found had them."""
+        """Return the needed events that no file has and no finding explains."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         return [gap for first, last in state.missing() for gap in known.gaps(first, last)]
 
     def _check_chain(self, root: int) -> None:
-        """Add data files that are missing behind the newest checkpoint."""
+        """Report data files that are missing from the newest checkpoint's on."""
         disk, checkpoints = self._inventory.disk, self._inventory.checkpoints
         if not disk or not checkpoints:
             return
         newest = checkpoints[-1].position.file_id
         head = self._inventory.head
         if head is not None and checkpoints[-1].position > Position(*head.disk[:2]):
-            return  # made since
+            return  # the checkpoint is newer than the head that we read
         if newest not in (f.file_id for f in disk):
             path = self._layout.log_file(newest)
             self._findings.damage(path, f"{path.name} is missing: a checkpoint was made of it")
@@ -303,24 +301,24 @@ class _Inspector:
             self._report_missing_files([])
 
     def _settle_last_id(self, replay: TolerantReplay) -> None:
-        """Let no ID be used again that may have been."""
+        """Raise the next ID, and the doubtful ones, above every ID that may have been in use."""
         state, inventory = replay.state, self._inventory
         if self._known is not None:
             state.next_id = max(state.next_id, self._known.last_id + 1)
         last = inventory.disk[-1].file_id if inventory.disk else 0
         newest = max([c.position.file_id for c in inventory.checkpoints], default=0)
-        if not inventory.exact and (inventory.missing_end or newest > last):  # what is known is a lower bound
+        if not inventory.exact and (inventory.missing_end or newest > last):  # the known last ID is a lower bound
             self._doubtful_through = max(self._doubtful_through, state.last_id + _UNKNOWN_IDS)
 
     def _explain(self, lost: list[Range]) -> None:
-        """Make sure that some finding names every event that is lost."""
+        """Report lost events that no finding names yet."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         left = [gap for first, last in lost for gap in known.gaps(first, last)]
         if left and not self._report_missing_files(left):
             self._findings.damage(self._layout.path, "events that should be there are in no file", events=left)
 
     def _report_missing_files(self, events: list[Range]) -> bool:
-        """Add the data files whose numbers are missing in between, and tell whether there are any."""
+        """Report gaps in the numbers of the data files as missing files, and tell whether there are any."""
         present = [f.file_id for f in self._inventory.disk]
         missing = sorted(set(range(present[0], present[-1])) - set(present)) if present else []
         gone = [f.path for f in self._findings.all() if f.severity is Severity.DAMAGE and f.offset is None]
@@ -329,10 +327,10 @@ class _Inspector:
             missing = missing or [0]
         return bool(missing)
 
-    # ── what can be missed ──────────────────────────────────────────────────────────────────────
+    # ── files that can be spared ────────────────────────────────────────────────────────────────
 
     def _check_positions(self, state: ChannelState) -> list[Path]:
-        """Check the files that keep the groups' positions for the report of a loss, and return those to take away."""
+        """Check the groups' position files, which only the report of a loss needs, and return those to remove."""
         bad = []
         for name in self._fs.list_files(self._layout.path / "groups"):
             group = group_of(name, "position")
@@ -358,13 +356,13 @@ class _Inspector:
         return False
 
     def _note_segments(self, state: ChannelState) -> None:
-        """Add a note of the segments that hold no event of the channel."""
+        """Note the segments without events of the channel."""
         for name in sorted(set(self._layout.segments(self._fs)) - state.blocks.segments()):
             text = "no event in the channel is in this segment: it is being written, was taken, or is left over"
             self._findings.note(self._layout.segment_file(name), text)
 
     def _note_strays(self) -> None:
-        """Add a note of what is in the channel's directories and is no file of it."""
+        """Note foreign files in the channel's directories."""
         layout = self._layout
         directories = {*layout.data_dirs, layout.checkpoint_dir, layout.memory, layout.path / "groups"}
         for directory in sorted(directories):

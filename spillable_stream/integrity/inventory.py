@@ -1,6 +1,7 @@
-"""What proves up to where the files of a channel count: the head, the checkpoints, the files' own headers.
+"""Takes inventory of a channel: which of its files count, and up to where.
 
-Nothing here writes, makes or maps a file: the head is read like any other.
+The head, the checkpoints and the headers of the files prove it. Nothing here writes, creates or maps a file: the head
+is read like any other.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class LogFile:
 
     Args:
         file_id: its number.
-        path: where it is.
+        path: its path.
         seed: its CRC seed.
-        header: its first frame's record; None if that is damaged.
-        begin: where its first frame ends.
-        end: up to where it counts.
+        header: the record in its first frame; None if that is damaged.
+        begin: the offset where its first frame ends; 0 if that is damaged.
+        end: the offset up to which it counts.
     """
 
     file_id: int
@@ -69,7 +70,7 @@ class LogFile:
 
     @property
     def holds_everything(self) -> bool:
-        """Whether its header holds the whole state, and nothing before it counts: a repair made it."""
+        """Whether a repair made it: its header holds the whole state, and no file before it counts."""
         return self.header is not None and self.header.previous is None and "blocks" in self.header.state
 
 
@@ -78,9 +79,9 @@ class ValidCheckpoint:
     """A checkpoint that can be read.
 
     Args:
-        position: where in the log it was made.
+        position: the position in the disk tier's log where it was made.
         path: its file.
-        image: the state there.
+        image: the image of the state at that position.
     """
 
     position: Position
@@ -90,20 +91,20 @@ class ValidCheckpoint:
 
 @dataclass(slots=True)
 class Inventory:
-    """What was found out before any frame is replayed.
+    """The files that count, as known before any frame is replayed.
 
     Args:
-        layout: where the files are.
-        head: what the head publishes while somebody holds the channel, or None.
-        known: what the head said last, in whichever boot, or None.
-        checkpoints: those that can be read, in the order of the log.
-        bad_checkpoints: those that can't.
+        layout: the channel's files.
+        head: the published ends, if the head counts because a process holds the channel; otherwise None.
+        known: the ends that the head last published in any boot; None if it is missing or damaged.
+        checkpoints: the readable checkpoints, in the order of the log.
+        bad_checkpoints: the damaged checkpoints.
         disk: the data files that count, in order.
         memory: the files of the newest memory tier that count, in order.
-        owned_groups: the groups that somebody ever owned; some may have been dropped.
-        half_head: whether half of the head of this boot is damaged.
-        exact: whether `known` is the last that was published, and not only a lower bound.
-        missing_end: whether the newest data file is missing, or cut.
+        owned_groups: the groups that ever had an owner; some may have been dropped.
+        half_head: whether one slot of this boot's head is damaged.
+        exact: whether `known` is the last publication, not only a lower bound.
+        missing_end: whether the newest data file is missing or cut.
     """
 
     layout: Layout
@@ -119,7 +120,7 @@ class Inventory:
     missing_end: bool = False
 
     def root(self) -> int:
-        """Return the index of the first data file from which an unbroken chain leads to the last."""
+        """Return the index of the first data file of the unbroken chain that leads to the last one."""
         files = [f.file_id for f in self.disk]
         return first_of_chain(self.layout, files, _headers(self.disk), go_on) if files else 0
 
@@ -139,11 +140,12 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
 
     Args:
         fs: the file system.
-        layout: where the files are.
-        findings: where what is wrong with them is added.
+        layout: the channel's files.
+        findings: collects what is wrong with them.
 
     Raises:
-        FileNotFoundError: a file vanished meanwhile.
+        FileNotFoundError: a file was removed meanwhile.
+        ForeignDirectoryError: the memory tier's directory can no longer be trusted.
         StorageError: a file can't be read.
     """
     found = _read_head(fs, layout, findings)
@@ -157,7 +159,7 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
     disk = [_read_log_file(fs, layout, i) for i in layout.log_files(fs)]
     directory = MemoryDirectory(fs, layout)
     directory.require_trusted()
-    own = directory.is_own() or directory.proves_itself()  # a copy's link leads to the original's
+    own = directory.is_own() or directory.proves_itself()  # in a copied channel, the link leads to the original's
     newest = newest_generation(layout.log_files(fs, Tier.MEMORY)) if own else []
     memory = [_read_log_file(fs, layout, i) for i in newest]
     owned = [g for name in fs.list_files(layout.path / "groups") if (g := group_of(name, "lock")) is not None]
@@ -169,7 +171,7 @@ def take_inventory(fs: FileSystem, layout: Layout, findings: Findings) -> Invent
 
 
 def _read_head(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[bytes, CommitPoint] | None:
-    """Return the head's boot and contents, or None."""
+    """Return the head's boot ID and published ends, or None if it is missing or damaged."""
     for _ in range(_HEAD_READS):
         try:
             data = fs.read_file(layout.head)
@@ -184,7 +186,7 @@ def _read_head(fs: FileSystem, layout: Layout, findings: Findings) -> tuple[byte
 
 
 def _is_half_damaged(fs: FileSystem, layout: Layout) -> bool:
-    """Tell whether a slot of the head is damaged, and stays so."""
+    """Tell whether the newer slot of the head may be damaged; several reads exclude a write in progress."""
     return all(is_half_damaged(_read_or_empty(fs, layout.head)) for _ in range(_HEAD_READS))
 
 
@@ -242,7 +244,7 @@ def _read_log_file(fs: FileSystem, layout: Layout, file_id: int) -> LogFile:
 
 
 def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
-    """Find out which data files count, and up to where."""
+    """Determine which data files count, and up to where."""
     known = inventory.known.disk if inventory.known else NO_TIER
     if inventory.head:
         _drop_unpublished(inventory.disk, inventory.head.disk, findings)
@@ -268,7 +270,7 @@ def _trust_disk(fs: FileSystem, inventory: Inventory, findings: Findings) -> Non
 
 
 def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
-    """Find out up to where the files count that are not written any more."""
+    """Determine up to where each file but the newest counts."""
     for file, following in pairwise(files):
         end = named_end(following.header, file.file_id)
         if end is None:
@@ -279,7 +281,7 @@ def _settle_ends(fs: FileSystem, files: list[LogFile], known: TierEnd) -> None:
 
 
 def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
-    """Leave out checkpoints of a log that was restored since, and went on in another way."""
+    """Leave out checkpoints of another history: the log was restored from a backup and continued differently."""
     for file in inventory.disk:
         for made in [c for c in inventory.checkpoints if c.position.file_id == file.file_id]:
             with opened(fs, file.path) as f:
@@ -294,7 +296,7 @@ def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findin
 def _trust_last(
     fs: FileSystem, inventory: Inventory, last: LogFile, published: TierEnd | None, known: TierEnd, findings: Findings
 ) -> None:
-    """Find out up to where the file counts that was written last."""
+    """Determine up to where a tier's newest file counts."""
     if published and published.file_id == last.file_id:
         last.end = published.end
         if published.state != HeadState.CLEAN:
@@ -308,20 +310,20 @@ def _trust_last(
     if in_memory(last.file_id):
         return
     if tail.is_cut:
-        inventory.missing_end = True  # and more may have been there than is proven
+        inventory.missing_end = True  # more may be missing than is proven
     if tail.torn_bytes:
         text = f"a transaction that was never acknowledged: the next open cuts {tail.torn_bytes} bytes"
         findings.note(last.path, text, tail.end, tail.torn_bytes)
 
 
 def _drop_unpublished(files: list[LogFile], published: TierEnd, findings: Findings) -> None:
-    """Leave out files that a roll was making; the next commit removes them."""
+    """Leave out new files that were being created; the next commit removes them."""
     while files and files[-1].file_id > published.file_id:
         findings.note(files.pop().path, _NOT_PUBLISHED)
 
 
 def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text: str, findings: Findings) -> None:
-    """Leave out the newest files of a tier, as far as they were being made when their maker died."""
+    """Leave out the newest files of a tier that are unfinished: their process died while it created them."""
     headers = _headers(files)
     while files:
         commit = partial(first_commit, fs, files[-1].path, files[-1].seed)
@@ -331,7 +333,7 @@ def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text:
 
 
 def _report_cut_short_repair(inventory: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> TierEnd:
-    """Set aside what a repair that was killed had yet to remove, and return what is known of the log then."""
+    """Report and leave out what an interrupted repair did not remove yet; return the known end that remains."""
     text = "a repair was cut short and left what contradicts its outcome: run it again"
     for checkpoint in [c for c in inventory.checkpoints if c.position.file_id < root.file_id]:
         findings.damage(checkpoint.path, text)
@@ -343,7 +345,7 @@ def _report_cut_short_repair(inventory: Inventory, root: LogFile, known: TierEnd
 
 
 def _drop_stale(inventory: Inventory, root: LogFile, known: TierEnd, findings: Findings) -> None:
-    """Leave out files that begin before the end that was published of the file before them: they came back."""
+    """Leave out stale files: one that begins before the published end of the file before it, and all after that."""
     files = [f.file_id for f in inventory.disk]
     start = max([root.file_id, *(c.position.file_id for c in inventory.checkpoints if c.position.file_id in files)])
     stale = stale_file(files, _headers(inventory.disk), known, start)
@@ -357,7 +359,7 @@ def _drop_stale(inventory: Inventory, root: LogFile, known: TierEnd, findings: F
 
 
 def _trust_memory(fs: FileSystem, inventory: Inventory, findings: Findings) -> None:
-    """Find out which files of the memory tier count, and up to where."""
+    """Determine which files of the memory tier count, and up to where."""
     known = inventory.known.memory if inventory.known else NO_TIER
     published = inventory.head.memory if inventory.head else None
     files = inventory.memory
@@ -370,5 +372,5 @@ def _trust_memory(fs: FileSystem, inventory: Inventory, findings: Findings) -> N
 
 
 def _headers(files: list[LogFile]) -> HeaderOf:
-    """Return what reads the headers of files: they were read already."""
+    """Return a lookup of the headers that were already read."""
     return {f.file_id: f.header for f in files}.__getitem__

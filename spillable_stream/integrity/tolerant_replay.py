@@ -1,13 +1,13 @@
-"""Replaying a log past damage: what can be proven is kept, and what is not known is told.
+"""Replays a log past damage: keeps what can be proven, and reports what is unknown.
 
-Every data file begins with an image of the state, and so does every checkpoint. Each is exact at its place, so
-what damage hides is hidden until the next of them only. In between,
+Every data file and every checkpoint holds an image of the state, exact at its position. So damage hides changes only
+until the next image. Up to there,
 
-* a PUT is committed if anything after it proves that its append was synced, though its COMMIT is
-  damaged: an append that failed is cut before anything is written behind it;
-* a COMMIT whose header is whole commits, though what its payload said is not known;
-* a take without a COMMIT is not: its events come again, rather than never;
-* a group that somebody once owned is there, unless something later says that it is not.
+* a PUT whose COMMIT is damaged is committed if any later frame proves that its append was synced: a failed append
+  is cut before the log continues;
+* a COMMIT with a whole header commits, though its payload is unknown;
+* a take without a COMMIT is not committed: its events are delivered again rather than never;
+* a group that ever had an owner exists, unless a later frame says otherwise.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _UNKNOWN_ID = 1 << 62
 
 @dataclass(slots=True)
 class _Doubt:
-    """What damage may hide of the state, until the next exact image.
+    """The changes that damage may hide, up to the next exact image.
 
     Args:
         is_raised: whether the state may be wrong.
-        hides_records: whether takes or control records may be hidden that nothing later tells.
-        hides_takes: whether takes may be, though all else is known.
-        takes_through: up to which ID hidden takes may reach; 0 while that is not known.
+        hides_records: whether takes or control records may be hidden that no later frame repeats.
+        hides_takes: whether only takes may be hidden.
+        takes_through: the last ID that a hidden take may include; 0 while unknown.
         transactions: how many transactions may be hidden.
     """
 
@@ -61,32 +61,32 @@ class _Doubt:
     transactions: int = 0
 
     def add_bytes(self, count: int) -> None:
-        """Count bytes of which nobody knows which frames were in them."""
+        """Add bytes that may have held any frames."""
         self.hides_records = True
         self.takes_through = 0
         self.transactions += count // HEADER_SIZE_BYTES + 1
 
     def bound_takes(self, header: FrameHeader) -> None:
-        """Learn from the COMMIT of a put which IDs were there to be taken before it."""
+        """Bound hidden takes by the COMMIT of a put: they can only include events before it."""
         may_hide = self.hides_records or self.hides_takes
         if self.takes_through == 0 and may_hide and header.type == FrameType.COMMIT and header.write_order_id:
             self.takes_through = header.write_order_id - 1
 
 
 class TolerantReplay:
-    """Feeds a state from the files of a channel, past damage.
+    """Rebuilds a state from the files of a channel, past damage.
 
     Args:
         fs: the file system.
-        inventory: what counts of the files.
-        state: the state to begin with.
-        findings: where damage is added.
-        exact: whether ``state`` is exact, and not only the best there is.
+        inventory: which files count, and up to where.
+        state: the state to start with.
+        findings: collects the damage.
+        exact: whether ``state`` is exact, not only the best guess.
 
     Attributes:
         state: the state so far.
         steps: reads the logs, and counts what it reads.
-        misfits: how many PUT frames are whole and can't be decoded.
+        misfits: how many PUT frames are whole, but can't be decoded.
     """
 
     misfits: int
@@ -108,20 +108,20 @@ class TolerantReplay:
 
     @property
     def damaged(self) -> set[int | str]:
-        """The numbers of the files in which there is damage."""
+        """The numbers of the damaged files."""
         return self._damage.files
 
     @property
     def uncertain(self) -> bool:
-        """Whether damage may hide take or control records that nothing later tells."""
+        """Whether damage may hide take or control records that no later frame repeats."""
         return self._doubt.hides_records
 
     def run(self, disk: Position, memory: Position | None = None) -> ChannelState:
-        """Replay everything from a place of each log on, and return the state, with every transaction settled.
+        """Replay each log from a position to its end, and return the state, with every transaction settled.
 
         Args:
             disk: where to start in the data files.
-            memory: where to start in the memory tier's files; None to leave them out.
+            memory: where to start in the memory tier's files; None to skip them.
         """
         self._with_memory = memory is not None
         for step in self.steps.since(disk, memory):
@@ -141,7 +141,7 @@ class TolerantReplay:
         header, state = found.header, self.state
         if fault is not None:
             self._doubt_frame(file, found, fault)
-            # A COMMIT in a wrong place, or of too few frames, may end what is pending, or be the next put.
+            # A COMMIT that is misplaced, or lacks frames, may still end a pending transaction or be the next put.
             is_next = header.transaction_id in state.pending or header.write_order_id == state.next_id
             if header.type != FrameType.COMMIT or not is_next:
                 return
@@ -161,12 +161,12 @@ class TolerantReplay:
             self._doubt_frame(file, found, f"a {header.type.name} is invalid: {e}")
 
     def _follow(self, header: FrameHeader) -> None:
-        """Learn from a frame after damage what was in it."""
+        """Use a frame after damage to bound what the damage hides."""
         self._doubt.bound_takes(header)
         self._damage.follow(header, self.state.pending.get(header.transaction_id))
 
     def _reveal(self, file: LogFile, found: LocatedFrame) -> None:
-        """Add to a state that may be wrong what a frame, which is yet to be applied, says of what was hidden."""
+        """Add to a doubtful state what a frame says about hidden changes, before the frame is applied."""
         header, state = found.header, self.state
         if header.write_order_id and not self._knows_first_id:
             self._knows_first_id = True
@@ -181,14 +181,14 @@ class TolerantReplay:
                 self._commit_orphans(in_memory(file.file_id), header.transaction_id)
 
     def _is_unknown_take(self, found: LocatedFrame) -> bool:
-        """Tell whether a frame is the COMMIT of a take whose TAKE is hidden, so that it can't be applied."""
+        """Tell whether a frame is the COMMIT of a take whose TAKE frame is hidden; it can't be applied."""
         if found.header.type != FrameType.COMMIT:
             return False
         record, pending = parsed_commit(found.payload), self.state.pending.get(found.header.transaction_id)
         return record is not None and record.kind == "take" and not (pending and pending.takes)
 
     def _add_group(self, name: str) -> None:
-        """Make a group whose making is hidden: it begins where the placeholder does."""
+        """Add a group whose creation is hidden, at the placeholder's position."""
         self.state.groups.setdefault(name, GroupState(self.state.floor - 1))
 
     def _hold_everything(self) -> None:
@@ -215,14 +215,14 @@ class TolerantReplay:
         elif header.type == FrameType.COMMIT:
             self._raise_doubt()
             self._damage.before = header
-            if self.state.memory.open and not self._with_memory:  # it said what was taken in memory, once
+            if self.state.memory.open and not self._with_memory:  # only its payload said what was taken in memory
                 self._doubt.hides_takes, self._doubt.takes_through = True, 0
             self._commit_without_payload(file, damage.offset, header)
         else:
             self._raise_doubt(unknown_bytes=damage.size)
 
     def _commit_without_payload(self, file: LogFile, offset: int, header: FrameHeader) -> None:
-        """Commit what a header says is committed; what segments it adopts and which batch it is, is not known."""
+        """Apply a COMMIT whose payload is damaged. Its segments and its batch are unknown."""
         pending = self.state.pending.get(header.transaction_id)
         known = pending is not None and (pending.takes or pending.frames or pending.controls)
         kind = "put" if header.write_order_id else "take" if pending and pending.takes else "control"
@@ -232,11 +232,11 @@ class TolerantReplay:
         self.state.apply(file.file_id, offset, header, pack({"kind": kind, "start": 0}))
 
     def _commit_orphans(self, memory: bool, but: int = -1) -> None:
-        """Commit what was appended to a tier, as later frames prove, and whose own COMMIT is damaged.
+        """Commit the transactions of a tier whose COMMIT is damaged, since a later frame proves that they were synced.
 
         Args:
             memory: whether it is the memory tier.
-            but: a transaction whose COMMIT is there.
+            but: a transaction whose COMMIT is not damaged.
         """
         for tx, pending in list(self.state.pending.items()):
             frames = [f for f in pending.frames if in_memory(f[0]) == memory]
@@ -248,9 +248,9 @@ class TolerantReplay:
         first = min((put.write_order_id for _, _, put in frames), default=0)
         last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
         if frames and (last < state.floor or any(True for _ in state.blocks.disk.between(first, last))):
-            del state.pending[tx]  # it is there already
+            del state.pending[tx]  # the events are in the state already
             return
-        for _, _, put in frames:  # of a move
+        for _, _, put in frames:  # if it is a move, the events are in memory too
             state.blocks.memory.remove(put.write_order_id)
         kind, count = ("put", last - first + 1) if frames else ("control", 0)
         header = FrameHeader(FrameType.COMMIT, 0, tx, first, count, 0, 0, 0)
@@ -271,7 +271,7 @@ class TolerantReplay:
     # ── doubt ───────────────────────────────────────────────────────────────────────────────────
 
     def _doubt_frame(self, file: LogFile, found: LocatedFrame, text: str) -> None:
-        """Add a frame to the findings that is whole and can't be what was written there."""
+        """Report a frame that is whole, but can't be what was written there."""
         self._add_damage(file, _as_damage(found), text)
         self._raise_doubt(unknown_bytes=found.end - found.offset)
 
@@ -279,7 +279,7 @@ class TolerantReplay:
         """Record that the state may be wrong from here on.
 
         Args:
-            unknown_bytes: how many bytes may hold any frames.
+            unknown_bytes: how many bytes may have held any frames.
         """
         if unknown_bytes:
             self._doubt.add_bytes(unknown_bytes)
@@ -288,7 +288,7 @@ class TolerantReplay:
             self._hold_everything()
 
     def _correct(self, image: dict[str, Any]) -> None:
-        """Replace a state that may be wrong by an image that is exact here, but for what the image does not have."""
+        """Replace a doubtful state with an image that is exact here, and keep what the image does not hold."""
         if not self._doubt.is_raised:
             return
         self._commit_orphans(memory=False)
@@ -315,7 +315,7 @@ class TolerantReplay:
     # ── the end ─────────────────────────────────────────────────────────────────────────────────
 
     def _settle(self) -> ChannelState:
-        """Commit what was committed, take the placeholder away, and return the state."""
+        """Commit what is proven to be committed, remove the placeholder, and return the state."""
         doubt = self._doubt
         if not doubt.is_raised:
             return self.state
@@ -338,7 +338,7 @@ class TolerantReplay:
         return self.state
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:
-        """Return for each group the events that it may have taken, though no record that is left says so."""
+        """Return, by group, the events that it may have taken without a remaining record, so they may be repeated."""
         doubt = self._doubt
         if not doubt.hides_records and not doubt.hides_takes:
             return {}
@@ -354,7 +354,7 @@ def _as_damage(found: LocatedFrame) -> Damage:
 
 
 def fits(header: FrameHeader, payload: bytes, schemas: list[pa.Schema]) -> bool:
-    """Tell whether a PUT's payload is a record batch of its schema, with as many events as the header says."""
+    """Tell whether a PUT's payload is a record batch of its schema with the number of events that its header says."""
     if header.schema_id >= len(schemas):
         return False
     try:

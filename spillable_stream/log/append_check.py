@@ -1,8 +1,7 @@
-"""Proof that the frames of a log are all there, once, and where they were written.
+"""Checks that each frame of a log is present, occurs once, and is where it was written.
 
-A frame's checksums say that it is whole, not that it is in its place. Every COMMIT says where its
-append began, and how many events it is about, so a frame that is missing, there twice, or elsewhere
-shows at the next COMMIT.
+A frame's checksums prove that it is whole, not that it is in its place. Every COMMIT says where its append began and
+how many events it is about, so a missing, duplicated or misplaced frame is found at the next COMMIT.
 """
 
 from __future__ import annotations
@@ -15,32 +14,32 @@ from spillable_stream.log.frames import Damage, LocatedFrame
 
 __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
 
-# After which frames the log may end. A TAKE alone is a micro-batch in flight; a PUT alone is torn.
+# The frames that a log may end with. A TAKE without a COMMIT is a micro-batch in flight; such a PUT is torn.
 ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
 _CONTROLS = {FrameType.OPTIONS, FrameType.SCHEMA, FrameType.GROUP, FrameType.RESERVE, FrameType.LOST}
 
 
 class AppendChecker:
-    """Follows the frames of one file.
+    """Checks the frames of one file, in order.
 
     Args:
-        start: where the first frame is that it will see: the beginning of an append, or of the file.
+        start: the offset of the first frame that it will see: where an append begins, or 0.
     """
 
     def __init__(self, start: int) -> None:
-        self._starts = [start]  # where the append that a COMMIT ends may have begun
-        self._committed: set[int] = set()  # the transactions of the last append, and the ID after its last event
-        self._next_id = 0
+        self._starts = [start]  # the offsets where the next COMMIT's append may have begun
+        self._committed: set[int] = set()  # the transactions of the last append
+        self._next_id = 0  # the ID after its last event
         self._puts: list[FrameHeader] = []
         self._controls: list[FrameHeader] = []
 
     @classmethod
     def behind(cls, commit: LocatedFrame, start: int) -> AppendChecker:
-        """Return one that goes on behind a COMMIT, of whose append it has not seen the frames.
+        """Return a checker that continues after a COMMIT without having seen the other frames of its append.
 
         Args:
             commit: the COMMIT.
-            start: where its append began.
+            start: the offset where its append began.
         """
         checker = cls(start)
         checker._starts.append(commit.end)
@@ -83,12 +82,12 @@ class AppendChecker:
             self._next_id = 0
         if header.transaction_id in self._committed or not self._holds(header, record):
             return "a COMMIT is not about the frames before it"
-        self._starts = [start]  # of which there may be more, when transactions were committed together
+        self._starts = [start]  # more COMMITs of this append may follow, because of group commit
         self._committed.add(header.transaction_id)
         return None
 
     def _holds(self, header: FrameHeader, record: dict[str, Any]) -> bool:
-        """Tell whether the frames since the last COMMIT are all that one says."""
+        """Tell whether the frames since the last COMMIT are exactly those that a COMMIT is about."""
         tx, kind = header.transaction_id, record["kind"]
         if kind == "control":
             return not self._puts and [c.transaction_id for c in self._controls] == [tx]
@@ -101,23 +100,23 @@ class AppendChecker:
                     return False
                 counted += put.count
             self._next_id = header.write_order_id + counted
-        else:  # what is moved keeps its IDs
+        else:  # moved events keep their IDs, which need not be contiguous
             counted += sum(put.count for put in self._puts)
         return not self._controls and min(counted, MAX_COUNT) == (0 if kind == "take" else header.count)
 
 
 class TolerantAppendChecker:
-    """Follows the frames of one file past damage, as far as that lets it be told whether they are in their places.
+    """Checks the frames of one file past damage, as far as the damage allows.
 
     Args:
-        start: where the first frame is that it will see: the beginning of an append, or of the file.
+        start: the offset of the first frame that it will see: where an append begins, or 0.
     """
 
     def __init__(self, start: int) -> None:
         self._checker: AppendChecker | None = AppendChecker(start)  # None from damage to the next whole COMMIT
 
     def fault(self, item: LocatedFrame | Damage) -> str | None:
-        """Return why a frame can't be the next one, or None if it can, or if what is before it is damaged."""
+        """Return why a frame can't be the next one; None if it can, or if damage before it leaves that open."""
         header = item.header
         if header is None or (isinstance(item, Damage) and header.type == FrameType.COMMIT):
             self._checker = None
@@ -134,7 +133,7 @@ class TolerantAppendChecker:
 
 
 def parsed_commit(payload: bytes | None) -> CommitRecord | None:
-    """Return the record of a COMMIT, or None where it is malformed."""
+    """Return the record in a COMMIT payload, or None if it is invalid."""
     try:
         return CommitRecord.parse(payload or b"")
     except MALFORMED:

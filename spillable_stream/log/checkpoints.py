@@ -1,11 +1,10 @@
 """Checkpoint files: immutable images of the channel's state at a position of the log.
 
-A checkpoint makes replay short and is never needed for correctness. It is one CHECKPOINT frame,
-named by its position: ``checkpoint-FILE-OFFSET``. The newest two are kept, and copies of them in
-``backupCheckpointDir`` if there is one. That may be missing, full or broken at any time: what fails
-there is said once, and stops nothing.
+A checkpoint shortens replay, and is never needed for correctness. It is one CHECKPOINT frame in a file named by its
+position: ``checkpoint-FILE-OFFSET``. The newest two are kept, with copies in ``backupCheckpointDir`` if that is set.
+The backup directory may be missing, full or broken at any time: a failure there warns once, and stops nothing.
 
-Only what has such a name is looked at. A whole checkpoint of another channel is as good as not there.
+Files with other names are ignored, and so are whole checkpoints of another channel.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ _KEPT = 2
 
 
 class Checkpoints:
-    """The checkpoints of a channel.
+    """Reads, writes and removes the checkpoints of a channel.
 
     Args:
         fs: the file system.
-        layout: where they are.
-        backup_failed: what to do about a backup directory that fails, the first time; by default warn.
+        layout: the channel's files.
+        backup_failed: called at the first failure of the backup directory; by default it warns.
     """
 
     def __init__(
@@ -66,11 +65,11 @@ class Checkpoints:
         self._backup_failed = backup_failed or self._warn_of_backup
         self._has_warned = False
 
-    # ── the backup directory, which nothing may depend on ───────────────────────────────────
+    # ── the backup directory, whose failures must not matter ────────────────────────────────
 
     @contextlib.contextmanager
     def _best_effort(self) -> Iterator[None]:
-        """Go on without the backup directory if what is done there fails."""
+        """Continue without the backup directory if the block fails."""
         try:
             yield
         except StorageError as e:
@@ -96,7 +95,11 @@ class Checkpoints:
         return found
 
     def _require_own_backup(self, backup: Path) -> None:
-        """Prove that the backup directory is there and this channel's, before anything is done in it."""
+        """Prove that the backup directory exists and belongs to this channel, before using it.
+
+        Raises:
+            StorageError: it is missing, or not proven to be this channel's.
+        """
         if not self._fs.exists(backup):
             raise StorageError(f"{backup} is missing")
         if not self._layout.owned:
@@ -112,10 +115,10 @@ class Checkpoints:
     # ── writing ─────────────────────────────────────────────────────────────────────────────
 
     def write(self, position: Position, image: Mapping[str, Any]) -> None:
-        """Make a checkpoint durable in every directory, then remove all but the newest two.
+        """Write a checkpoint durably to every directory, then remove all but the newest two.
 
         Raises:
-            StorageError: the main directory could not be written; a failing backup is warned of.
+            StorageError: the main directory could not be written; a failing backup only warns.
         """
         frame = Frame.of(FrameType.CHECKPOINT, pack({"position": position, "state": image}))
         data = b"".join(bytes(b) for b in encode(frame, self._seed, time_us=time.time_ns() // 1000))
@@ -139,7 +142,7 @@ class Checkpoints:
                 self._fs.remove(directory / left)
 
     def remove(self, paths: Iterable[Path]) -> None:
-        """Remove checkpoints durably, those in the backup directory as far as it can be written.
+        """Remove checkpoints durably; in the backup directory only if it can be written.
 
         Raises:
             StorageError: one could not be removed from the main directory.
@@ -150,7 +153,7 @@ class Checkpoints:
             self._remove([path for path in paths if path.parent == self._backup])
 
     def remove_before(self, file_id: int) -> None:
-        """Remove the checkpoints that were made of data files before one, durably; raises what `remove` does."""
+        """Remove the checkpoints that were made in data files before one, durably. Raises what `remove` raises."""
         if old := [path for position, path in self.all() if position.file_id < file_id]:
             self.remove(old)
 
@@ -163,7 +166,7 @@ class Checkpoints:
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
     def _in(self, directory: Path) -> list[tuple[Position, Path]]:
-        """Return position and file of this channel's checkpoints in a directory, newest first."""
+        """Return the position and path of this channel's checkpoints in a directory, newest first."""
         return sorted((c for c in self._named(directory) if not self._is_foreign(c[1])), reverse=True)
 
     def _named(self, directory: Path) -> list[tuple[Position, Path]]:
@@ -171,7 +174,7 @@ class Checkpoints:
         return [(Position(*position), path) for position, path in found if position]
 
     def foreign(self) -> list[Path]:
-        """Return the files that are whole checkpoints of other channels, or, perhaps, have a damaged header."""
+        """Return the files that look like whole checkpoints of other channels; a damaged header may look so too."""
         found = self._named(self._main)
         if self._backup is not None:
             with self._best_effort():
@@ -179,7 +182,7 @@ class Checkpoints:
         return [path for _, path in found if self._is_foreign(path)]
 
     def _is_foreign(self, path: Path) -> bool:
-        """Tell whether a file is a whole checkpoint, and of another channel."""
+        """Tell whether a file is a whole checkpoint of another channel."""
         try:
             file = self._fs.open(path, readonly=True)
         except (FileNotFoundError, StorageError):
@@ -190,7 +193,7 @@ class Checkpoints:
             if header is None or parse_header(data, 0, self._seed):
                 return False
             if header != FrameHeader(FrameType.CHECKPOINT, header.length, 0, 0, 0, 0, *header[-2:]):
-                return False  # nobody wrote that
+                return False  # no version of this package wrote it
             return header.length <= file.size() and payload_matches(header, file.read(HEADER_SIZE_BYTES, header.length))
         except StorageError:
             return False
@@ -198,11 +201,11 @@ class Checkpoints:
             file.close()
 
     def load(self) -> Iterator[tuple[Position, dict[str, Any]]]:
-        """Yield position and image of every checkpoint that is of use, newest first; others are logged."""
+        """Yield the position and image of every usable checkpoint, newest first; log the others."""
         for position, path in self.all():
             try:
                 value = self.read(path)
-                if value["position"] != position:  # its state is that of another place
+                if value["position"] != position:  # its image is of another position
                     raise CorruptionError("the checkpoint is of another position than its name says", str(path), 0)
                 if self.is_left_over(position, path):
                     raise CorruptionError("the checkpoint is of a log that was deleted or repaired since", str(path))
@@ -212,26 +215,26 @@ class Checkpoints:
             yield position, value["state"]
 
     def all(self) -> list[tuple[Position, Path]]:
-        """Return position and file of every checkpoint, newest first, whatever is in the files."""
+        """Return the position and path of every checkpoint, newest first, without reading the images."""
         return sorted(self._in(self._main) + self._in_backup(), key=lambda c: c[0], reverse=True)
 
     def is_left_over(self, position: Position, path: Path) -> bool:
-        """Tell whether a checkpoint is an old one that was out of reach when it was to be removed.
+        """Tell whether a checkpoint is an old one that could not be reached when it should have been removed.
 
-        That happens in a backup directory only: the log does not go on from where such a one was made.
+        That happens only in the backup directory. The log does not continue from the position of such a checkpoint.
         """
         if path.parent != self._backup:
             return False
         files = self._layout.log_files(self._fs)
         if not files or position.file_id > files[-1]:
-            return False  # files are missing, and this one proves it
+            return False  # data files are missing, and this checkpoint proves it
         if position.file_id not in files:
             return True
         following = [i for i in files if i >= position.file_id]
         return any(not self._follows(later, earlier) for earlier, later in pairwise(following))
 
     def _follows(self, file_id: int, previous: int) -> bool:
-        """Tell whether a data file may go on where another one ends: unless its header says that it does not."""
+        """Tell whether a data file may continue another one; false only if its header says that it does not."""
         path = self._layout.log_file(file_id)
         seed = file_seed(self._layout.channel, log_name(file_id))
         with contextlib.closing(self._fs.open(path, readonly=True)) as file:
@@ -243,10 +246,10 @@ class Checkpoints:
         return found is not None and found[0] == previous
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Return what a checkpoint file holds: ``position`` and ``state``.
+        """Return a checkpoint's record, with the keys ``position`` and ``state``.
 
         Raises:
-            CorruptionError: it is damaged.
+            CorruptionError: the file is damaged.
         """
         data = self._fs.read_file(path)
         header = parse_header(data, 0, self._seed)
@@ -260,5 +263,5 @@ class Checkpoints:
             raise CorruptionError("the checkpoint is invalid", str(path), 0) from e
 
     def newest_file_id(self) -> int:
-        """Return the number of the newest data file that a checkpoint was made of, or 0."""
+        """Return the number of the newest data file that a checkpoint's position is in, or 0."""
         return max((position.file_id for position, _ in self.all()), default=0)

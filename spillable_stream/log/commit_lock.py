@@ -1,4 +1,4 @@
-"""The channel's lock and its head: who may append, and what is published."""
+"""The commit lock, which lets one committer at a time append, and the head, which publishes the result."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def _nothing() -> None:
 
 
 class CommitLock:
-    """One committer at a time, among the threads and processes of a host, for both tiers together.
+    """Admits one committer at a time among the threads and processes of a host, for both tiers together.
 
     Args:
         fs: the file system.
         layout: the channel's files.
-        create: whether to make the lock file if it is missing: only for who holds the channel alone, since two
-            processes with a file each would not keep each other out.
+        create: create a missing lock file. Only a caller that holds the channel alone may: two processes with
+            different lock files would not exclude each other.
 
     Attributes:
-        failed: why nothing can be committed through this handle any more, or None.
-        require_directories: proves that all directories are where they were, and raises if not; asked before
-            files are made or removed.
+        failed: why this handle can't commit any more, or None.
+        require_directories: proves that no directory was moved or replaced, and raises if one was; called before
+            files are created or removed.
     """
 
     def __init__(self, fs: FileSystem, layout: Layout, *, create: bool = True) -> None:
@@ -57,25 +57,25 @@ class CommitLock:
         except BaseException:
             self._lock.close()
             raise
-        self._thread_lock = threading.RLock()  # what a thread wants that has it already is seen, and refused
-        self._holding: list[bool] | None = None  # of the thread that has it
+        self._thread_lock = threading.RLock()  # reentrant, so that a nested acquire is detected and refused
+        self._holding: list[bool] | None = None  # the holder's `had`
         self._held: CommitPoint | None = None  # what the head says while this process holds the lock
         self._closed = False
 
     @contextlib.contextmanager
     def locked(self, timeout_seconds: float) -> Iterator[None]:
-        """Hold the lock, and give it back wherever an interrupt (Ctrl-C) ends that.
+        """Hold the lock within the block, and release it wherever an interrupt (Ctrl-C) strikes.
 
         Raises:
-            LockTimeoutError: it was not had within ``timeout_seconds``; names the holder.
-            ChannelClosedError: an earlier failure closed the log.
-            TransactionStateError: this thread has it.
+            LockTimeoutError: the lock was not acquired within ``timeout_seconds``; names the holder.
+            ChannelClosedError: the channel is closed, an earlier failure closed it, or the lock file was replaced.
+            TransactionStateError: this thread already holds it.
         """
         had: list[bool] = []
         try:
             self._acquire(timeout_seconds, had)
             yield
-        finally:  # also where an interrupt comes between two lines: the generator is closed then
+        finally:  # runs even if an interrupt lands between two lines, because the generator is closed then
             if had and had[0]:
                 try:
                     if self._holding is had:
@@ -87,7 +87,7 @@ class CommitLock:
                     self._thread_lock.release()
 
     def _acquire(self, timeout_seconds: float, had: list[bool]) -> None:
-        # Within one call from C, so that no interrupt comes between getting the lock and knowing that it was had.
+        # A single C call, so a KeyboardInterrupt cannot land between acquiring the lock and recording that we did.
         had.extend(map(self._thread_lock.acquire, (True,), (max(timeout_seconds, 0),)))
         if not had[0]:
             raise LockTimeoutError(f"another thread of this process holds {self.layout.lock} for {timeout_seconds} s")
@@ -108,7 +108,7 @@ class CommitLock:
             raise ChannelClosedError(f"the channel failed and must be opened again: {self.failed}")
 
     def _misplaced(self) -> ChannelClosedError:
-        """Return why this lock does not keep those out who commit at the channel's path."""
+        """Return the error for a lock file that does not exclude committers at the channel's path."""
         return ChannelClosedError(
             f"{self.layout.lock} was moved, removed or replaced while the channel was open; close every handle, and "
             "open the channel where it is now"
@@ -132,15 +132,16 @@ class CommitLock:
         self._holding = None
 
     def published(self) -> CommitPoint:
-        """Return what the head publishes.
+        """Read the published ends from the head.
 
         Raises:
+            ChannelClosedError: another thread closed the channel meanwhile.
             CorruptionError: the head is damaged; opening the channel again rebuilds it.
         """
         try:
             head = self.head.read()
         except StorageError:
-            if self._closed:  # meanwhile, by another thread
+            if self._closed:  # another thread closed it meanwhile
                 raise ChannelClosedError(f"the channel {self.layout.path} is closed; open it again") from None
             raise
         if head is None:
@@ -148,22 +149,22 @@ class CommitLock:
         return head
 
     def current(self) -> CommitPoint:
-        """Return what the head says; while the lock is held, without a look at it."""
+        """Return the published ends; while this process holds the lock, without reading the head."""
         return self._held or self.published()
 
     def publish(self, published: CommitPoint) -> None:
-        """Write the head; the lock is held."""
+        """Write the head; the caller holds the lock."""
         self._held = self.head.write(published)
 
     def record_checkpoint(self) -> None:
-        """Record in the head that a checkpoint was made now; the lock is held."""
+        """Record in the head that a checkpoint was made now; the caller holds the lock."""
         self.publish(self.current()._replace(checkpoint_time=int(time.time())))
 
     def close(self, *, forked: bool = False) -> None:
-        """Close lock and head, when the lock's holder among the threads is done.
+        """Close the lock and the head, once no other thread holds the lock.
 
         Args:
-            forked: in a forked child, where that thread does not exist.
+            forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
 
         Raises:
             TransactionStateError: this thread holds the lock.

@@ -1,14 +1,14 @@
-"""The directories of a channel: proven to be its own, and held.
+"""The directories of a channel: proves that they belong to it, and holds them.
 
-Everybody who may write to a channel, parked handles included, shares a lock on the owner file of each of its
-directories. That says two things. The head counts only while somebody holds the channel without a break:
-**whoever comes first recovers from the log**, whatever the head says. And a directory that somebody else
-holds when the first one comes is not his, or not his alone.
+Every handle that may write to a channel, parked or not, shares a lock on the owner file of each of its directories.
+That has two uses. The head counts only while the channel is held without a break: **the first handle recovers from
+the log**, whatever the head says. And a directory that is already held when the first handle arrives belongs to
+another channel, or is shared with a copy.
 
-A directory outside of the channel's own (``dataDirs`` on another disk) is still named by a copy of the
-channel. So it knows where the channel is that it belongs to: the path and inode of the channel's directory,
-and a token. When the channel was moved, all its directories get a new token, so that whatever was left
-behind, or comes back from a backup, no longer fits.
+A copy of a channel still names the original's directories outside the channel's own (``dataDirs`` on another disk).
+So such a directory records its channel: the path and inode of the channel's directory, and a token. When a channel
+was moved, all its directories get a new token. A directory that was left behind, or is restored from a backup, no
+longer matches.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["Directories"]
 
 _log = logging.getLogger(__name__)
 
-_LEAVING_SECONDS = 0.2  # a process that is killed lets go of its locks one after the other
+_LEAVING_SECONDS = 0.2  # a killed process releases its locks one by one
 _REPAIR = "run 'spillable repair' to let this channel have it"
 
 
 class Directories:
-    """The directories of one handle.
+    """The directories that one handle holds.
 
-    `try_first` or `try_join` takes the lock of the channel's directory, then `prove` takes those of the others.
+    `try_first` or `try_join` locks the channel's own directory, then `prove` locks the others.
 
     Args:
         fs: the file system.
@@ -56,7 +56,7 @@ class Directories:
         self._others: dict[str, FileLock] = {}
 
     def try_first(self) -> bool:
-        """Hold the channel alone if nobody holds it, and tell whether this handle does.
+        """Hold the channel alone if no other handle holds it, and tell whether this one does now.
 
         Raises:
             ForeignDirectoryError: the channel's directory has no owner file.
@@ -64,7 +64,7 @@ class Directories:
         return self._try(shared=False)
 
     def try_join(self) -> bool:
-        """Hold the channel with others, unless one of them holds it alone, and tell whether this handle does.
+        """Hold the channel with other handles unless one holds it alone, and tell whether this one does now.
 
         Raises:
             ForeignDirectoryError: the channel's directory has no owner file.
@@ -73,7 +73,7 @@ class Directories:
 
     def _try(self, *, shared: bool) -> bool:
         while True:
-            home = self._home = self._open(HOME, self._layout.path)  # from here on `close` lets go of it
+            home = self._home = self._open(HOME, self._layout.path)  # from here on `close` releases it
             held = home.try_acquire(shared=shared)
             if held and home.is_in_place():
                 return True
@@ -81,7 +81,7 @@ class Directories:
             self._home = None
             if not held:
                 return False
-            # a move wrote a new one meanwhile
+            # another process recorded a move and replaced the owner file: try the new one
 
     def _open(self, role: str, directory: Path) -> FileLock:
         try:
@@ -99,13 +99,13 @@ class Directories:
     # ── proving ─────────────────────────────────────────────────────────────────────────────────
 
     def prove(self, *, first: bool) -> None:
-        """Prove that every directory is this channel's, and hold it.
+        """Prove that every directory belongs to this channel, and hold it.
 
         Args:
-            first: whether `try_first` was successful: then nobody else may hold any of them.
+            first: whether `try_first` succeeded: then no other handle may hold any of them.
 
         Raises:
-            ForeignDirectoryError: one is missing, or another channel's, or the original's of this copy.
+            ForeignDirectoryError: one is missing, or belongs to another channel or to the original of this copy.
             ChannelBusyError: another copy of this channel holds one.
         """
         assert self._home is not None
@@ -129,7 +129,11 @@ class Directories:
                 self._others[role].share()
 
     def _read(self, role: str, lock: FileLock) -> Owner:
-        """Return what an owner file says that is held."""
+        """Return the record in a locked owner file.
+
+        Raises:
+            ForeignDirectoryError: it is damaged, or names another channel or role.
+        """
         directory = lock.path.parent
         found = parse_owner(directory, lock.file.read(0, lock.file.size()))
         fault = ownership_fault(self._fs, self._layout, role, directory, found, None)
@@ -141,7 +145,11 @@ class Directories:
         return is_outside(self._fs, self._layout, directory)
 
     def _prove_outside(self, role: str, directory: Path, found: Owner, owner: Owner) -> bool:
-        """Prove that a directory outside follows this channel, and tell whether it knows it at another place."""
+        """Prove that an outside directory belongs to this channel, and tell whether the channel has moved since.
+
+        Raises:
+            ForeignDirectoryError: it belongs to another channel or copy.
+        """
         if (fault := ownership_fault(self._fs, self._layout, role, directory, found, owner)) is not None:
             raise self._foreign(role, directory, fault)
         return (found.home, found.inode) != self._here()
@@ -150,12 +158,13 @@ class Directories:
         return whereabouts(self._fs, self._layout)
 
     def _take_along(self, owner: Owner) -> None:
-        """Let the directories outside know where the channel is now; nobody else holds any of them.
+        """Record the channel's new place in its outside directories; no other handle holds any of them.
 
-        The channel's own directory knows the new token before they do, and the old one until they do.
+        The channel's own directory records the new token before they do, and keeps the old one until all have it, so
+        that a crash in between is recoverable.
         """
         _log.info("%s was moved, copied or restored", self._layout.path)
-        self._fs.sync_parents(self._layout.path)  # nobody says that the way to it is on the medium
+        self._fs.sync_parents(self._layout.path)  # whatever moved it may not have synced the path
         (home, inode), token = self._here(), owner.next or uuid.uuid4().hex
         moving = replace(owner, next=token, home=home, inode=inode)
         self._write_home(moving)
@@ -171,7 +180,7 @@ class Directories:
         self._write_home(replace(moving, token=token, next=""))
 
     def _write_home(self, owner: Owner) -> None:
-        """Write the owner file of the channel's own directory anew, and hold it alone as the last one."""
+        """Replace the owner file of the channel's own directory, and hold the new one alone."""
         write_owner(self._fs, self._layout.path, owner)
         if self._home is not None:
             self._home.close()
@@ -179,29 +188,29 @@ class Directories:
         self._require_alone(self._home)
 
     def _require_alone(self, lock: FileLock) -> None:
-        """Take the lock of an owner file that was just written.
+        """Lock an owner file that was just written.
 
         Raises:
-            ChannelBusyError: somebody else was faster, and has come first.
+            ChannelBusyError: another handle was faster.
         """
         if not lock.try_acquire():
             raise ChannelBusyError(f"{lock.path.parent} is being opened by another process; try again")
 
     def share(self) -> bool:
-        """Hold the channel with others after it was held alone, and tell whether nobody came first in between."""
+        """Share the channel after holding it alone; false if another handle took it alone in between."""
         return self._home is not None and self._home.share() and self._home.is_in_place()
 
     # ── while they are held ─────────────────────────────────────────────────────────────────────
 
     def are_in_place(self) -> bool:
-        """Tell whether the paths of all directories still lead to them."""
+        """Tell whether the paths of all directories still lead to the directories that are held."""
         return self._misplaced(self._others) is None
 
     def require_in_place(self, *, checkpoint: bool = False) -> None:
-        """Prove that the paths of the directories still lead to them.
+        """Prove that the paths of the directories still lead to the directories that are held.
 
         Args:
-            checkpoint: whether the one for checkpoints too, without which commits go on.
+            checkpoint: check the checkpoint directory too; commits do not need it.
 
         Raises:
             ChannelClosedError: one was moved, removed or replaced.
@@ -220,7 +229,7 @@ class Directories:
         return next((lock.path.parent for lock in locks if not lock.is_in_place()), None)
 
     def close(self) -> None:
-        """Let go of all directories."""
+        """Release all directories."""
         for lock in self._others.values():
             lock.close()
         self._others = {}

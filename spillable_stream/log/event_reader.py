@@ -1,11 +1,12 @@
-"""Reading events: from extents of the log to record batches, every payload checked.
+"""Reads extents of the log as record batches, and verifies every payload.
 
-Files are read with large positioned reads rather than mapped: a disk error is then an exception and
-not a signal that kills the process, and one copy at memory speed costs less than the checksum.
+Files are read with large positioned reads rather than mapped: a disk error then raises an exception instead of
+killing the process with a signal, and one copy at memory speed costs less than the checksum.
 
-`EventReader` walks the frames itself, without `spillable_stream.log.frames.FrameScanner`: it reads into Arrow buffers,
-of which events are slices and not copies, sizes its reads by the frames that it met, and reads no payload but those of
-events. With the scanner a frame of one 100-byte event takes a third more time, and one of 1 MB a half more.
+`EventReader` walks the frames itself, without `spillable_stream.log.frames.FrameScanner`. It reads into Arrow buffers
+and returns events as slices, without a copy; it adapts the size of its reads to the frames; and it reads only the
+payloads of events. With the scanner, a frame of one 100-byte event would take a third longer, and one of 1 MB half
+as long again.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from spillable_stream.storage.filesystem import File, FileSystem
 __all__ = ["EventReader", "ReadBatch", "events_of"]
 
 _FIRST_WINDOW_BYTES = 64 << 10
-_BETWEEN_BYTES = 4 << 10  # what may lie before the next frame of events: the COMMIT of the last one, and takes
+_BETWEEN_BYTES = 4 << 10  # allowance for the frames up to the next PUT: a COMMIT, and takes
 _NOTHING = pa.py_buffer(b"")
-_LARGEST_WINDOW_BYTES = 1 << 20  # what a core's own cache holds till it was checked
+_LARGEST_WINDOW_BYTES = 1 << 20  # stays in a core's own cache until its checksum is verified
 
 
 class ReadBatch(NamedTuple):
-    """Events of one transaction that lie together.
+    """Adjacent events of one transaction.
 
     Args:
-        first_id: the write-order ID of the first; the others follow without gaps.
+        first_id: the write-order ID of the first event; the others follow without gaps.
         transaction_id: their transaction.
-        time_us: when it was committed.
-        schema_id: the schema of ``batch``.
+        time_us: when it was committed, in microseconds since 1970.
+        schema_id: the number of the schema of ``batch``.
         batch: the events.
     """
 
@@ -59,7 +60,7 @@ class ReadBatch(NamedTuple):
 
     @property
     def last_id(self) -> int:
-        """The write-order ID of the last."""
+        """The write-order ID of the last event."""
         return self.first_id + int(self.batch.num_rows) - 1
 
     def clip(self, first_id: int, last_id: int) -> ReadBatch:
@@ -73,16 +74,16 @@ class ReadBatch(NamedTuple):
 def events_of(
     header: FrameHeader, payload: pa.Buffer, extent: Extent, schema_of: Callable[[int], pa.Schema]
 ) -> ReadBatch:
-    """Return the events of a PUT frame whose checksums are right.
+    """Return the events of a PUT frame with valid checksums.
 
     Args:
-        header: its header.
+        header: the frame's header.
         payload: its payload.
-        extent: where the events are.
-        schema_of: returns the channel's schema with a number.
+        extent: the extent that the frame is in.
+        schema_of: returns a schema of the channel by its number.
 
     Raises:
-        CorruptionError: they are not what the header says.
+        CorruptionError: the payload does not match the header.
     """
     try:
         batch = decode_batch(payload, schema_of(header.schema_id))
@@ -96,14 +97,14 @@ def events_of(
 
 
 class EventReader:
-    """Reads extents.
+    """Reads the events of extents.
 
     Args:
         fs: the file system.
-        layout: where the files are.
-        schema_of: returns the channel's schema with a number.
-        end_of: returns up to where a data file is written, or None for its size. What is preallocated behind
-            that is not read: the kernel would read much more of it ahead.
+        layout: the channel's files.
+        schema_of: returns a schema of the channel by its number.
+        end_of: returns the offset up to which a file is written; None for its size. Preallocated space after it
+            is not read, because the kernel would read far ahead there.
     """
 
     def __init__(
@@ -117,20 +118,20 @@ class EventReader:
         self.layout = layout
         self._schema_of = schema_of
         self._end_of = end_of
-        self._open: tuple[int | str, File, int] | None = None  # a file's number or name, the file, its seed
+        self._open: tuple[int | str, File, int] | None = None  # the file's number or name, the file, its seed
         self._window_bytes = _FIRST_WINDOW_BYTES
-        self._last: tuple[Extent, int, ReadBatch] | None = None  # where a frame was, its end, its events
+        self._last: tuple[Extent, int, ReadBatch] | None = None  # the last frame's extent, its end, its events
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
 
         Raises:
-            DataLossError: the file is gone.
-            CorruptionError: a frame is damaged; names the first event that can't be read.
+            DataLossError: the file was removed.
+            CorruptionError: a frame is damaged or missing; names the events.
         """
         expected = extent.first_id
         offset = extent.offset
-        if self._last is not None and self._last[0][:2] == extent[:2]:  # of one block, where IDs follow each other
+        if self._last is not None and self._last[0][:2] == extent[:2]:  # the same block, so its IDs are contiguous
             whole = self._last[2]
             if whole.first_id <= expected <= whole.last_id:
                 yield (part := whole.clip(expected, extent.last_id))
@@ -151,7 +152,7 @@ class EventReader:
         )
 
     def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
-        """Yield header and payload of the frames that an extent lies in, as they are.
+        """Yield the header and the undecoded payload of each frame that an extent covers.
 
         Raises what `read` raises.
         """
@@ -161,7 +162,7 @@ class EventReader:
                 return
 
     def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
-        """Yield the events of whole frames from the one that holds ``first_id`` on."""
+        """Yield the events of each frame, all of them, from the frame that holds ``first_id`` on."""
         for header, payload, end in self._frames(extent, offset, first_id):
             try:
                 whole = events_of(header, payload, extent, self._schema_of)
@@ -171,7 +172,7 @@ class EventReader:
             yield whole
 
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
-        """Yield header, checked payload and end of every PUT frame that reaches ``first_id``."""
+        """Yield the header, verified payload and end of each PUT frame from the one that holds ``first_id`` on."""
         file, seed = self._file(extent)
         written = self._end_of(extent.file)
         file_end = file.size() if written is None else written
@@ -179,7 +180,7 @@ class EventReader:
         while True:
             at = offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
-                # Large frames come in a row: to bring a part of one for its header would be to read that part twice.
+                # Large frames tend to follow each other. Reading a part of one with its header would read it twice.
                 wanted = HEADER_SIZE_BYTES if large else size
                 window, base, at = _read(file, offset, wanted, file_end), offset, 0
                 size = min(size * 2, _LARGEST_WINDOW_BYTES)
@@ -193,7 +194,7 @@ class EventReader:
                     if end > file_end:
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
-                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # the next read begins with that much
+                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # start the next `read` with this size
                         self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
                     window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
@@ -204,7 +205,7 @@ class EventReader:
             offset = end
 
     def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
-        if in_memory(extent.file) and not self._fs.exists(self.layout.file(extent.file)):  # it is used again
+        if in_memory(extent.file) and not self._fs.exists(self.layout.file(extent.file)):  # the file is being reused
             return _gone(extent, self.layout.file(extent.file))
         return CorruptionError(
             f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
@@ -213,7 +214,11 @@ class EventReader:
         )
 
     def _file(self, extent: Extent) -> tuple[File, int]:
-        """Return the file of an extent, opened, and the seed of its checksums."""
+        """Return the open file of an extent, and its CRC seed.
+
+        Raises:
+            DataLossError: the file was removed.
+        """
         if self._open is None or self._open[0] != extent.file:
             path = self.layout.file(extent.file)
             try:
@@ -224,7 +229,7 @@ class EventReader:
         return self._open[1:]
 
     def close(self) -> None:
-        """Close the file that was read last."""
+        """Close the file that was read last; another `read` opens it again."""
         if self._open:
             self._open[1].close()
             self._open = None

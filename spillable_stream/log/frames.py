@@ -1,4 +1,4 @@
-"""Walking the frames of a file: up to the first that is not whole, or past all damage."""
+"""Walks the frames of a file: up to the first damaged one, or past all damage."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from spillable_stream.storage.filesystem import File
 
 __all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "frame_before", "walk"]
 
-# What one read brings: a few small transactions, or one header in front of a large payload.
+# The size of one read: enough for a few small transactions, little waste for the header of a large payload.
 _WINDOW_BYTES = 16 << 10
-_LARGE_WINDOW_BYTES = 256 << 10  # where every payload is read
+_LARGE_WINDOW_BYTES = 256 << 10  # if every payload is read
 _FAR_BYTES = 1 << 20
 
 
@@ -30,7 +30,7 @@ class LocatedFrame(NamedTuple):
     Args:
         offset: where it starts.
         header: its header.
-        payload: its payload, checked; None for PUT frames, which are skipped.
+        payload: its verified payload; None if it was skipped, as PUT payloads usually are.
     """
 
     offset: int
@@ -44,12 +44,12 @@ class LocatedFrame(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that is no whole frame.
+    """A damaged stretch of a file.
 
     Args:
         offset: where it starts.
-        end: where the next frame starts, or the end of what was asked for.
-        header: the frame's header, if that is whole and only the payload is not.
+        end: where the next frame starts, or the requested end.
+        header: the frame's header if only its payload is damaged; otherwise None.
     """
 
     offset: int
@@ -58,22 +58,22 @@ class Damage(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes it has."""
+        """Its size in bytes."""
         return self.end - self.offset
 
 
 class FrameScanner:
-    """Yields the frames of a file in order and stops at the first that is not whole.
+    """Yields the frames of a file in order, and stops at the first damaged one.
 
-    After the iteration `offset` is where it stopped: the end asked for, or the damaged frame.
+    After the iteration, `offset` is where it stopped: at the requested end, or at the damaged frame.
 
     Args:
         file: the file.
         seed: its CRC seed.
-        start: where to start.
-        end: where to stop; None for the end of the file.
-        verify_from: PUT payloads from this offset on are read and checked too.
-        keep_puts: whether these come with the frames.
+        start: the offset to start at.
+        end: the offset to stop at; None for the end of the file.
+        verify_from: PUT payloads from this offset on are read and verified too; None for none.
+        keep_puts: whether to return these payloads.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class FrameScanner:
         while self.offset + HEADER_SIZE_BYTES <= self._end:
             at = self.offset - base
             if at < 0 or at + HEADER_SIZE_BYTES > len(window):
-                # Never past the end: of what is preallocated there, the kernel would read much more ahead.
+                # Never read past the end: in the preallocated space there, the kernel would read far ahead.
                 window = self._file.read(self.offset, min(self._window_bytes, self._end - self.offset))
                 base, at = self.offset, 0
             header = parse_header(window, at, self._seed)
@@ -120,9 +120,9 @@ class FrameScanner:
             yield found
 
     def skip_damage(self, end: int) -> Damage:
-        """Move on past the stretch where the iteration stopped, and return it.
+        """Skip the damaged stretch where the iteration stopped, and return it.
 
-        It reaches to the next whole header, or to ``end``. Iterate again from there.
+        The stretch ends at the next whole header, or at ``end``. The next iteration continues from there.
         """
         header = parse_header(self._file.read(self.offset, HEADER_SIZE_BYTES), 0, self._seed)
         if header is not None and self.offset + frame_size(header.length) <= self._end:
@@ -135,15 +135,15 @@ class FrameScanner:
 
 
 def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
-    """Yield every frame and every damaged stretch between two offsets, in order; payloads are there for all types.
+    """Yield every frame and every damaged stretch between two offsets, in order. All frames have their payloads.
 
     Args:
         file: the file.
         seed: its CRC seed.
-        start: where a frame starts.
-        end: up to where the file counts.
+        start: the offset of a frame.
+        end: the offset up to which the file counts.
     """
-    size = min(end, file.size())  # bounds what a damaged length can make this read
+    size = min(end, file.size())  # bounds how much a damaged length makes this read
     scanner = FrameScanner(file, seed, start, size, start, keep_puts=True)
     while True:
         yield from scanner
@@ -153,7 +153,7 @@ def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame |
 
 
 def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:
-    """Yield every whole frame of a type from ``start`` on, wherever it lies; for the study of damage."""
+    """Yield every whole frame of a type from ``start`` on, at any aligned offset; used to analyse damage."""
     step = 1 << 20
     for begin, end in file.data_ranges(start & ~7):
         for base in range(begin & ~7, end, step):
@@ -161,10 +161,10 @@ def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[L
 
 
 def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
-    """Return the frame that ends at ``end``; else the last one whose header is whole and that begins before it.
+    """Return the frame that ends at ``end``; if none is found, the last one before it with a whole header.
 
-    No payload is read. What an event holds may look like a frame of the file it is in, so a frame that ends there is
-    looked for a little further than the nearest header.
+    Payloads are not read. An event's payload may look like a frame of this file, so the search for a frame that ends
+    exactly at ``end`` continues for a while past the nearest header.
     """
     nearest, base, step = None, end, 1 << 12
     while base > 0:
@@ -184,7 +184,7 @@ def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
 
 
 def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -> Iterator[LocatedFrame]:
-    """Yield every whole frame of a type that begins in a stretch of a file."""
+    """Yield every whole frame of a type that begins within ``length`` bytes from ``base``."""
     chunk = file.read(base, length + HEADER_SIZE_BYTES)
     at = chunk.find(MAGIC)
     while 0 <= at < length:
@@ -200,7 +200,7 @@ _SEARCH_BYTES = 1 << 20
 
 
 def _next_header(file: File, seed: int, start: int, end: int) -> int | None:
-    """Return where the next valid header is, or None."""
+    """Return the offset of the next valid header, or None."""
     for base in range(start, end, _SEARCH_BYTES):
         chunk = file.read(base, min(_SEARCH_BYTES + HEADER_SIZE_BYTES, end - base))
         at = chunk.find(MAGIC)

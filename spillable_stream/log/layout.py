@@ -55,11 +55,12 @@ class Layout:
     Args:
         path: the channel's directory.
         channel: its UUID.
-        data_dirs: where data files and segments are; a file goes to number % count.
-        checkpoint_dir: where checkpoints are.
-        backup_checkpoint_dir: a second place for every checkpoint, or None.
-        owned: whether its directories have owner files; those of the first releases get them when they are opened.
-        mode: the mode of what is made: whether the members of the Unix group of the channel's directory may open it.
+        data_dirs: the directories of data files and segments; data file N is in directory N % count.
+        checkpoint_dir: the directory of checkpoints.
+        backup_checkpoint_dir: the directory of copies of checkpoints, or None.
+        owned: whether its directories have owner files; a channel of an early release gets them when it is opened.
+        mode: the mode of new directories and, without the execute bits, of new files. It decides whether the members
+            of the Unix group of the channel's directory may open the channel.
     """
 
     path: Path
@@ -71,17 +72,17 @@ class Layout:
     mode: int = PRIVATE_MODE
 
     def grant(self, fs: FileSystem) -> None:
-        """Let whatever is made through a file system have the channel's mode, and the group of its directory."""
+        """Make a file system create everything with the channel's mode and the group of its directory."""
         fs.access = Access(self.mode, fs.group_of(self.path) if self.mode != PRIVATE_MODE else None)
 
     def directories(self) -> dict[str, Path]:
-        """Return the directories that the channel needs beside its own, by their roles in owner files."""
+        """Return the directories that the channel needs besides its own, by their roles in owner files."""
         found: dict[str, Path] = {}
         for role, directory in [
             *((f"data-{i}", d) for i, d in enumerate(self.data_dirs)),
             (CHECKPOINT, self.checkpoint_dir),
         ]:
-            if directory != self.path and directory not in found.values():  # one may serve twice
+            if directory != self.path and directory not in found.values():  # one directory may have several roles
                 found[role] = directory
         return found
 
@@ -97,12 +98,12 @@ class Layout:
 
     @property
     def open_lock(self) -> Path:
-        """The lock file that every open handle shares."""
+        """The lock file that every handle shares that is neither closed nor parked."""
         return self.path / "open.lock"
 
     @property
     def checkpoint_lock(self) -> Path:
-        """The lock file of whoever makes a checkpoint."""
+        """The lock file for making a checkpoint."""
         return self.path / "checkpoint.lock"
 
     def group_lock(self, group: str) -> Path:
@@ -120,15 +121,15 @@ class Layout:
 
     @property
     def memory_place(self) -> Path:
-        """The file that says where the memory tier was made."""
+        """The file that records where the memory tier was created."""
         return self.path / "memory.json"
 
     def spare_memory(self, fs: FileSystem) -> list[Path]:
-        """Return the files of the memory tier that are not needed any more and will be the next ones."""
+        """Return the memory tier's spare files: log files whose events were taken, to be reused."""
         return [self.memory / name for name in fs.list_files(self.memory) if file_names.is_spare(name)]
 
     def spare_file(self, file_id: int) -> Path:
-        """The path that a file of the memory tier has while it waits to be used again."""
+        """The path of a log file of the memory tier while it is a spare."""
         return self.memory / file_names.spare_name(log_name(file_id))
 
     def group_position(self, group: str) -> Path:
@@ -143,11 +144,11 @@ class Layout:
         return self.path / "groups" / f"{check_group(group)}.{kind}"
 
     def file(self, file: int | str) -> Path:
-        """The path of a log file, by number, or of a segment, by name."""
+        """The path of a log file, by number, or of a segment, by name. Raises what `segment_file` raises."""
         return self.log_file(file) if isinstance(file, int) else self.segment_file(file)
 
     def log_file(self, file_id: int) -> Path:
-        """The path of a log file."""
+        """The path of a log file of either tier."""
         if in_memory(file_id):
             return self.memory / log_name(file_id)
         return self.data_dirs[file_id % len(self.data_dirs)] / log_name(file_id)
@@ -161,7 +162,7 @@ class Layout:
         return sorted(numbers)
 
     def _data_file(self, directory: Path, name: str) -> int | None:
-        """Return the number of a data file, or None if the name is not one's, or not one's of this directory."""
+        """Return the number of a data file, or None if no data file of this directory has the name."""
         number = file_names.parse_data_file(name)
         return number if number and self.log_file(number).parent == directory else None
 
@@ -169,7 +170,7 @@ class Layout:
         """The path of a segment; its directory follows from its name.
 
         Raises:
-            CorruptionError: no segment has such a name: what names it is no log of this channel's.
+            CorruptionError: the name is not a segment's, so the log that names it is damaged.
         """
         if not file_names.segment_tier(name):
             raise CorruptionError(
@@ -188,7 +189,7 @@ class Layout:
         return file_names.segment_tier(name) != "" and self.segment_file(name).parent == directory
 
     def is_own(self, directory: Path, name: str) -> bool:
-        """Tell whether a name in one of the channel's directories is a name of the channel's files."""
+        """Tell whether a file of the channel could have this name in this directory, one of the channel's."""
         if name.removesuffix(".tmp") == file_names.OWNER_FILE:
             return directory != self.path / "groups"
         if directory in self.data_dirs:

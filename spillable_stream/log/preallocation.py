@@ -1,6 +1,7 @@
-"""Space that is reserved behind the log's end, so that most syncs leave the size of the file alone.
+"""Preallocates space after the log's end, so that most syncs do not change the file's size.
 
-As much again as is written, within bounds: a channel of a few events takes little, and one of many seldom asks.
+It reserves as much as is written already, within bounds: a small channel takes little space, and a large one rarely
+has to reserve more.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ __all__ = ["Preallocation"]
 
 _SMALLEST_BYTES = 64 << 10
 _LARGEST_BYTES = 32 << 20
-_PART_OF_ROOM = 2  # on a disk that gets full, others need room too
+_PART_OF_ROOM = 2  # takes at most half of the free space, because other files need room too
 
 
 class Preallocation:
-    """What is reserved of the file that is written.
+    """Tracks how much of the current file is preallocated.
 
     Args:
         fs: the file system.
 
     Attributes:
-        minimum_required_space: the option's value: what is kept free, in bytes, or None for the default.
+        minimum_required_space: the option's value: how many bytes to keep free; None for the default.
     """
 
     def __init__(self, fs: FileSystem) -> None:
@@ -34,35 +35,35 @@ class Preallocation:
         self._end = 0
 
     def begin(self, end: int) -> None:
-        """Say that another file is written now, or that this one was cut.
+        """Switch to another file, or record that this one was cut.
 
         Args:
-            end: up to where it is known to be reserved.
+            end: the offset up to which the file is known to be preallocated.
         """
         self._end = end
 
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
-        """Reserve space up to an end and as much again behind it, unless there is enough already.
+        """Preallocate up to ``end`` and as much again after it, unless the file already reaches that far.
 
         Args:
-            file: the file that is written.
-            end: where it ends with the append that is about to be written.
-            most_bytes: the size that the file is not to exceed by what is reserved.
+            file: the current file.
+            end: the offset where the append about to be written ends.
+            most_bytes: the file's size limit; preallocation does not exceed it.
         """
         if end <= self._end:
             return
-        self._end = max(self._end, file.size())  # others write it too
+        self._end = max(self._end, file.size())  # other processes write and preallocate it too
         if end <= self._end:
             return
         ahead = min(max(end, _SMALLEST_BYTES), _LARGEST_BYTES, most_bytes - end, self._room_bytes(file, end))
-        # On a nearly full disk the write itself decides: takes must go on.
+        # Ignore failures: on a nearly full disk only the write itself may fail, so that takes still work.
         with contextlib.suppress(StorageError):
             if ahead > 0:
                 file.preallocate(self._end, end + ahead - self._end)
         self._end = max(file.size(), end)
 
     def _room_bytes(self, file: File, end: int) -> int:
-        """Return how much may be reserved behind an end of what the disk has free."""
+        """Return how many bytes of the disk's free space may be preallocated after ``end``."""
         directory = file.path.parent
         free = self._fs.free_bytes(directory) - (end - self._end)
         return (free - required_bytes(self._fs, directory, self.minimum_required_space)) // _PART_OF_ROOM
