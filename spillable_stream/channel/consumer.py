@@ -197,12 +197,13 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 while first <= last:
-                    found += self._read(first, last)
-                    first = found[-1].last_id + 1
+                    for read in self._read(first, last):
+                        found.append(read)
+                        first = read.last_id + 1
         return found
 
     def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
-        """Yield events from ``first`` on, at least one; fewer than all where a flush moves them meanwhile."""
+        """Yield events from ``first`` on; fewer than all, or none, where a flush moves them meanwhile: read again."""
         began = first
         with self._engine.looking() as state:
             extents = state.blocks.extents(first, last)

@@ -26,6 +26,7 @@ from spillable_stream.channel.group_commit import Ticket
 from spillable_stream.channel.group_position import read_group_position
 from spillable_stream.channel.requests import Abandon, Control, Take
 from spillable_stream.format.frame import FrameType
+from spillable_stream.log.reader import EventReader
 from spillable_stream.storage.lock import FileLock
 from tests.damage import lose_memory, reboot
 from tests.events import numbered, peek, put, take
@@ -388,3 +389,29 @@ def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
     assert told == ([(6, []), (3, []), (3, [])] if options else [(0, [])] * 3)
     channel.close()
     assert open_files(path) == []
+
+
+@pytest.mark.parametrize("taken_before", [0, 4])
+def test_events_that_a_flush_moves_before_the_first_is_read_are_read_where_they_are_now(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, taken_before: int
+) -> None:
+    channel, other = open_channel(memory_capacity=100), open_channel(memory_capacity=100)
+    put(channel, *numbered(0, 10))
+    consumer = channel.consumer("g")
+    ranges = [(1, taken_before)] if taken_before else []
+    readers, find = channel.engine().readers, channel.engine().readers.get
+
+    def get(*arguments: Any) -> EventReader:
+        if other.stats().memory.events and len(asked) == len(ranges):
+            other.flush()
+            other.checkpoint()
+            readers.clear()  # what was open of memory
+        asked.append(arguments)
+        return find(*arguments)
+
+    asked: list[Any] = []
+    monkeypatch.setattr(readers, "get", get)
+    found = consumer.read([*ranges, (7, 10)])
+    assert not other.stats().memory.events, "the events were moved while they were read"
+    assert [(read.first_id, read.last_id) for read in found] == [*ranges, (7, 10)]
+    consumer.close()
