@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.spark.sessions import short_sessions
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 NEEDED = ["pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml"]
@@ -58,7 +58,7 @@ def run(pipeline: Path) -> None:
     done = subprocess.run(
         [str(home / "bin" / "spark-pipelines"), "run", *options],
         cwd=pipeline,
-        env={**short_sessions(pipeline.parent / "spark-conf"), "SPARK_HOME": str(home)},
+        env={**os.environ, "SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         timeout=800,
