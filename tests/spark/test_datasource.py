@@ -145,6 +145,12 @@ def test_write_without_path_and_with_a_wrong_option_reports_the_option(use: str)
         getattr(source, use)(StructType([StructField("id", LongType())]), overwrite=False)
 
 
+def test_stream_without_path_and_with_a_wrong_option_reports_the_path() -> None:
+    reader = SpillableDataSource({"maxEventPerTrigger": "5"}).streamReader(StructType())
+    with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
+        reader.initialOffset()
+
+
 # ── the sink's schema ───────────────────────────────────────────────────────────────────────
 
 
