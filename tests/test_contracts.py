@@ -27,6 +27,18 @@ def contract(name: str, key: str) -> set[str]:
     return {word.removeprefix(f"{PACKAGE}.") for word in words}
 
 
+def allows_indirect_imports(name: str) -> bool:
+    """Tell whether a contract looks only at what a module imports itself."""
+    config = ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    return config.getboolean(f"importlinter:contract:{name}", "allow_indirect_imports", fallback=False)
+
+
+def modules_of(room: str) -> set[str]:
+    """The modules of a room, by their names within the package."""
+    return {f"{room}.{p.stem}" for p in (ROOT / PACKAGE / room).glob("*.py") if p.stem not in DOORS}
+
+
 def test_every_room_has_its_layer() -> None:
     assert contract("layers", "layers") == rooms()
 
@@ -39,6 +51,17 @@ def test_every_room_but_spark_is_kept_from_pyspark() -> None:
 def test_the_pure_rooms_neither_read_nor_write_nor_ask_the_time() -> None:
     assert contract("pure", "source_modules") == PURE
     assert contract("pure", "forbidden_modules") >= {"os", "io", "time", "pathlib"}
+
+
+def test_verify_and_repair_are_kept_from_every_handle_however_they_would_get_one() -> None:
+    assert contract("integrity", "source_modules") == {"integrity"}
+    assert contract("integrity", "forbidden_modules") == {"channel", "engine.engine"}
+    assert not allows_indirect_imports("integrity")
+
+
+def test_spark_and_the_producers_are_kept_from_all_of_a_local_channel_but_its_port() -> None:
+    assert contract("port", "source_modules") == {"producer", "spark"}
+    assert contract("port", "forbidden_modules") == modules_of("engine") - {"engine.port"} | {"log", "storage"}
 
 
 def test_matplotlib_is_kept_from_all_of_the_package() -> None:

@@ -67,6 +67,7 @@ SCENARIOS = {
     "producer/test_processes": "forks, exits and signals",
     "producer/test_soak": "healthy destinations beside others",
     "producer/test_values": "what is accepted is taken as it was sent",
+    "spark/test_another_storage": "tasks read and stage by their plans only",
     "spark/test_cluster": "executors in other processes and on other hosts",
     "spark/test_connect": "a Spark Connect client",
     "spark/test_drain": "what a query has read makes room",

@@ -9,12 +9,13 @@ from contextlib import AbstractContextManager
 from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group, existing_group, starting_position
+from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, query_of_group
 from spillable_stream.engine.port import GroupOwner, ProducerClaim, Put, ReadPlan, StagePlan
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.task_plans import query_of_group
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
@@ -49,11 +50,15 @@ class LocalPort:
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, ranges: Iterable[Range]) -> ReadPlan:
+    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+        layout, host = self._engine.layout, os.uname().nodename
         with self.snapshot() as state:
-            extents = tuple(extent for r in ranges for extent in state.blocks.extents(*r))
-            schemas, ends = tuple(state.schemas), self._engine.ends()
-            return ReadPlan(self._engine.layout, schemas, extents, ends, os.uname().nodename)
+            schemas, ends = tuple(state.schemas), self._engine.ends()  # which all plans share
+            extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
+            return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
+
+    def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
+        return not_quarantined(self._engine.fs, self._engine.layout.path, lost)
 
     def report_lost(self, first_id: int, last_id: int) -> None:
         next_id = self._engine.follow().next_id
@@ -94,7 +99,7 @@ class LocalPort:
         engine.make_room_if_short()  # tasks make none themselves
         engine.memory.make()
         state = engine.follow()
-        return StagePlan(
+        return LocalStagePlan(
             layout=engine.layout,
             schema=state.schemas[-1],
             schema_id=len(state.schemas) - 1,

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.requests import NoRoomYetError, Put
-from spillable_stream.engine.task_plans import ReadPlan, StagePlan
+from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
@@ -23,11 +23,15 @@ __all__ = [
     "ChannelPort",
     "GroupOwner",
     "NoRoomYetError",
+    "PlanReader",
     "ProducerClaim",
     "Put",
+    "ReadBatch",
     "ReadPlan",
     "SinkBatch",
     "StagePlan",
+    "StagedFile",
+    "Unreadable",
 ]
 
 
@@ -100,12 +104,15 @@ class ChannelPort(Protocol):
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, ranges: Iterable[Range]) -> ReadPlan:
-        """Return what a task needs to read events; inside of a snapshot, where they are in that.
+    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+        """Return for each part of a read what a task needs to read it; inside of a snapshot, where it is in that.
 
         Args:
-            ranges: the events, in order.
+            parts: the events of each part, in order.
         """
+
+    def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
+        """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
 
     def report_lost(self, first_id: int, last_id: int) -> None:
         """Record that events can't be read, for every group and `Channel.stats`; their bytes were kept elsewhere.

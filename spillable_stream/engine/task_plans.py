@@ -1,91 +1,160 @@
-"""What a task of another process needs of a channel: it opens files, and not the channel.
+"""What a task of another process needs of a channel: a plan that it is sent, and what it opens by it.
 
-Both plans are frozen and picklable. They are the only part of the port that speaks of local files: a channel on another
-kind of storage has plans of its own.
+The plans are frozen and picklable. A task opens files by them, and not the channel. `engine/local_plans.py` has those
+of a channel on this host; a channel on another kind of storage has plans of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
-from spillable_stream.errors import StorageError
 from spillable_stream.format.extent import Extent
-from spillable_stream.log.layout import Layout
-from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.format.frame import Frame
+from spillable_stream.format.record import SegmentRef
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log.salvage import Unreadable
+from spillable_stream.state.ranges import Range
 
-__all__ = ["ReadPlan", "StagePlan", "query_of_group"]
+__all__ = ["PlanReader", "ReadBatch", "ReadPlan", "StagePlan", "StagedFile", "Unreadable"]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPlan:
-    """Where some events were when the read of them was planned.
+class ReadPlan(Protocol):
+    """Where some events were when the read of them was planned."""
 
-    Args:
-        layout: where the channel's files are.
-        schemas: the channel's schemas, oldest first, as Arrow IPC messages.
-        extents: where the events are, in order.
-        ends: up to where the log files that are still written were written: file number to offset in bytes.
-        host: the name of the host that planned it, and so has the memory tier.
-    """
+    @property
+    def extents(self) -> tuple[Extent, ...]:
+        """Where the events are, in order."""
 
-    layout: Layout
-    schemas: tuple[bytes, ...]
-    extents: tuple[Extent, ...]
-    ends: Mapping[int | str, int]
-    host: str
+    @property
+    def ends(self) -> Mapping[int | str, int]:
+        """Up to where the files that still grow were written: file number to offset in bytes."""
 
-    def record_query(self, fs: FileSystem, group: str, query: str) -> None:
-        """Write beside a group which Spark query reads as it (`query_of_group`), unless that is written.
+    def open(self) -> PlanReader:
+        """Return a reader of the events, if this host can read them.
+
+        Raises:
+            NotAChannelError: this host does not have the channel, or another one in its place.
+            OtherHostError: some of the events are in memory, and not in this host's.
+        """
+
+
+class PlanReader(Protocol):
+    """Reads events that were planned a while ago, where they were then or are now."""
+
+    @property
+    def path(self) -> str:
+        """The path with which the channel is opened."""
+
+    @property
+    def channel(self) -> str:
+        """The channel's UUID."""
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            DataLossError: they are not there any more.
+            CorruptionError: a frame is damaged; names the first event that can't be read.
+        """
+
+    def read_past_damage(self, extent: Extent) -> Iterator[ReadBatch | Unreadable]:
+        """Yield the events of an extent that can be read, and what can't, in order and without gaps.
+
+        It ends before the extent does if the file is removed meanwhile: what was not yielded is not there any more.
+
+        Raises:
+            StorageError: the storage refused.
+        """
+
+    def may_move(self, extent: Extent) -> bool:
+        """Tell whether the channel may have moved the events of an extent since the plan was made."""
+
+    def catch_up(self, plan: ReadPlan) -> None:
+        """Take over from a later plan up to where the files are written, to read its extents too."""
+
+    def keep_damaged(self, damage: Unreadable) -> None:
+        """Put the bytes of events that can't be read into quarantine; `not_quarantined` knows these events then.
+
+        Raises:
+            FileNotFoundError: they are not there any more.
+            StorageError: the storage refused.
+        """
+
+    def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
+        """Return ranges of lost events, without those that `keep_damaged` put into quarantine."""
+
+    def record_query(self, group: str, query: str) -> None:
+        """Write beside a group which Spark query reads as it (`ChannelPort.query_of`), unless that is written.
 
         Args:
-            fs: the file system.
             group: the group.
             query: the query's ID. All IDs have the same length, so that a new one covers the last.
 
         Raises:
-            StorageError: the directory can't be written.
+            StorageError: the storage refused.
         """
-        if query_of_group(fs, self.layout, group) == query:
-            return
-        file = fs.open(self.layout.group_query(group), create=True)
-        try:
-            file.write(0, [query.encode()])
-        finally:
-            file.close()
+
+    def close(self) -> None:
+        """Close what was opened."""
 
 
-def query_of_group(fs: FileSystem, layout: Layout, group: str) -> str | None:
-    """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
-    try:
-        return fs.read_file(layout.group_query(group)).decode(errors="replace")
-    except (FileNotFoundError, StorageError):
-        return None
+class StagedFile(Protocol):
+    """A file of events that a commit may adopt; nobody reads it before that."""
+
+    @property
+    def name(self) -> str:
+        """The file's name (`SegmentRef.name`)."""
+
+    def write(self, frames: Iterable[Frame]) -> None:
+        """Append frames.
+
+        Raises:
+            StorageError: the storage refused; nothing was appended.
+        """
+
+    def finish(self) -> SegmentRef:
+        """Make the file durable, and return what a commit needs to adopt it.
+
+        Raises:
+            StorageError: the storage refused; the file can only be discarded.
+        """
+
+    def close(self) -> None:
+        """Give the file up; it stays until a commit adopts it or it is discarded."""
+
+    def discard(self) -> None:
+        """Remove the file."""
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """How rows are staged for a put that the channel commits later.
+class StagePlan(Protocol):
+    """How rows are staged for a put that the channel commits later."""
 
-    Args:
-        layout: where the channel's files are.
-        schema: the channel's newest schema, as an Arrow IPC message.
-        schema_id: its number.
-        compression: the channel's option: how batches are compressed.
-        memory_bytes: how large a staged file may get in the memory tier; 0 stages it on disk at once.
-        minimum_required_space: the channel's option: what stays free on disk, in bytes, or None for the default.
-    """
+    @property
+    def channel(self) -> str:
+        """The channel's UUID."""
 
-    layout: Layout
-    schema: bytes
-    schema_id: int
-    compression: str
-    memory_bytes: int
-    minimum_required_space: int | None
+    @property
+    def schema(self) -> bytes:
+        """The channel's newest schema, as an Arrow IPC message."""
 
-    def begin(self, owner: str, batch_id: int) -> StagedFileWriter:
-        """Begin a staged file, in the channel's memory tier where this host has it.
+    @property
+    def schema_id(self) -> int:
+        """Its number."""
+
+    @property
+    def compression(self) -> str:
+        """The channel's option: how batches are compressed."""
+
+    def require_here(self) -> None:
+        """Refuse to run a task on a host that does not have the channel.
+
+        Raises:
+            NotAChannelError: this host has no channel there, or another one.
+        """
+
+    def begin(self, owner: str, batch_id: int) -> StagedFile:
+        """Begin a staged file.
 
         Args:
             owner: whose it is: a streaming query's ID, or a batch write's own.
@@ -94,6 +163,3 @@ class StagePlan:
         Raises:
             StorageError: no file could be made.
         """
-        fs = FileSystem()
-        self.layout.grant(fs)
-        return StagedFileWriter(fs, self.layout, owner, batch_id, self.memory_bytes, self.minimum_required_space)

@@ -57,7 +57,7 @@ class SpillableBatchReader(DataSourceReader):
             port = channel.port()
             with port.snapshot() as state:
                 ranges, missed = self._wanted(port, state, first, last)
-                check_loss(channel.path, state, missed, self._options)
+                check_loss(channel, state, missed, self._options)
                 return list(plan_partitions(port, state, ranges, self._options))
 
     def _span(self, channel: Channel) -> tuple[int, int]:

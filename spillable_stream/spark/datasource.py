@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
@@ -20,7 +20,7 @@ from spillable_stream.spark.metadata import with_metadata
 from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.sink_plan import SinkPlan, plan_sink
+from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_sink
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
 from spillable_stream.spark.writer import SpillableBatchWriter, SpillableStreamWriter
@@ -76,8 +76,8 @@ class SpillableDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
-            options = StreamOptions.of(self._read_options(SOURCE))
-            return SpillableStreamReader(self._path(), options, schema, self._load)
+            path = self._path()
+            return SpillableStreamReader(path, StreamOptions.of(self._read_options(SOURCE)), schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 
@@ -127,7 +127,10 @@ class SpillableDataSource(DataSource):
         """Create or widen the channel for rows of ``schema``, and return how to write them."""
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
-        return plan_sink(self._path(), self._given(), schema, stream=stream)
+        if not schema.fields:
+            raise SchemaError("a frame without columns has nothing that a channel could store; select some")
+        options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
+        return plan_sink(self._path(), options, schema)
 
 
 def _local_path(given: str) -> str:

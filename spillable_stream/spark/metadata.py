@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from spillable_stream.channel.event import ID_COLUMN, id_column
+from spillable_stream.engine.port import ReadBatch
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import fit_batch
-from spillable_stream.log.event_reader import ReadBatch
 
 __all__ = [
     "METADATA_COLUMNS",

@@ -6,22 +6,20 @@ import logging
 import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
-from spillable_stream.spark.quarantine import not_quarantined
 from spillable_stream.spark.read_options import ReadOptions
-from spillable_stream.spark.task_guards import record_query, require_channel, require_memory
+from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
 
@@ -70,7 +68,8 @@ def plan_partitions(
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]
-    return [EventPartition(port.plan_read(_part(ranges, a, b)), group) for a, b in pairwise(bounds)]
+    plans = port.plan_read(_part(ranges, a, b) for a, b in pairwise(bounds))
+    return [EventPartition(plan, group) for plan in plans]
 
 
 def _piece(block: Block, first_id: int, last_id: int) -> tuple[int, int]:
@@ -118,12 +117,12 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
-def check_loss(path: Path, state: ChannelState, gone: Iterable[Range], options: ReadOptions) -> None:
+def check_loss(channel: Channel, state: ChannelState, gone: Iterable[Range], options: ReadOptions) -> None:
     """Report events that a read should return but that were lost, with a memory tier or because of damage.
 
     Args:
-        path: the channel's directory.
-        state: the channel's state.
+        channel: the channel.
+        state: its state.
         gone: the write-order IDs that are missing from the read.
         options: the read's options. ``failOnDataLoss`` says whether to raise or to warn; ``onCorruption`` says whether
             events in quarantine count.
@@ -133,14 +132,14 @@ def check_loss(path: Path, state: ChannelState, gone: Iterable[Range], options: 
     """
     missed = list(gone)
     if missed and options.passes_damage:
-        missed = not_quarantined(FileSystem(), path, missed)
+        missed = channel.port().not_quarantined(missed)
     lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
     if not lost and not doubtful:
         return
     found = [f"the events {lost} are lost"] if lost else []
     if doubtful:
         found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
-    message = f"{path} lost its memory tier, or was damaged: {', and '.join(found)}"
+    message = f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"
     if options.fail_on_data_loss:
         raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them")
     _log.warning("%s; the read continues without them", message)
@@ -164,20 +163,17 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
         DataLossError: events have left the channel since the read was planned, and ``failOnDataLoss`` is set.
         CorruptionError: an event is damaged, and ``onCorruption`` is not ``quarantine``.
     """
-    fs, plan = FileSystem(), partition.plan
-    require_channel(fs, plan.layout)
-    plan.layout.grant(fs)
-    require_memory(fs, plan)
-    reader = TaskReader(fs, plan, partition.group, options)
+    events = partition.plan.open()
     try:
+        reader = TaskReader(events, partition.group, options)
         if partition.group is not None:
-            record_query(fs, plan, partition.group)
+            record_query(events, partition.group)
         metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options.metadata else ())
-        reads = (read for extent in plan.extents for read in reader.read(extent))
+        reads = (read for extent in partition.plan.extents for read in reader.read(extent))
         batches = (batch_with_metadata(read, schema, metadata) for read in reads)
         yield from _resized(batches)
     finally:
-        reader.close()
+        events.close()
 
 
 def _resized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

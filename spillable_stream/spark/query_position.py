@@ -2,15 +2,17 @@
 
 ::
 
-    UNHEARD ── begin ──▶ NEW ── ask ──▶ ASKED ── plan ──▶ PLANNED
-       │                  ▲              │ ▲                 │
-       │                  └─── begin ────┘ └────── ask ──────┘
+                          ┌─────────── plan ───────────┐
+                          │                            ▼
+    UNHEARD ── begin ──▶ NEW ── ask ──▶ ASKED ─ plan ▶ PLANNED
+       │                  ▲              │ ▲           │
+       │                  └─── begin ────┘ └─── ask ───┘
        │
        ├── ask ────▶ ASKED       a query that resumes after a restart (Spark 4.2 and later)
        └── plan ───▶ PLANNED     the same, where Spark plans its last batch again first
 
     begin   initialOffset: the query is new, and its first batch starts at the group's position. Spark says so twice:
-            again between asking for the first batch and planning it
+            again between asking for the first batch and planning it, so the first batch is planned in NEW
     ask     latestOffset: Spark wants to know where the next batch ends, and `answer` says it; in ASKED again and again
             while there is nothing new
     plan    partitions: Spark has written where the batch begins and ends, and reads it
@@ -69,6 +71,7 @@ class QueryPosition:
         self.is_new: bool = False
         self.covered_id: int = 0
         self.planned: Offset | None = None
+        self._most_planned_id = 0  # the furthest end of a planned batch: Spark may plan an older one again
         self._first_begin_id: int | None = None  # after this event begins the query's first batch, if that is known
 
     def begin(self, position_id: int) -> None:
@@ -85,14 +88,14 @@ class QueryPosition:
         """Return what Spark asks for.
 
         Args:
-            start: where the batch begins; None before Spark 4.2, where the last end planned counts.
+            start: where the batch begins; None before Spark 4.2, where the furthest end planned counts.
             position_id: the group's position now.
             channel: the channel's UUID.
         """
         if start is not None:
             begin_id, known_id = start.event_id, self._first_begin_id
         else:
-            begin_id, known_id = max(self.planned.event_id if self.planned else 0, position_id), position_id
+            begin_id, known_id = max(self._most_planned_id, position_id), position_id
         if self.phase is Phase.NEW and self._first_begin_id != position_id and begin_id == known_id:
             # A former owner's take was committed before this worker had the group.
             begin_id = self._first_begin_id = position_id
@@ -129,6 +132,7 @@ class QueryPosition:
         """
         self.phase = Phase.PLANNED
         self.planned = end
+        self._most_planned_id = max(self._most_planned_id, end.event_id)
         self.covered_id = end.event_id
         return start.event_id if end.start_id is None else end.start_id
 

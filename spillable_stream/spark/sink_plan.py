@@ -4,24 +4,70 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch, StagePlan
-from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, SINK, defaults, parse_options
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 
-__all__ = ["TASK_INLINE_BYTES", "SinkPlan", "plan_sink"]
+__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_sink"]
 
 TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
 
 _TASKS_INLINE_BYTES = 128 << 20  # an eighth of what spark.driver.maxResultSize is by default
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOptions:
+    """The options of a write, as far as they fit together.
+
+    Args:
+        keep_alive_seconds: how long the commit waits for room.
+        max_inline_bytes: what one task may send through the driver; None if the channel says it.
+        transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
+        of_channel: the options of the channel, by keyword name.
+    """
+
+    keep_alive_seconds: float
+    max_inline_bytes: int | None
+    transaction: SinkBatch | None
+    of_channel: Mapping[str, Any]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
+        """Return the options of a write.
+
+        Args:
+            given: Spark's options, but those that are Spark's own.
+            stream: whether a streaming query writes.
+
+        Raises:
+            OptionError: an option is unknown, out of range, or not for such a write.
+        """
+        options = parse_options(given, (SINK, CHANNEL, CREATION), where="a Spark sink")
+        sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
+        application, version = sink["txn_app_id"], sink["txn_version"]
+        if (application is None) != (version is None):
+            raise OptionError("txnAppId and txnVersion belong together; give both")
+        if stream and application is not None:
+            raise OptionError(
+                "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
+                "query and their numbers; leave them out"
+            )
+        return cls(
+            keep_alive_seconds=sink["keep_alive"],
+            max_inline_bytes=sink["max_inline_bytes"],
+            transaction=None if application is None else SinkBatch(_APPLICATION + application, version),
+            of_channel=options,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,40 +105,26 @@ class SinkPlan:
         return most_bytes if partition_id < first else most_bytes * first**2 // (partition_id + 1) ** 2
 
 
-def plan_sink(path: str, given: Mapping[str, str], schema: StructType, *, stream: bool) -> SinkPlan:
+def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
     """Create or widen a channel for rows, and return how to write them.
 
     Args:
         path: the channel's directory.
-        given: Spark's options, but those that are Spark's own.
-        schema: the schema of the rows.
-        stream: whether a streaming query writes them.
+        options: the write's options.
+        schema: the schema of the rows; it has columns.
 
     Raises:
-        OptionError: an option is unknown, out of range, or not for such a write.
-        SchemaError: there are no columns, or they do not fit the channel's.
+        SchemaError: the columns do not fit the channel's.
     """
-    if not schema.fields:
-        raise SchemaError("a frame without columns has nothing that a channel could store; select some")
-    options = parse_options(given, (SINK, CHANNEL, CREATION), where="a Spark sink")
-    sink = {name: options.pop(name, default) for name, default in defaults(SINK).items()}
-    application, version = sink["txn_app_id"], sink["txn_version"]
-    if (application is None) != (version is None):
-        raise OptionError("txnAppId and txnVersion belong together; give both")
-    if stream and application is not None:
-        raise OptionError(
-            "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
-            "query and their numbers; leave them out"
-        )
-    most_bytes: int | None = sink["max_inline_bytes"]
-    with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options) as channel:
+    with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options.of_channel) as channel:
+        most_bytes = options.max_inline_bytes
         return SinkPlan(
             path=path,
             stage=channel.port().plan_stage(),
             schema=schema,
-            keep_alive_seconds=sink["keep_alive"],
+            keep_alive_seconds=options.keep_alive_seconds,
             max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
-            transaction=None if application is None else SinkBatch(_APPLICATION + application, version),
+            transaction=options.transaction,
         )
 
 

@@ -199,7 +199,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with port.snapshot() as state:
             after = self._query.missed_after(begin)
             missed = [(max(a, after + 1), b) for a, b in consumer.lost() if b > after]
-            check_loss(self._open().path, state, missed, self._options)
+            check_loss(self._open(), state, missed, self._options)
         self._hold.keep()
         ranges = self._takes.take(begin + 1, last)
         with port.snapshot() as state:

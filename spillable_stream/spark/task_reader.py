@@ -10,18 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from spillable_stream.engine.port import ReadPlan
+from spillable_stream.engine.port import PlanReader, ReadBatch, Unreadable
 from spillable_stream.errors import CorruptionError, DataLossError
-from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
-from spillable_stream.format.file_names import in_memory
-from spillable_stream.log.event_reader import EventReader, ReadBatch
-from spillable_stream.log.salvage import Unreadable, salvage
 from spillable_stream.spark.channel_pool import visit_to_read
-from spillable_stream.spark.quarantine import not_quarantined, quarantine
+from spillable_stream.spark.quarantine import quarantine
 from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.state.ranges import Range, shown
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["TaskReader"]
 
@@ -32,20 +27,15 @@ class TaskReader:
     """Reads extents that were planned a while ago.
 
     Args:
-        fs: the file system.
-        plan: where the events were when the read was planned.
+        events: the opened plan.
         group: the group that takes the events; None for a batch read, which puts nothing into quarantine.
         options: the read's options: ``fail_on_data_loss`` and ``on_corruption`` count.
     """
 
-    def __init__(self, fs: FileSystem, plan: ReadPlan, group: str | None, options: ReadOptions) -> None:
-        self._fs = fs
-        self._layout = plan.layout
-        self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
-        self._ends = plan.ends
+    def __init__(self, events: PlanReader, group: str | None, options: ReadOptions) -> None:
+        self._events = events
         self._group = group
         self._options = options
-        self._reader = EventReader(fs, plan.layout, self._schema_of, lambda file: self._ends.get(file))
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.
@@ -56,7 +46,7 @@ class TaskReader:
         """
         expected = extent.first_id
         try:
-            for read in self._reader.read(extent):
+            for read in self._events.read(extent):
                 yield read
                 expected = read.last_id + 1
         except DataLossError as e:
@@ -74,7 +64,7 @@ class TaskReader:
             extent: where they were.
             error: how that showed.
         """
-        now = self._look_up(extent) if in_memory(extent.file) else ()
+        now = self._look_up(extent) if self._events.may_move(extent) else ()
         if any(e.file == extent.file for e in now):  # the state has them there, and they are not
             raise error
         expected = extent.first_id
@@ -86,20 +76,20 @@ class TaskReader:
 
     def _look_up(self, extent: Extent) -> tuple[Extent, ...]:
         """Return where the events of an extent are now, and remember where the log ends now."""
-        with visit_to_read(str(self._layout.path)) as channel:
-            now = channel.port().plan_read([(extent.first_id, extent.last_id)])
-        self._ends = now.ends
+        with visit_to_read(self._events.path) as channel:
+            [now] = channel.port().plan_read([[(extent.first_id, extent.last_id)]])
+        self._events.catch_up(now)
         return now.extents
 
     def _miss(self, first_id: int, last_id: int, error: CorruptionError) -> None:
         """Report events that have left since the read was planned; none if ``last_id`` is before ``first_id``."""
         missed: list[Range] = [(first_id, last_id)] if first_id <= last_id else []
         if missed and self._options.passes_damage:  # the same task may have put them there, at its first attempt
-            missed = not_quarantined(self._fs, self._layout.path, missed)
+            missed = self._events.not_quarantined(missed)
         if not missed:
             return
         message = (
-            f"the events {shown(missed)} are gone since the read of {self._layout.path} was planned: every group took "
+            f"the events {shown(missed)} are gone since the read of {self._events.path} was planned: every group took "
             "them, or their file was removed"
         )
         if self._options.fail_on_data_loss:
@@ -109,20 +99,11 @@ class TaskReader:
     def _past_damage(self, extent: Extent, error: CorruptionError) -> Iterator[ReadBatch]:
         """Yield the events of an extent without those that can't be read; a stream's go into quarantine."""
         expected = extent.first_id
-        try:
-            for found in salvage(self._fs, self._layout, self._schema_of, extent):
-                if not isinstance(found, Unreadable):
-                    yield found
-                elif not self._fs.exists(found.path):  # what was read is another file of memory, which is used again
-                    break
-                elif self._group is not None:
-                    quarantine(self._fs, self._layout, found)
-                expected = found.last_id + 1
-        except FileNotFoundError:
-            _log.debug("%s was removed after damage was found in it", self._layout.file(extent.file))
+        for found in self._events.read_past_damage(extent):
+            if not isinstance(found, Unreadable):
+                yield found
+            elif self._group is not None:
+                quarantine(self._events, found)
+            expected = found.last_id + 1
         if expected <= extent.last_id:
             yield from self._elsewhere(extent._replace(first_id=expected), error)
-
-    def close(self) -> None:
-        """Close the file that was read last."""
-        self._reader.close()

@@ -20,17 +20,15 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.engine.port import ChannelPort, Put, SinkBatch
+from spillable_stream.engine.port import ChannelPort, Put, SinkBatch, StagedFile
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SpillableError
 from spillable_stream.format.batch import accept_batch, decode_schema, encode_batch
 from spillable_stream.format.frame import Frame, total_size
 from spillable_stream.format.record import SegmentRef
-from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.spark.task_guards import query_of_task, refuse_self_read, require_channel
-from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.spark.task_guards import query_of_task, refuse_self_read
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
@@ -95,13 +93,13 @@ class _Stager:
                 need no directory, so that a job fails at once and not when its output grows.
         """
         stage = self._plan.stage
-        require_channel(FileSystem(), stage.layout)
+        stage.require_here()
         schema, query = decode_schema(stage.schema), query_of_task()
         frames: list[Frame] = []
         size_bytes = 0
         context = TaskContext.get()
         limit_bytes = self._plan.inline_bytes(context.partitionId() if context else 0)
-        segment: StagedFileWriter | None = None
+        segment: StagedFile | None = None
         try:
             for batch in batches:
                 added = encode_batch(accept_batch(batch, schema), stage.schema_id, stage.compression)
@@ -113,7 +111,7 @@ class _Stager:
                     frames, size_bytes = [], 0
             if segment is None:
                 small = [f._replace(payload=bytes(f.payload)) for f in frames]
-                return Staged(stage.layout.channel, owner, query, small, None)
+                return Staged(stage.channel, owner, query, small, None)
             segment.write(frames)
             reference = segment.finish()
         except BaseException:
@@ -121,7 +119,7 @@ class _Stager:
                 segment.discard()
             raise
         segment.close()
-        return Staged(stage.layout.channel, owner, query, [], reference)
+        return Staged(stage.channel, owner, query, [], reference)
 
     def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
         """Commit what the tasks staged as one put transaction.

@@ -12,6 +12,7 @@ import spillable_stream as ss
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.format.frame import Frame
+from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.lock import process_note
 from tests.support.events import numbered, put, take
 
@@ -42,7 +43,8 @@ def test_snapshot_is_up_to_date_and_stands_still(channel: ss.Channel) -> None:
         put(other, *numbered(0, 3))
         with channel.port().snapshot() as state:
             put(other, *numbered(3, 3))
-            assert (state.last_id, channel.port().plan_read([(1, 6)]).extents[-1].last_id) == (3, 3)
+            [plan] = channel.port().plan_read([[(1, 6)]])
+            assert (state.last_id, plan.extents[-1].last_id) == (3, 3)
         with channel.port().snapshot() as state:
             assert state.last_id == 6
 
@@ -64,10 +66,27 @@ def test_batch_of_a_sink_is_published_once(channel: ss.Channel) -> None:
     assert channel.stats().last_id == 4
 
 
+def test_parts_of_a_read_are_planned_together_and_share_what_is_the_same(channel: ss.Channel) -> None:
+    put(channel, *numbered(1, 9))
+    first, second, third = channel.port().plan_read([(a, a + 2)] for a in (1, 4, 7))
+    assert [(e.first_id, e.last_id) for plan in (first, second, third) for e in plan.extents] == [
+        (1, 3),
+        (4, 6),
+        (7, 9),
+    ]
+    assert first.ends is second.ends is third.ends
+
+
+def test_events_in_quarantine_are_not_missed(channel: ss.Channel) -> None:
+    (channel.path / "quarantine" / "events-4-6").mkdir(parents=True)
+    assert channel.port().not_quarantined([(1, 5)]) == [(1, 3)]
+
+
 @pytest.mark.parametrize("adopted", [False, True])
 def test_staged_file_is_discarded_unless_it_was_adopted(channel: ss.Channel, adopted: bool) -> None:
     port = channel.port()
     writer = port.plan_stage().begin("query", 1)
+    assert isinstance(writer, StagedFileWriter)
     writer.write(two_events())
     staged = writer.finish()
     writer.close()

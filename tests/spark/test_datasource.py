@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.errors import OptionError
@@ -135,6 +136,19 @@ def test_path_is_of_this_host(path: str, expected: str) -> None:
 def test_path_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
         SpillableDataSource({"path": path})._path()
+
+
+@pytest.mark.parametrize("use", ["writer", "streamWriter"])
+def test_write_without_path_and_with_a_wrong_option_reports_the_option(use: str) -> None:
+    source = SpillableDataSource({"maxInlineByte": "5"})
+    with pytest.raises(OptionError, match="'maxInlineByte' is not an option of a Spark sink"):
+        getattr(source, use)(StructType([StructField("id", LongType())]), overwrite=False)
+
+
+def test_stream_without_path_and_with_a_wrong_option_reports_the_path() -> None:
+    reader = SpillableDataSource({"maxEventPerTrigger": "5"}).streamReader(StructType())
+    with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
+        reader.initialOffset()
 
 
 # ── the sink's schema ───────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.engine import local_plans
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import partition
@@ -96,7 +97,7 @@ def test_a_task_reads_nothing_of_what_is_preallocated_behind_the_log(
             tx.put({"n": 1, "text": "x"})
         with channel.port().snapshot() as state:
             (one,) = plan_partitions(channel.port(), state, [(1, 1)], DEFAULTS)
-        monkeypatch.setattr(partition, "FileSystem", lambda: fs)
+        monkeypatch.setattr(local_plans, "FileSystem", lambda: fs)
         assert [batch.num_rows for batch in read_partition(one, SCHEMA, DEFAULTS)] == [1]
     assert 0 < fs.read_bytes < 2_000
 

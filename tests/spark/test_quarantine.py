@@ -16,7 +16,6 @@ from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import walk
-from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.salvage import Unreadable
 from spillable_stream.spark.batch_reader import SpillableBatchReader
@@ -144,11 +143,15 @@ def test_channel_is_as_sound_as_before(path: Path) -> None:
 
 
 def test_another_channel_at_the_path_is_told_of_no_loss(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    layout = read_identity(FileSystem(), path)
+    with ss.Channel(path) as channel:
+        [plan] = channel.port().plan_read([[(1, 20)]])
+    events = plan.open()
     shutil.rmtree(path)
     with ss.Channel(path, minimum_required_space=0) as channel, channel.put_transaction() as tx:
         tx.put_many(ss.Event(b"%d" % i) for i in range(20))
-    quarantine(FileSystem(), layout, Unreadable(6, 10, layout.log_file(1), 0, 10))
+    (log,) = (path / "data").glob("log-*")
+    quarantine(events, Unreadable(6, 10, log, 0, 10))
+    events.close()
     with ss.Channel(path) as channel:
         assert channel.stats().lost == ()
     assert "there is another channel" in caplog.text

@@ -75,6 +75,15 @@ def test_before_spark_4_2_the_batch_begins_where_the_last_one_ended(query: Query
     assert query.ask(None, 9, "c") == Question(9, None, 8), "a listener has committed a later take"
 
 
+def test_before_spark_4_2_the_batch_begins_at_the_furthest_end_though_an_older_batch_was_planned_again(
+    query: QueryPosition,
+) -> None:
+    query.plan(at(3), at(8))
+    query.plan(at(0), at(3))
+    assert query.ask(None, 0, "c") == Question(8, None, 3)
+    assert query.ask(None, 9, "c").begin_id == 9
+
+
 def test_before_spark_4_2_the_first_batch_of_a_worker_that_heard_nothing_says_where_it_begins(
     query: QueryPosition,
 ) -> None:

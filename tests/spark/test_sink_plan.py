@@ -12,14 +12,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.spark.sink_plan import TASK_INLINE_BYTES, SinkPlan, plan_sink
+from spillable_stream.spark.sink_plan import TASK_INLINE_BYTES, SinkOptions, SinkPlan, plan_sink
 
 IDS = StructType([StructField("id", LongType())])
 
 
 def sink_plan(path: Path, schema: StructType = IDS, *, stream: bool = False, **options: Any) -> SinkPlan:
     given = {"minimumRequiredSpace": 0, **options}
-    return plan_sink(str(path), {k: str(v) for k, v in given.items()}, schema, stream=stream)
+    return plan_sink(str(path), SinkOptions.parse({k: str(v) for k, v in given.items()}, stream=stream), schema)
 
 
 def test_plan_is_the_same_in_another_process_and_can_not_be_changed(tmp_path: Path) -> None:

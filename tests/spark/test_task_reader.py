@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.engine import local_plans
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.salvage import salvage
-from spillable_stream.spark import task_reader
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
@@ -125,17 +125,17 @@ def test_a_memory_tier_of_a_later_generation_is_not_taken_for_the_one_of_the_pla
 def test_events_that_move_while_a_task_reads_are_read_on_disk_from_where_it_was(channel: ss.Channel) -> None:
     for i in range(46, 55):  # more of them lie together than the reader brings at once
         put(channel, b"%d" % i + bytes(100_000))
-    plan = channel.port().plan_read([(46, 54)])
+    [plan] = channel.port().plan_read([[(46, 54)]])
     extent = next(e for e in plan.extents if e.last_id - e.first_id > 1)
-    reader = TaskReader(FS, plan, None, BatchOptions.of())
-    reads = reader.read(extent)
+    events = plan.open()
+    reads = TaskReader(events, None, BatchOptions.of()).read(extent)
     found = [next(reads)]
     flush(channel)
     for _ in range(3):  # the file gets other contents
         put(channel, bytes(400_000))
         channel.checkpoint()
     found += reads
-    reader.close()
+    events.close()
     assert [read.first_id for read in found] == [*range(extent.first_id, extent.last_id + 1)]
     assert len({read.batch["body"][0].as_py().rstrip(b"\0") for read in found}) == len(found)
 
@@ -230,7 +230,7 @@ def test_nothing_is_put_into_quarantine_whose_memory_file_goes_while_a_task_look
                 repaired_and_moved()
             yield found
 
-    monkeypatch.setattr(task_reader, "salvage", overtaken)
+    monkeypatch.setattr(local_plans, "salvage", overtaken)
     assert run() == numbered(1, 45)
     assert not (channel.path / "quarantine").exists()
     assert channel.stats().lost == ()

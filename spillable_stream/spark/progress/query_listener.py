@@ -21,21 +21,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming import StreamingQueryListener
 
 from spillable_stream.channel.channel import Channel
-from spillable_stream.errors import SpillableError
-from spillable_stream.log.identity import read_identity
+from spillable_stream.channel.identity import uuid_at
 from spillable_stream.names import check_group
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from spillable_stream.spark.progress.query_report import QueryReport
 from spillable_stream.spark.progress.run_channels import RunChannels
 from spillable_stream.spark.progress.source_progress import SourceProgress
-from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -211,7 +208,7 @@ class QueryListener(StreamingQueryListener):
             return done
         run = str(progress.runId)
         for path, group in self._told.items():
-            if _uuid(path) == done.channel:
+            if uuid_at(path) == done.channel:
                 done = replace(done, path=path, group=group)
                 return replace(done, owner=self._owner_then(done, progress))
         if before is not None and before[0].channel == done.channel:
@@ -309,11 +306,3 @@ def _report(progress: Any, done: SourceProgress, *, last_batch: int, speed: floa
         events_per_second=speed,
         oldest_age_seconds=None,
     )
-
-
-def _uuid(path: str) -> str | None:
-    """Return the identity of the channel at a path, or None."""
-    try:
-        return read_identity(FileSystem(), Path(path)).channel
-    except (SpillableError, OSError):
-        return None
