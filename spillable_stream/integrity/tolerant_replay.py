@@ -12,8 +12,8 @@ what damage hides is hidden until the next of them only. In between,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -287,7 +287,7 @@ class TolerantReplay:
             self._doubt.is_raised = True
             self._hold_everything()
 
-    def _correct(self, image: dict[str, Any]) -> None:
+    def _correct(self, image: Mapping[str, object]) -> None:
         """Replace a state that may be wrong by an image that is exact here, but for what the image does not have."""
         if not self._doubt.is_raised:
             return

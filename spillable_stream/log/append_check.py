@@ -7,10 +7,8 @@ shows at the next COMMIT.
 
 from __future__ import annotations
 
-from typing import Any
-
 from spillable_stream.format.frame import MAX_COUNT, FrameHeader, FrameType
-from spillable_stream.format.record import MALFORMED, CommitRecord, SegmentRef, unpack
+from spillable_stream.format.record import MALFORMED, CommitFields, CommitRecord, SegmentRef, unpack
 from spillable_stream.log.frames import Damage, LocatedFrame
 
 __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
@@ -74,7 +72,7 @@ class AppendChecker:
         self._controls.clear()
         return None
 
-    def _commit_fault(self, header: FrameHeader, record: dict[str, Any]) -> str | None:
+    def _commit_fault(self, header: FrameHeader, record: CommitFields) -> str | None:
         start = record["start"]
         if start != self._starts[0]:
             if start not in self._starts:
@@ -87,7 +85,7 @@ class AppendChecker:
         self._committed.add(header.transaction_id)
         return None
 
-    def _holds(self, header: FrameHeader, record: dict[str, Any]) -> bool:
+    def _holds(self, header: FrameHeader, record: CommitFields) -> bool:
         """Tell whether the frames since the last COMMIT are all that one says."""
         tx, kind = header.transaction_id, record["kind"]
         if kind == "control":

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with
 from spillable_stream.format.head_page import HeadState, TierEnd
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
     header: FrameHeader
     payload: Payload
-    record: Any = None
+    record: Record = None
 
 
 class _Publish(Protocol):
