@@ -100,7 +100,7 @@ def read_position_hint(fs: FileSystem, layout: Layout, group: str) -> GroupTaken
 def parse_position_hint(layout: Layout, group: str, data: bytes) -> GroupTaken | None:
     """Return what the bytes of a group's file say, or None if they are damaged.
 
-    Bytes that are whole and make no sense were written by another program: they are no damage, and `NO_HINT`.
+    What is whole and invalid, another program wrote: nothing is damaged then, and the answer is `NO_HINT`.
     """
     if len(data) < _HEADER.size:
         return None
