@@ -35,6 +35,7 @@ from spillable_stream.format.batch import (
     merge_schemas,
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
+from spillable_stream.format.record import SchemaRecord
 from spillable_stream.log.identity import has_identity, read_identity
 from spillable_stream.names import check_group, is_name
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
@@ -316,7 +317,8 @@ class Channel:
         if len(schemas) == MAX_SCHEMAS:
             raise SchemaError(f"{self.path} has had {MAX_SCHEMAS:,} schemas and can have no other; make a new channel")
         self._require_writable("another column")
-        engine.commit(Control(FrameType.SCHEMA, {"id": len(schemas), "schema": encode_schema(merged)}))
+        added: SchemaRecord = {"id": len(schemas), "schema": encode_schema(merged)}
+        engine.commit(Control(FrameType.SCHEMA, added))
         return self.evolve(schema)
 
     def stats(self) -> ChannelStats:

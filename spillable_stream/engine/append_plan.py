@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import CommitRecord, Seen
+from spillable_stream.format.record import CommitRecord, NumberedBatch, Record, Seen, SegmentRef
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending
 from spillable_stream.state.producer_history import Answer
@@ -76,14 +75,17 @@ class AppendPlan:
         self.overflow: bool = state.overflow
         self._repeated = False
 
-    def kept(self) -> tuple[Any, ...]:
-        """Return a savepoint for `take_back`."""
-        return len(self.entries), self.put, self.next_id, self.next_transaction, self.overflow, self._repeated
-
-    def take_back(self, kept: tuple[Any, ...]) -> None:
-        """Return to a savepoint: undo what a request planned before it failed."""
-        del self.entries[kept[0] :]
-        _, self.put, self.next_id, self.next_transaction, self.overflow, self._repeated = kept
+    def attempt(self, plan_request: Callable[[AppendPlan], CommitResult]) -> CommitResult:
+        """Plan one more request, or nothing of it: raises what ``plan_request`` raises."""
+        entries, put, next_id, next_transaction = len(self.entries), self.put, self.next_id, self.next_transaction
+        overflow, repeated = self.overflow, self._repeated
+        try:
+            return plan_request(self)
+        except BaseException:
+            del self.entries[entries:]
+            self.put, self.next_id, self.next_transaction = put, next_id, next_transaction
+            self.overflow, self._repeated = overflow, repeated
+            raise
 
     def open_take(self, transaction_id: int) -> Pending | None:
         """Return a take transaction that `Prepare` wrote; None if an earlier request of this append ended it."""
@@ -94,19 +96,30 @@ class AppendPlan:
         self.next_transaction += 1
         return self.next_transaction - 1
 
-    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Any = None) -> None:
+    def add(self, frame: Frame, transaction_id: int, write_order_id: int = 0, record: Record = None) -> None:
         """Append a frame; ``record`` is its payload, parsed."""
         header = frame.header(transaction_id, write_order_id, self.time_us)
         self.entries.append(Entry(header, frame.payload, record))
 
-    def commit(self, kind: str, count: int, transaction_id: int, write_order_id: int = 0, **more: Any) -> None:
-        """Append the COMMIT of a transaction."""
+    def commit(
+        self,
+        kind: str,
+        count: int,
+        transaction_id: int,
+        write_order_id: int = 0,
+        *,
+        segments: list[SegmentRef] | None = None,
+        sink: tuple[str, int] | None = None,
+        producer: NumberedBatch | None = None,
+        spilled: str = "",
+    ) -> None:
+        """Append the COMMIT of a transaction; `CommitRecord` explains the arguments."""
         memory_only: Seen | None = None
         if self.tier is Tier.DISK and self.state.memory.open:
             # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
-        record = CommitRecord(kind, self.start, seen=memory_only, **more)
+        record = CommitRecord(kind, self.start, segments or [], sink, spilled, memory_only, producer)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:

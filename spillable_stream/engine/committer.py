@@ -209,16 +209,15 @@ class Committer:
         planned: list[Ticket] = []
         first, end = waiting[0], start.offset
         while waiting:
-            ticket, kept = waiting[0], plan.kept()
+            ticket = waiting[0]
             try:
                 if ticket is not first and ticket.request.tier(plan) is not tier:
                     break
                 self._staged.prepare(ticket.request, plan, start.file_id, end + ticket.size_bytes)
-                ticket.result = ticket.request.plan(plan)
+                ticket.result = plan.attempt(ticket.request.plan)
                 planned.append(ticket)
                 end += ticket.size_bytes
             except Exception as e:  # also what can't be encoded: it is nobody else's matter
-                plan.take_back(kept)
                 ticket.fail(e)
             waiting.popleft()
         try:

@@ -9,6 +9,7 @@ from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group, is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -42,7 +43,8 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
     with engine.committing():
         if group not in engine.state.groups:
             PositionHint(engine.fs, engine.layout, group).forget()  # left by a dropped group of this name
-    engine.commit(Control(FrameType.GROUP, {"group": group, "position": position}))
+    made: GroupRecord = {"group": group, "position": position}
+    engine.commit(Control(FrameType.GROUP, made))
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
@@ -115,4 +117,5 @@ def drop_group(engine: Engine, group: str) -> None:
 
 
 def _dropped(group: str) -> Control:
-    return Control(FrameType.GROUP, {"group": group, "drop": True})
+    dropped: GroupRecord = {"group": group, "drop": True}
+    return Control(FrameType.GROUP, dropped)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.file_names import Tier, log_name
@@ -17,6 +16,7 @@ from spillable_stream.log.recovery import oldest_file
 from spillable_stream.log.tiers import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import shown
 
 __all__ = ["LoadedState", "StateLoader", "restored"]
@@ -113,7 +113,7 @@ class StateLoader:
             raise CorruptionError("the header of a file of the memory tier is damaged", path, 0)
         state = restored(header.state, path)
         try:
-            disk = Position(*header.state["disk"])
+            disk = Position(*image_of(header.state)["disk"])
         except NONSENSE as e:
             raise CorruptionError("a state of the memory tier does not say where the disk's log was", path, 0) from e
         if disk > Position(*published.disk[:2]):
@@ -162,7 +162,7 @@ class StateLoader:
                 )
 
 
-def restored(image: Mapping[str, Any], path: str = "") -> ChannelState:
+def restored(image: Mapping[str, object], path: str = "") -> ChannelState:
     """Return the state that an image holds.
 
     Args:

@@ -15,6 +15,7 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import ProducerBusyError
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import LostRecord
 from spillable_stream.log.quarantine import not_quarantined
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
@@ -62,7 +63,13 @@ class LocalPort:
 
     def report_lost(self, first_id: int, last_id: int) -> None:
         next_id = self._engine.follow().next_id
-        value = {"lost": [(first_id, last_id)], "doubtful": [], "next": next_id, "groups": {}, "kept": True}
+        value: LostRecord = {
+            "lost": [(first_id, last_id)],
+            "doubtful": [],
+            "next": next_id,
+            "groups": {},
+            "kept": True,
+        }
         self._engine.commit(Control(FrameType.LOST, value))
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────

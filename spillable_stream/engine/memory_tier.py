@@ -15,6 +15,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, disk_segment, in_memory, memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import NO_TIER
+from spillable_stream.format.record import ReserveRecord
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.storage.lock import is_locked
 
@@ -134,7 +135,7 @@ class MemoryTier:
             self._reserve(memory.generation, memory.byte_capacity, last_id + _RESERVED_IDS, memory.token)
 
     def _reserve(self, generation: int, byte_capacity: int, through_id: int, token: str) -> None:
-        value = {
+        value: ReserveRecord = {
             "through": through_id,
             "generation": generation,
             "bytes": byte_capacity,

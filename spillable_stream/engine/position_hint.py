@@ -23,16 +23,18 @@ import google_crc32c
 
 from spillable_stream.errors import CorruptionError, StorageError
 from spillable_stream.format.frame import file_seed
-from spillable_stream.format.record import NONSENSE, pack, unpack
+from spillable_stream.format.record import NONSENSE, GroupTaken, pack, unpack
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.recent import Recent
 
-__all__ = ["PositionHint", "parse_position_hint", "read_position_hint"]
+__all__ = ["NO_HINT", "PositionHint", "parse_position_hint", "read_position_hint"]
+
+NO_HINT: GroupTaken = (0, [])
+"""What a file says that says nothing: of no event is it known that it was taken."""
 
 _HEADER = struct.Struct("<II")
 
@@ -84,19 +86,22 @@ class PositionHint:
         self._files.forget(self._group)
 
 
-def read_position_hint(fs: FileSystem, layout: Layout, group: str) -> tuple[int, list[Range]]:
-    """Return what a group's file says: every event up to an ID, and ranges after it; 0 and none if it says nothing."""
+def read_position_hint(fs: FileSystem, layout: Layout, group: str) -> GroupTaken:
+    """Return what a group's file says; `NO_HINT` if it says nothing."""
     if not is_name(group):  # an old log's: it has no file
-        return 0, []
+        return NO_HINT
     try:
         data = fs.read_file(layout.group_position(group))
     except (FileNotFoundError, StorageError):
-        return 0, []
-    return parse_position_hint(layout, group, data) or (0, [])
+        return NO_HINT
+    return parse_position_hint(layout, group, data) or NO_HINT
 
 
-def parse_position_hint(layout: Layout, group: str, data: bytes) -> tuple[int, list[Range]] | None:
-    """Return what the bytes of a group's file say, or None if they are damaged."""
+def parse_position_hint(layout: Layout, group: str, data: bytes) -> GroupTaken | None:
+    """Return what the bytes of a group's file say, or None if they are damaged.
+
+    What is whole and invalid, another program wrote: nothing is damaged then, and the answer is `NO_HINT`.
+    """
     if len(data) < _HEADER.size:
         return None
     length, crc = _HEADER.unpack_from(data)
@@ -107,7 +112,7 @@ def parse_position_hint(layout: Layout, group: str, data: bytes) -> tuple[int, l
         position, ahead = unpack(value)
         return int(position), [(int(a), int(b)) for a, b in ahead]
     except (CorruptionError, *NONSENSE):
-        return 0, []
+        return NO_HINT
 
 
 def _seed(layout: Layout, group: str) -> int:

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, frame_size, total_size
-from spillable_stream.format.record import NumberedBatch, SegmentRef, TakeRecord, pack, parse_record
+from spillable_stream.format.record import (
+    ControlRecord,
+    GroupRecord,
+    NumberedBatch,
+    SegmentRef,
+    TakeRecord,
+    pack,
+    parse_record,
+)
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import Answer
@@ -30,6 +38,7 @@ __all__ = [
     "Request",
     "Rollback",
     "Take",
+    "Takes",
 ]
 
 # An upper bound of a COMMIT frame's size, without and per segment.
@@ -187,8 +196,16 @@ class Put(Request):
             plan.next_id += frame.count
         plan.put = plan.put.plus(wanted)
         plan.overflow = plan.overflow or self._spilled == "full"
-        more = {"segments": self.segments, "sink": self.sink, "producer": self.producer, "spilled": self._spilled}
-        plan.commit("put", wanted.events, tx, first, **more)
+        plan.commit(
+            "put",
+            wanted.events,
+            tx,
+            first,
+            segments=self.segments,
+            sink=self.sink,
+            producer=self.producer,
+            spilled=self._spilled,
+        )
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
         if self.producer:
@@ -345,11 +362,11 @@ class Control(Request):
 
     Args:
         type: OPTIONS, SCHEMA, GROUP, RESERVE or LOST.
-        value: the record's map (`spillable_stream.format.record`).
+        value: the record, as the type has it (`spillable_stream.format.record`).
     """
 
     type: FrameType
-    value: dict[str, Any]
+    value: ControlRecord
 
     def size_bytes(self) -> int:
         return 2 * _COMMIT_BYTES + len(pack(self.value))
@@ -357,12 +374,19 @@ class Control(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         tx = plan.new_transaction()
         value = self.value
-        if self.type == FrameType.GROUP and not value.get("drop"):
-            value = {**value, "position": max(value["position"], plan.state.beginning() - 1)}
+        if self.type == FrameType.GROUP:
+            value = _of_events_left(cast("GroupRecord", value), plan.state)
         packed = pack(value)
         plan.add(Frame.of(self.type, packed), tx, record=parse_record(self.type, packed))
         plan.commit("control", 0, tx)
         return CommitResult(tx)
+
+
+def _of_events_left(group: GroupRecord, state: ChannelState) -> GroupRecord:
+    """Return the record of a group that begins at events that have not left since its position was chosen."""
+    if group.get("drop"):
+        return group
+    return {**group, "position": max(group["position"], state.beginning() - 1)}
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ All bytes before it had been synced, so replay can tell a torn tail from corrupt
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
 import msgpack
@@ -36,16 +36,25 @@ __all__ = [
     "FORMAT_VERSION",
     "MALFORMED",
     "NONSENSE",
+    "CommitFields",
     "CommitRecord",
+    "ControlRecord",
     "FileHeader",
     "GroupRecord",
+    "GroupTaken",
     "LostRecord",
     "NumberedBatch",
     "Numbers",
+    "OptionsRecord",
+    "ProducerImage",
+    "Ranges",
+    "Record",
     "ReserveRecord",
     "SchemaRecord",
     "Seen",
+    "SegmentFields",
     "SegmentRef",
+    "StoredBatch",
     "TakeRecord",
     "pack",
     "parse_record",
@@ -62,6 +71,19 @@ MALFORMED = (CorruptionError, *NONSENSE)
 
 BY_PRODUCER = 0
 """The fingerprint of a batch whose number the producer chose: it never uses a number for two different batches."""
+
+
+Ranges = list[tuple[int, int]]
+"""First and last write-order IDs, both inside."""
+
+GroupTaken = tuple[int, Ranges]
+"""What a group has taken: every event up to an ID, and ranges after it."""
+
+StoredBatch = tuple[int, int, int] | tuple[int, int, int, int]
+"""A producer's batch: its number, the first and the last ID of its events, and their fingerprint if there is one."""
+
+ProducerImage = tuple[Ranges, int, list[StoredBatch]]
+"""What a producer has committed: ranges of numbers, the last number that was forgotten, and its latest batches."""
 
 
 class Numbers(NamedTuple):
@@ -112,14 +134,14 @@ class FileHeader:
         channel: the channel's UUID.
         file_id: the file's number.
         previous: the number and trusted end of the file before it; None for the first.
-        state: the channel's small state at the file's start (positions, sinks, schemas, options).
+        state: the channel's small state at the file's start (positions, sinks, schemas, options); proven when restored.
         format: the format version.
     """
 
     channel: str
     file_id: int
     previous: tuple[int, int] | None
-    state: dict[str, Any]
+    state: dict[str, object]
     format: int = FORMAT_VERSION
 
     def frame(self) -> Frame:
@@ -153,7 +175,7 @@ class TakeRecord:
     """Events that a group takes, as inclusive ranges of write-order IDs."""
 
     group: str
-    ranges: list[tuple[int, int]]
+    ranges: Ranges
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`: the ranges are exact."""
@@ -198,6 +220,11 @@ class SegmentRef:
     transaction_id: int = 0
     time_us: int = 0
 
+    def fields(self) -> SegmentFields:
+        """Return it as a COMMIT holds it."""
+        plain = self.name, self.end, self.count, self.payload_bytes
+        return plain if self.first_id == 0 else (*plain, self.first_id, self.transaction_id, self.time_us)
+
 
 class Seen(TypedDict):
     """A summary of the memory tier's log in the disk tier's log, so that losing memory never brings back taken events.
@@ -207,9 +234,9 @@ class Seen(TypedDict):
     """
 
     next: int
-    groups: dict[str, list[Any]]
+    groups: dict[str, GroupTaken]
     sinks: NotRequired[dict[str, int]]
-    producers: NotRequired[dict[str, list[Any]]]
+    producers: NotRequired[dict[str, ProducerImage]]
 
 
 class LostRecord(Seen):
@@ -218,9 +245,13 @@ class LostRecord(Seen):
     ``kept`` says that the memory tier still exists.
     """
 
-    lost: list[tuple[int, int]]
-    doubtful: list[tuple[int, int]]
+    lost: Ranges
+    doubtful: Ranges
     kept: NotRequired[bool]
+
+
+OptionsRecord = dict[str, object]
+"""The options that changed, by keyword name."""
 
 
 class SchemaRecord(TypedDict):
@@ -246,6 +277,25 @@ class ReserveRecord(TypedDict):
     open: bool
     through: int
     token: str
+
+
+ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord
+"""What a control transaction changes, as the type of its frame tells. One that was read is proven by its use."""
+
+SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, int]
+"""A `SegmentRef` as a COMMIT holds it: the last three fields are of a segment that is moved."""
+
+
+class CommitFields(TypedDict):
+    """A COMMIT's map; `CommitRecord` explains it."""
+
+    kind: str
+    start: int
+    segments: NotRequired[list[SegmentFields]]
+    sink: NotRequired[tuple[str, int]]
+    producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int]]
+    spilled: NotRequired[str]
+    seen: NotRequired[Seen]
 
 
 @dataclass(slots=True)
@@ -274,15 +324,14 @@ class CommitRecord:
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
-        value: dict[str, Any] = {"kind": self.kind, "start": self.start}
+        value: CommitFields = {"kind": self.kind, "start": self.start}
         if self.segments:
-            plain = (4 if s.first_id == 0 else 7 for s in self.segments)
-            value["segments"] = [astuple(s)[:n] for s, n in zip(self.segments, plain, strict=True)]
+            value["segments"] = [s.fields() for s in self.segments]
         if self.sink:
             value["sink"] = self.sink
         if self.producer:
-            name, numbers = self.producer
-            value["producer"] = [name, *numbers[: 2 if numbers.fingerprint is None else 3]]
+            name, (first, last, fingerprint) = self.producer
+            value["producer"] = (name, first, last) if fingerprint is None else (name, first, last, fingerprint)
         if self.spilled:
             value["spilled"] = self.spilled
         if self.seen:
@@ -307,8 +356,12 @@ class CommitRecord:
             raise _nonsense(cls, e) from e
 
 
-def parse_record(type: FrameType, payload: bytes | None) -> Any:
-    """Return a payload's record: a `TakeRecord`, a `CommitRecord`, or a map; None for types without a record.
+Record = TakeRecord | CommitRecord | ControlRecord | None
+"""A parsed payload; None for the types of frames that have no record."""
+
+
+def parse_record(type: FrameType, payload: bytes | None) -> Record:
+    """Return a payload's record.
 
     Args:
         type: the frame's type.
@@ -323,7 +376,8 @@ def parse_record(type: FrameType, payload: bytes | None) -> Any:
         case FrameType.TAKE:
             return TakeRecord.parse(payload or b"")
         case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
-            return unpack(payload or b"")
+            control: ControlRecord = unpack(payload or b"")
+            return control
     return None
 
 

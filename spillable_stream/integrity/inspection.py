@@ -21,6 +21,7 @@ from spillable_stream.log.owner import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import image_of
 from spillable_stream.state.memory_loss import appends_may_be_missing, lose_memory, lose_newest_appends, token_of
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.boot import boot_id
@@ -173,7 +174,7 @@ class _Inspector:
             replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=False)
             replay.run(begin, Position(files[0].file_id, 0))
         else:
-            disk = Position(*image.header.state["disk"])
+            disk = Position(*image_of(image.header.state)["disk"])
             last = self._inventory.disk[-1] if self._inventory.disk else None
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
@@ -223,7 +224,8 @@ class _Inspector:
         later = [f.header.state for f in inventory.disk[first:] + inventory.memory if f.header is not None]
         images = [*later, *(c.image for c in inventory.checkpoints)]
         if images:
-            return ChannelState(ChannelOptions.of(images[0]["options"]), images[0]["schemas"]), False
+            image = image_of(images[0])
+            return ChannelState(ChannelOptions.of(image["options"]), image["schemas"]), False
         return self._guessed(inventory.disk[first])
 
     def _guessed(self, file: LogFile) -> tuple[ChannelState, bool]:
@@ -260,7 +262,7 @@ class _Inspector:
         newest = next((f for f in reversed(inventory.memory) if f.header is not None), None)
         if newest is None or newest.header is None:
             return inventory.memory[0]
-        return newest if replay.uncertain or token_of(newest.header.state) == tier.token else None
+        return newest if replay.uncertain or token_of(image_of(newest.header.state)) == tier.token else None
 
     def _lose_memory(self, replay: TolerantReplay) -> None:
         """Remove the lost memory tier from the state, as the next open does."""

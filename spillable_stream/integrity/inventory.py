@@ -6,13 +6,12 @@ is read like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.errors import StorageError
@@ -39,6 +38,7 @@ from spillable_stream.log.ownership import is_held
 from spillable_stream.log.recovery import is_of_another_history
 from spillable_stream.log.tail import find_tail, go_on
 from spillable_stream.log.wal import Position
+from spillable_stream.state.image import image_of
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import File, FileSystem
 
@@ -81,12 +81,12 @@ class ValidCheckpoint:
     Args:
         position: the position in the disk tier's log where it was made.
         path: its file.
-        image: the image of the state at that position.
+        image: the image of the state at that position, as it was read.
     """
 
     position: Position
     path: Path
-    image: dict[str, Any]
+    image: Mapping[str, object]
 
 
 @dataclass(slots=True)
@@ -204,12 +204,12 @@ def _read_checkpoints(fs: FileSystem, layout: Layout, findings: Findings) -> tup
         findings.note(path, "the checkpoint is of another channel, or its header is damaged; it is left alone")
     for position, path in reader.all():
         try:
-            value = reader.read(path)
+            found = reader.read(path)
             if reader.is_left_over(position, path):
                 findings.note(path, "the checkpoint is of a log that was deleted or repaired since; it is passed over")
                 continue
-            image = value["state"]
-            if tuple(value["position"]) != position:
+            image = found.image
+            if found.position != position:
                 raise ValueError("a checkpoint of another position")
             if not isinstance(image["blocks"], list) or not isinstance(image["time"], int):
                 raise TypeError("a checkpoint without blocks, or without a time")
@@ -285,7 +285,7 @@ def _drop_foreign_history(fs: FileSystem, inventory: Inventory, findings: Findin
     for file in inventory.disk:
         for made in [c for c in inventory.checkpoints if c.position.file_id == file.file_id]:
             with opened(fs, file.path) as f:
-                if is_of_another_history(f, file.seed, made.position.offset, made.image["time"]):
+                if is_of_another_history(f, file.seed, made.position.offset, image_of(made.image)["time"]):
                     text = (
                         f"{file.path.name} holds other commits where this checkpoint was made: it is of another history"
                     )

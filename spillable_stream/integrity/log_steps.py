@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import merge
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
@@ -22,10 +22,10 @@ class ExactImage(NamedTuple):
     """An image of the state, exact at a place of the disk tier's log.
 
     Args:
-        image: the image.
+        image: the image, as it was read.
     """
 
-    image: dict[str, Any]
+    image: Mapping[str, object]
 
 
 class MissingFiles(NamedTuple):

@@ -33,7 +33,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.file_names import Tier, disk_segment, log_name
 from spillable_stream.format.frame import FrameType, encode, encode_with, file_seed
 from spillable_stream.format.head_page import disowned, parse_host
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
@@ -218,8 +218,7 @@ class _Repair:
         for block in self._inspection.state.blocks.memory:
             if isinstance(block.file, str):
                 copy_to_disk(self._fs, self._layout, block.file)
-                values = {name: getattr(block, name) for name in Block.__slots__}
-                moved.append(Block(**{**values, "file": disk_segment(block.file), "commit_file": file_id}))
+                moved.append(replace(block, file=disk_segment(block.file), commit_file=file_id))
         return moved
 
     def _image(self, moved: list[Block]) -> StateImage:
@@ -275,7 +274,12 @@ class _LogBuilder:
         """Append the record of what is lost, if anything is."""
         loss = inspection.loss
         if loss.lost or loss.doubtful:
-            value = {"lost": loss.lost, "doubtful": loss.doubtful, "next": inspection.last_id + 1, "groups": {}}
+            value: LostRecord = {
+                "lost": list(loss.lost),
+                "doubtful": list(loss.doubtful),
+                "next": inspection.last_id + 1,
+                "groups": {},
+            }
             plan = self._plan()
             Control(FrameType.LOST, value).plan(plan)
             self._append(plan)

@@ -12,8 +12,8 @@ until the next image. Up to there,
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
@@ -287,7 +287,7 @@ class TolerantReplay:
             self._doubt.is_raised = True
             self._hold_everything()
 
-    def _correct(self, image: dict[str, Any]) -> None:
+    def _correct(self, image: Mapping[str, object]) -> None:
         """Replace a doubtful state with an image that is exact here, and keep what the image does not hold."""
         if not self._doubt.is_raised:
             return

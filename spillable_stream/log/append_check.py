@@ -6,10 +6,8 @@ how many events it is about, so a missing, duplicated or misplaced frame is foun
 
 from __future__ import annotations
 
-from typing import Any
-
 from spillable_stream.format.frame import MAX_COUNT, FrameHeader, FrameType
-from spillable_stream.format.record import MALFORMED, CommitRecord, SegmentRef, unpack
+from spillable_stream.format.record import MALFORMED, CommitFields, CommitRecord, SegmentRef, unpack
 from spillable_stream.log.frames import Damage, LocatedFrame
 
 __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
@@ -73,7 +71,7 @@ class AppendChecker:
         self._controls.clear()
         return None
 
-    def _commit_fault(self, header: FrameHeader, record: dict[str, Any]) -> str | None:
+    def _commit_fault(self, header: FrameHeader, record: CommitFields) -> str | None:
         start = record["start"]
         if start != self._starts[0]:
             if start not in self._starts:
@@ -86,7 +84,7 @@ class AppendChecker:
         self._committed.add(header.transaction_id)
         return None
 
-    def _holds(self, header: FrameHeader, record: dict[str, Any]) -> bool:
+    def _holds(self, header: FrameHeader, record: CommitFields) -> bool:
         """Tell whether the frames since the last COMMIT are exactly those that a COMMIT is about."""
         tx, kind = header.transaction_id, record["kind"]
         if kind == "control":

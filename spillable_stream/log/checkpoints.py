@@ -13,10 +13,10 @@ import contextlib
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from spillable_stream.errors import BackupCheckpointWarning, CorruptionError, ForeignDirectoryError, StorageError
 from spillable_stream.format.file_names import checkpoint_name, log_name, parse_checkpoint
@@ -35,14 +35,27 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
+from spillable_stream.state.image import StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoint", "Checkpoints"]
 
 _log = logging.getLogger(__name__)
 
 _TEMPORARY = ".tmp"
 _KEPT = 2
+
+
+class Checkpoint(NamedTuple):
+    """The contents of a checkpoint file.
+
+    Args:
+        position: the position in the log where it was made.
+        image: the image of the state at that position; proven when the state is restored.
+    """
+
+    position: Position
+    image: dict[str, object]
 
 
 class Checkpoints:
@@ -114,7 +127,7 @@ class Checkpoints:
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────
 
-    def write(self, position: Position, image: Mapping[str, Any]) -> None:
+    def write(self, position: Position, image: StateImage) -> None:
         """Write a checkpoint durably to every directory, then remove all but the newest two.
 
         Raises:
@@ -200,19 +213,19 @@ class Checkpoints:
         finally:
             file.close()
 
-    def load(self) -> Iterator[tuple[Position, dict[str, Any]]]:
-        """Yield the position and image of every usable checkpoint, newest first; log the others."""
+    def load(self) -> Iterator[Checkpoint]:
+        """Yield every usable checkpoint, newest first; log the others."""
         for position, path in self.all():
             try:
-                value = self.read(path)
-                if value["position"] != position:  # its image is of another position
+                found = self.read(path)
+                if found.position != position:  # its image is of another position
                     raise CorruptionError("the checkpoint is of another position than its name says", str(path), 0)
                 if self.is_left_over(position, path):
                     raise CorruptionError("the checkpoint is of a log that was deleted or repaired since", str(path))
             except (CorruptionError, StorageError, FileNotFoundError) as e:
                 _log.warning("passing over a checkpoint: %s", e)
                 continue
-            yield position, value["state"]
+            yield found
 
     def all(self) -> list[tuple[Position, Path]]:
         """Return the position and path of every checkpoint, newest first, without reading the images."""
@@ -245,8 +258,8 @@ class Checkpoints:
         found = FileHeader.parse(payload).previous
         return found is not None and found[0] == previous
 
-    def read(self, path: Path) -> dict[str, Any]:
-        """Return a checkpoint's record, with the keys ``position`` and ``state``.
+    def read(self, path: Path) -> Checkpoint:
+        """Return the contents of a checkpoint file.
 
         Raises:
             CorruptionError: the file is damaged.
@@ -257,8 +270,8 @@ class Checkpoints:
         if header is None or header.type != FrameType.CHECKPOINT or not payload_matches(header, payload):
             raise CorruptionError("the checkpoint is damaged", str(path), 0)
         try:
-            value: dict[str, Any] = unpack(payload)
-            return {**value, "position": Position(*value["position"]), "state": dict(value["state"])}
+            value = unpack(payload)
+            return Checkpoint(Position(*value["position"]), dict(value["state"]))
         except (CorruptionError, *NONSENSE) as e:
             raise CorruptionError("the checkpoint is invalid", str(path), 0) from e
 

@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import google_crc32c
 
@@ -22,7 +22,23 @@ from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.access import PRIVATE_MODE
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["has_identity", "identity_of", "layout_of", "planned_layout", "read_identity", "write_identity"]
+__all__ = ["Identity", "has_identity", "identity_of", "layout_of", "planned_layout", "read_identity", "write_identity"]
+
+
+class Identity(TypedDict):
+    """What an identity file says, but for its checksum.
+
+    The keys: the format version, the channel's UUID, its directories, their permissions if they are not private, and
+    whether every directory has an owner file, as those of the first releases have none.
+    """
+
+    format: int
+    channel: str
+    dataDirs: list[str]
+    checkpointDir: str
+    backupCheckpointDir: str | None
+    mode: NotRequired[str]
+    owned: NotRequired[bool]
 
 
 def has_identity(fs: FileSystem, path: Path) -> bool:
@@ -47,14 +63,14 @@ def planned_layout(path: Path, options: CreationOptions) -> Layout:
 
 def write_identity(fs: FileSystem, layout: Layout) -> None:
     """Write the identity file; from then on the directory is a channel."""
-    value = identity_of(layout)
-    value["checksum"] = _checksum(value)
+    said = identity_of(layout)
+    value = {**said, "checksum": _checksum(said)}
     fs.write_atomically(layout.path / IDENTITY, json.dumps(value, indent=1, sort_keys=True).encode() + b"\n")
 
 
-def identity_of(layout: Layout) -> dict[str, Any]:
-    """Return what the identity file says, but for its checksum."""
-    value = {
+def identity_of(layout: Layout) -> Identity:
+    """Return what the identity file says."""
+    value: Identity = {
         "format": FORMAT_VERSION,
         "channel": layout.channel,
         "dataDirs": [_relative(layout, d) for d in layout.data_dirs],
@@ -65,11 +81,16 @@ def identity_of(layout: Layout) -> dict[str, Any]:
     }
     if layout.mode != PRIVATE_MODE:
         value["mode"] = f"{layout.mode:04o}"
-    return {**value, "owned": True} if layout.owned else value
+    if layout.owned:
+        value["owned"] = True
+    return value
 
 
-def layout_of(path: Path, identity: Mapping[str, Any]) -> Layout:
-    """Return the layout that `identity_of` made such a map of, for the directory at ``path``."""
+def layout_of(path: Path, identity: Identity) -> Layout:
+    """Return the layout that `identity_of` made such a map of, for the directory at ``path``.
+
+    One that was read is proven here: what is not an identity raises one of `NONSENSE`.
+    """
     return Layout(
         path,
         str(uuid.UUID(identity["channel"])),
@@ -114,7 +135,7 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
     )
 
 
-def _checksum(identity: Mapping[str, Any]) -> int:
+def _checksum(identity: Mapping[str, object]) -> int:
     """Return the CRC32C of an identity; the first channels had none."""
     value = {k: v for k, v in identity.items() if k != "checksum"}
     return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -23,13 +23,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import google_crc32c
 
 from spillable_stream.errors import ForeignDirectoryError
 from spillable_stream.format.file_names import OWNER_FILE
 from spillable_stream.format.record import NONSENSE
+from spillable_stream.log.identity import Identity
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["OWNER_FILE", "Owner", "parse_owner", "read_owner", "write_owner"]
@@ -45,7 +45,7 @@ class Owner:
     home: str
     inode: int
     next: str = ""
-    layout: Mapping[str, Any] | None = None
+    layout: Identity | None = None
 
     def tokens(self) -> set[str]:
         """Return the tokens by which other directories of the channel are known."""
@@ -93,5 +93,5 @@ def write_owner(fs: FileSystem, directory: Path, owner: Owner) -> None:
     fs.write_atomically(directory / OWNER_FILE, owner._bytes())
 
 
-def _checksum(value: Mapping[str, Any]) -> int:
+def _checksum(value: Mapping[str, object]) -> int:
     return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -111,9 +111,7 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
 def _known_end(wal: WriteAheadLog) -> TierEnd:
     """Return what the head published of this tier, even before a reboot: a lower bound of what was synced."""
     known = wal.lock.head.read_any_boot()
-    if known is None:
-        return NO_TIER
-    return known.memory if wal.tier is Tier.MEMORY else known.disk
+    return NO_TIER if known is None else wal.policy.end(known)
 
 
 def require_log_of_checkpoint(fs: FileSystem, wal: WriteAheadLog, made_at: Position, time_us: int) -> None:
@@ -215,9 +213,7 @@ def recover(
     with contextlib.closing(fs.open(path)) as file:
         tail = find_tail(file, wal.seed(last), offset, floor, refuse, lambda found: apply(last, found))
         _cut_torn_tail(file, tail, wal.tier)
-        if wal.tier is Tier.DISK:
-            file.sync()
-            fs.sync_directory(path.parent)  # a roll may have been killed before that
+        wal.policy.sync_new(file)  # a roll may have been killed before that
     return RecoveredLog(Position(last, tail.end), tail.torn_bytes)
 
 

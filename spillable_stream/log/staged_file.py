@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import disk_segment, memory_segment, seed_name
@@ -31,7 +31,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack, unpack
+from spillable_stream.format.record import FORMAT_VERSION, MALFORMED, SegmentRef, pack, unpack
 from spillable_stream.log.disk_space import require_space
 from spillable_stream.log.layout import Layout
 from spillable_stream.names import check_owner
@@ -234,7 +234,14 @@ def uptime_seconds() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-def _age() -> dict[str, Any]:
+class _Age(TypedDict):
+    """When a segment was made: the boot of the machine, and how long that was up, in seconds."""
+
+    boot: str
+    up: float
+
+
+def _age() -> _Age:
     """Return what tells the age of a segment that is made now."""
     return {"boot": boot_id().hex(), "up": uptime_seconds()}
 
@@ -245,21 +252,23 @@ def _age_seconds(fs: FileSystem, layout: Layout, path: Path) -> float:
     No query of an earlier boot is alive: what it staged can go by the time of the file, right or wrong.
     """
     made = _made(fs, path, file_seed(layout.channel, seed_name(path.name)))
-    if made.get("boot") == boot_id().hex() and (age_seconds := uptime_seconds() - made["up"]) >= 0:
-        return float(age_seconds)
+    if made and made["boot"] == boot_id().hex() and (age_seconds := uptime_seconds() - made["up"]) >= 0:
+        return age_seconds
     return time.time() - fs.modified_seconds(path)
 
 
-def _made(fs: FileSystem, path: Path, seed: int) -> dict[str, Any]:
-    """Return what a segment's header says, nothing if it can't be read."""
+def _made(fs: FileSystem, path: Path, seed: int) -> _Age | None:
+    """Return when a segment was made, None if its header can't be read or, of an earlier version, does not say."""
     try:
         with contextlib.closing(fs.open(path, readonly=True)) as file:
             header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)
             payload = file.read(HEADER_SIZE_BYTES, min(header.length, file.size())) if header else b""
-    except StorageError:
-        return {}
-    found: dict[str, Any] = unpack(payload) if header and payload_matches(header, payload) else {}
-    return found
+        if not header or not payload_matches(header, payload):
+            return None
+        said = unpack(payload)
+        return {"boot": said["boot"], "up": float(said["up"])}
+    except (StorageError, *MALFORMED):
+        return None
 
 
 def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameHeader, Payload, encode_with
 from spillable_stream.format.head_page import HeadState, TierEnd
-from spillable_stream.format.record import FileHeader
+from spillable_stream.format.record import FileHeader, Record
 from spillable_stream.log.append_failure import AppendFailure
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
@@ -50,7 +50,7 @@ class Entry(NamedTuple):
 
     header: FrameHeader
     payload: Payload
-    record: Any = None
+    record: Record = None
 
 
 class _Publish(Protocol):
@@ -68,6 +68,7 @@ class WriteAheadLog:
         max_file_size_bytes: when to roll.
 
     Attributes:
+        policy: how the tier's files are written and synced.
         preallocation: what is reserved of the file that is written.
     """
 
@@ -91,6 +92,7 @@ class WriteAheadLog:
         self.layout: Layout = lock.layout
         self.max_file_size_bytes = max_file_size_bytes
         policy: TierFiles = MemoryFiles(lock.fs, lock.layout) if tier is Tier.MEMORY else DiskFiles(lock.fs)
+        self.policy: TierFiles = policy
         files = LogFiles(lock.fs, lock.layout, tier)
         end = PublishedEnd(lock, policy)
         writing = WrittenFile(lock.fs, lock.layout, files, policy.preallocation)
@@ -98,7 +100,7 @@ class WriteAheadLog:
         rolling = Rolling(lock, end, policy, files, writing)
         healing = Healing(lock, end, policy, files, writing, failure, rolling)
         self.preallocation: Preallocation = policy.preallocation
-        self._policy, self._files, self._end, self._writing = policy, files, end, writing
+        self._files, self._end, self._writing = files, end, writing
         self._failure, self._rolling = failure, rolling
         # What the parts do is bound, not delegated: an append calls some of it often.
         self.published, self.current, self.publish = end.published, end.current, end.publish
@@ -114,7 +116,7 @@ class WriteAheadLog:
             size_bytes: the size of the append.
             image: makes the image of the state now, for a new file's header.
         """
-        head = self._policy.end(self.lock.current())
+        head = self.policy.end(self.lock.current())
         if head.end + size_bytes > self.max_file_size_bytes:
             head = self._rolling.roll_if_full(head, size_bytes, self.max_file_size_bytes, image)
         return Position(head.file_id, head.end)
@@ -132,13 +134,13 @@ class WriteAheadLog:
             StorageError: a call failed; nothing of the entries counts.
             CommitOutcomeUnknownError: a sync failed, and so did recording that it had.
         """
-        head = self._policy.end(self.lock.current())
+        head = self.policy.end(self.lock.current())
         file = self._writing.open(head.file_id)
         self._writing.require_whole(file, head)
         self.lock.head.mark()
         buffers, size = self._encode(at.file_id, entries)
         try:
-            self._policy.reserve(file, at.offset + size, self.max_file_size_bytes)
+            self.policy.reserve(file, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, buffers if len(buffers) <= _GATHERED else _joined(buffers))
         except StorageError:
             self._failure.cut(file, head)
@@ -199,7 +201,7 @@ class WriteAheadLog:
         Raises:
             DataLossError: it was removed, replaced or cut.
         """
-        self._writing.open(self._policy.end(self.lock.current()).file_id)
+        self._writing.open(self.policy.end(self.lock.current()).file_id)
 
     def close(self) -> None:
         """Close every file; nothing is written."""

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import logging
 import random
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from threading import Thread
 
-from spillable_stream.errors import ProducerClosedError, ProducerError, ProducerTimeoutError
+from spillable_stream.errors import ProducerTimeoutError
 from spillable_stream.producer import process_end
 from spillable_stream.producer.accumulator import Accumulator
 from spillable_stream.producer.batch import ProducerBatch, counted
@@ -36,6 +36,7 @@ from spillable_stream.producer.retry_queue import RetryQueue
 from spillable_stream.producer.room import Place
 from spillable_stream.producer.schedule import Lane, Schedule, Turn
 from spillable_stream.producer.send_task import SendTask
+from spillable_stream.producer.shutdown import Shutdown
 from spillable_stream.producer.stats import Metrics, ProducerStats
 from spillable_stream.producer.target import Target
 from spillable_stream.producer.threads import Threads
@@ -58,6 +59,7 @@ class Pipeline:
 
     Attributes:
         name: whose it is, for messages.
+        shutdown: how it ends.
     """
 
     own_threads: Threads
@@ -77,14 +79,11 @@ class Pipeline:
         self.metrics: Metrics = Metrics()
         self.retry_queue: RetryQueue = RetryQueue()
         self._config = config
-        self._destinations = list(destinations)
+        destinations = list(destinations)
         self._dead_letters = dead_letters
-        self._targets = list(targets)
         self._clock = clock
         self._rng = rng
-        self._finished = False
-        self._errors: list[tuple[str, BaseException]] = []
-        self.own_threads = threads = Threads(self._broken)
+        self.own_threads = threads = Threads(lambda error: self.shutdown.fail_everything(error))
         self._task = SendTask(clock, config.context_headers, self, self.metrics.tried)
         self._pool = IoPool(self._serve, config.io_thread_count, threads, f"{name}-io")
         self._success = Callbacks(self._ended, threads, f"{name}-success")
@@ -93,14 +92,31 @@ class Pipeline:
         self._schedule = Schedule(
             clock,
             config.io_thread_count,
-            self._destinations,
+            destinations,
             self.accumulator.seal_next,
             self._pool.put,
             self._expect,
             lambda: self.accumulator.closing,
         )
         self._mutex = self.accumulator.mutex
-        self._mover = Mover(self._mutex, clock, self._move, self._is_over, self._finish, threads, f"{name}-mover")
+        self.shutdown: Shutdown = Shutdown(
+            name,
+            clock,
+            self.accumulator,
+            self._schedule,
+            self.retry_queue,
+            self._pool,
+            (self._success, self._failure),
+            targets,
+            threads,
+            self.metrics,
+            fail=self._fail,
+            free=self._ended,
+            wake=lambda: self._mover.wake(),
+            forget=partial(process_end.ended, self),
+        )
+        is_over, finish = self.shutdown.is_over, self.shutdown.finish
+        self._mover = Mover(self._mutex, clock, self._move, is_over, finish, threads, f"{name}-mover")
         self.threads: list[Thread] = [
             *self._pool.threads,
             self._success.thread,
@@ -253,7 +269,7 @@ class Pipeline:
             return accumulator.held_bytes, len(accumulator.batches), len(self.retry_queue), accumulator.sent_events()
 
         queued, metrics = self._mutex.run(look), self.metrics
-        state = "closed" if self._finished else "closing" if accumulator.closing else "running"
+        state = "closed" if self.shutdown.is_finished else "closing" if accumulator.closing else "running"
         if accumulator.failure is not None:
             state = f"failed: {type(accumulator.failure).__name__}: {text_of(accumulator.failure)}"
         ended = metrics.stored_events, metrics.dead_letter_events, metrics.failed_events
@@ -263,7 +279,7 @@ class Pipeline:
             producer_id, *queued, *ended, *counts, metrics.last_error, events, sizes, seconds, state=state
         )
 
-    # ── the end ─────────────────────────────────────────────────────────────────────────────
+    # ── for all of them ─────────────────────────────────────────────────────────────────────
 
     def flush(self, timeout_seconds: float | None) -> None:
         """Ship everything and wait until all of it has ended; from one of its own threads, only ship.
@@ -283,7 +299,7 @@ class Pipeline:
                     left.pop()
                 return not left
 
-            self._wait(done, timeout_seconds)
+            self.shutdown.wait(done, timeout_seconds)
             return sum(b.count or len(b) for b in left if b in outstanding)
 
         if late := self._mutex.run(flush):
@@ -291,176 +307,7 @@ class Pipeline:
                 f"a flush was not done after {timeout_seconds:g} s: {late:,} events are still on their way"
             )
 
-    def close(self, timeout_seconds: float | None) -> None:
-        """Take no more events, try everything once more, and end; from one of its own threads, wait for nothing.
-
-        Raises:
-            ProducerTimeoutError: it was not done in time; what nobody had begun to commit has failed.
-            ProducerError: a target could not be closed.
-        """
-
-        def close() -> tuple[bool, list[ProducerBatch], int]:
-            self._begin_close()
-            if self.own_threads.are_here() or self._wait(lambda: self._finished, timeout_seconds):
-                return True, [], 0
-            left = self._withdraw()
-            return False, left, len(self.accumulator.batches) - len(left)
-
-        done, left, running = self._mutex.run(close)
-        why = "the producer was closed before it was sent"
-        if unsent := self._fail(left, ProducerClosedError.__name__, why):
-            say(logging.ERROR, "%s of %s failed: %s", counted(unsent, "event"), self.name, why)
-        if not done:
-            doubtful = sum(b.count for b in left if b.in_doubt)
-            doubt = f" ({doubtful:,} of them were tried, and may be stored)" if doubtful else ""
-            raise ProducerTimeoutError(
-                f"a close was not done after {timeout_seconds:g} s: {sum(b.count for b in left):,} events were not "
-                f"sent, and their futures have them{doubt}; {running:,} batches are being committed and will tell"
-            )
-        if self._errors:
-            message, error = self._errors[0]
-            raise ProducerError(message) from error
-
-    def begin_close(self) -> None:
-        """Take no more events and try everything once more; wait for nothing. May be called again."""
-        self._mutex.run(self._begin_close)
-
-    def _begin_close(self) -> None:
-        self.accumulator.closing = True
-        self.accumulator.ship_all()
-        self.accumulator.room.wake_all()  # they are refused
-        self.accumulator.changed.notify_all()
-        self._mover.wake()
-
-    def _wait(self, done: Callable[[], bool], timeout_seconds: float | None) -> bool:
-        """Wait for something, with the mutex held, and tell whether it is so."""
-        deadline = None if timeout_seconds is None else self._clock.monotonic() + timeout_seconds
-        while not done():
-            left = None if deadline is None else deadline - self._clock.monotonic()
-            if left is not None and left <= 0:
-                return False
-            self._clock.wait(self.accumulator.changed, left)
-        return True
-
-    def _withdraw(self) -> list[ProducerBatch]:
-        """Return the batches that are not being tried, and will not be; the mutex is held.
-
-        They are found among all, not in the queues: an interrupt after this leaves them to the next who asks.
-        """
-        running = self._schedule.running()
-        found = [b for b in self.accumulator.batches if b.outcome is None and b not in running]
-        for batch in found:
-            if not batch.sealed:
-                batch.seal()
-        self._schedule.withdraw()
-        self.retry_queue.take_all()
-        for destination in self._destinations:
-            destination.withdraw()
-        return found
-
-    def _is_over(self) -> bool:
-        """Tell whether all batches have ended and no more will come. The mutex is held."""
-        return self.accumulator.closing and not self.accumulator.batches
-
-    def _finish(self) -> None:
-        """Let the other threads end and close the targets. The mover does it: no interrupt comes to its thread."""
-        self._pool.close()
-        self._success.close()
-        self._failure.close()
-        for thread in self._pool.threads:
-            thread.join()
-        for target in self._targets:
-            try:
-                target.close()
-            except BaseException as e:  # anybody's code
-                say(logging.ERROR, "a target could not be closed", error=e)
-                self._errors.append((f"a target could not be closed: {text_of(e)}", e))
-        with self._mutex:
-            self._finished = True
-            self.accumulator.changed.notify_all()
-        process_end.ended(self)
-
-    # ── the end of the process ──────────────────────────────────────────────────────────────
-
-    def wait_until_finished(self, timeout_seconds: float | None) -> None:
-        """Wait, at most for a time, until the close that was begun is done."""
-        self._mutex.run(lambda: self._wait(lambda: self._finished, timeout_seconds))
-
-    def wait_until_told(self, timeout_seconds: float) -> None:
-        """Wait, at most for a time, until every batch has ended, callbacks and all."""
-        self._mutex.run(lambda: self._wait(lambda: not self.accumulator.batches, timeout_seconds))
-
-    def give_up(self) -> None:
-        """Let everything fail that is not stored yet, and say in the log what that is."""
-
-        def take() -> tuple[list[ProducerBatch], list[ProducerBatch]]:
-            left = self._withdraw()
-            gone = set(left)
-            return left, [b for b in self.accumulator.batches if b.outcome is None and b not in gone]
-
-        left, running = self._mutex.run(take)
-        doubtful = [b for b in left if b.in_doubt]
-        code, doubt = ProducerClosedError.__name__, "the process ended while it was being committed; it may be stored"
-        unsent_events = self._fail((b for b in left if not b.in_doubt), code, "the process ended before it was sent")
-        unknown_events = self._fail(doubtful, code, "the process ended before it was tried again; it may be stored")
-        unknown_events += self._fail(running, code, doubt, running=True)
-        what = "everything is stored, but its channels could not be closed before the process ended"
-        if events := unsent_events + unknown_events:
-            what = (
-                f"{events:,} events were not stored before the process ended, and their futures have failed with them; "
-                f"{unknown_events:,} of them were being committed, or tried before, and may be stored"
-            )
-        say(logging.ERROR, "%s: %s", self.name, what)
-
-    def abandon(self) -> None:
-        """Let futures have what is known though callbacks are not through, and keep nobody waiting any more."""
-
-        def abandon() -> None:
-            for batch in list(self.accumulator.batches):
-                batch.settle()
-                if batch.result is not None:
-                    self.metrics.ended(batch, self._clock.monotonic())
-                self.accumulator.release(batch)
-
-        self._mutex.run(abandon)
-
-    def _broken(self, error: BaseException) -> None:
-        """Let everything fail, since a thread ends that must not: this one. The producer ends, too."""
-        code, message = type(error).__name__, f"a thread of the producer ended: {text_of(error)}"
-        with self._mutex:
-            self.accumulator.failure = self.accumulator.failure or error
-            self.accumulator.closing = True
-            self.accumulator.ship_all()
-            self._withdraw()
-            batches, running = list(self.accumulator.batches), self._schedule.running()
-            self._errors.append((f"the producer failed, and what it had not stored with it: {code}: {message}", error))
-        say(logging.CRITICAL, "%s", message, error=error)
-        for batch in batches:
-            reason = Attempt(False, time.time(), code, message)
-            batch.seal()
-            doubt = batch.in_doubt or batch in running
-            failed = Result(False, 0, -1, (*batch.attempts, reason), batch.attempt_count, in_doubt=doubt)
-            batch.decide(failed)
-            batch.conclude(batch.outcome or failed)
-            batch.settle()  # another thread tells it, which may be the one that ended
-        try:
-            for batch in batches:
-                self._ended(batch)
-        finally:
-            with self._mutex:
-                self.accumulator.batches.clear()  # whatever went wrong above: `close` must end
-                self.accumulator.room.wake_all()
-                self.accumulator.changed.notify_all()
-                self._mover.wake()
-
     def after_fork(self) -> None:
         """In a forked child, where there are no threads: let the child's copies of the futures know."""
         self._mutex = Mutex()  # the parent's may be taken
-        message = "it is the parent process's to send; this is a forked child"
-        for batch in list(self.accumulator.batches):
-            attempt = Attempt(False, self._clock.time(), ProducerClosedError.__name__, message)
-            batch.after_fork(Result(False, reserved_attempts=(attempt,)))
-        self.accumulator.batches.clear()
-        self.accumulator.held_bytes = 0
-        for own in (self._pool, self._success, self._failure):
-            own.close()  # if it was one of their threads that forked, it ends there and does nothing
+        self.shutdown.after_fork(self._mutex)

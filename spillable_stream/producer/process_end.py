@@ -49,7 +49,7 @@ def started(pipeline: Pipeline) -> None:
     """
     _running[pipeline] = None
     if _deadline is not None:  # checked after registering: either this sees the end, or the end sees the pipeline
-        pipeline.begin_close()
+        pipeline.shutdown.begin_close()
     refuse_at_end()
     _follow_multiprocessing()
 
@@ -123,15 +123,15 @@ def _end() -> None:
 
 
 def _close_all(pipelines: list[Pipeline]) -> None:
-    _each(pipelines, lambda pipeline: pipeline.begin_close())
-    _each(pipelines, lambda pipeline: pipeline.wait_until_finished(bounded(None)))
+    _each(pipelines, lambda pipeline: pipeline.shutdown.begin_close())
+    _each(pipelines, lambda pipeline: pipeline.shutdown.wait_until_finished(bounded(None)))
 
 
 def _report_all(late: list[Pipeline]) -> None:
-    _each(late, lambda pipeline: pipeline.give_up())
+    _each(late, lambda pipeline: pipeline.shutdown.give_up())
     deadline = time.monotonic() + TELLING_SECONDS
-    _each(late, lambda pipeline: pipeline.wait_until_told(max(0.0, deadline - time.monotonic())))
-    _each(late, lambda pipeline: pipeline.abandon())
+    _each(late, lambda pipeline: pipeline.shutdown.wait_until_told(max(0.0, deadline - time.monotonic())))
+    _each(late, lambda pipeline: pipeline.shutdown.abandon())
     for pipeline in late:
         ended(pipeline)
 

@@ -100,7 +100,7 @@ class Producer:
 
     def _undo(self) -> None:
         if hasattr(self, "_pipeline"):
-            self._pipeline.begin_close()
+            self._pipeline.shutdown.begin_close()
             return
         for opened in self._targets.values():
             opened.close()
@@ -378,7 +378,7 @@ class Producer:
         timeout_seconds = process_end.bounded(_checked_timeout(timeout_seconds))
         self._closed = True
         if self._is_here():
-            self._pipeline.close(timeout_seconds)
+            self._pipeline.shutdown.close(timeout_seconds)
 
     def __enter__(self) -> Self:
         return self

@@ -221,11 +221,13 @@ class Schedule:
         return {batch for lane in self._busy for batch in lane.runs}
 
     def withdraw(self) -> None:
-        """Forget the batches that wait for a retry or for room, except those being tried now."""
+        """Forget the batches that are not being tried now, and those of the destinations."""
         for lane in (*self._lanes.values(), self._dead):
             if lane.waiting is not None and lane.waiting.batch not in lane.runs:
                 lane.waiting = None
             lane.again.clear()
+        for destination in self._lanes:
+            destination.withdraw()
 
     # ── a thread's turn ─────────────────────────────────────────────────────────────────────
 

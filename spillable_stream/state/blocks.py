@@ -18,6 +18,7 @@ from heapq import merge
 
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
+from spillable_stream.state.image import BlockImage
 from spillable_stream.state.ranges import Range
 
 __all__ = ["Block", "BlockIndex", "Blocks"]
@@ -58,6 +59,11 @@ class Block:
     def last_id(self) -> int:
         """The ID of its last event."""
         return self.first_id + self.count - 1
+
+    def image(self) -> BlockImage:
+        """Return it as plain values."""
+        where = self.first_id, self.count, self.file, self.offset, self.payload_bytes, self.time_us
+        return *where, self.base_id, self.transaction_id, self.commit_file
 
     def extent(self, first_id: int = 0, last_id: int = _NO_END) -> Extent:
         """Return the extent of its events from ``first_id`` to ``last_id``; by default, of all."""
@@ -193,9 +199,9 @@ class Blocks:
             return iter(self.disk)
         return merge(self.disk, self.memory, key=lambda b: b.first_id)
 
-    def image(self) -> list[tuple[object, ...]]:
+    def image(self) -> list[BlockImage]:
         """Return the blocks as plain values."""
-        return [tuple(getattr(b, name) for name in Block.__slots__) for b in self]
+        return [b.image() for b in self]
 
     def add(self, block: Block) -> None:
         """Add events to the tier that their file belongs to."""

@@ -7,16 +7,19 @@ commits and replaying after a crash all call it; only the source of the frames d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
+from typing import cast
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import (
     CommitRecord,
     GroupRecord,
+    GroupTaken,
     LostRecord,
+    OptionsRecord,
+    Record,
     ReserveRecord,
     SchemaRecord,
     Seen,
@@ -26,7 +29,7 @@ from spillable_stream.format.record import (
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.image import SmallImage, StateImage, TierImage
+from spillable_stream.state.image import SmallImage, StateImage, TierImage, image_of
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, overflow_lasts, payload_limit
@@ -42,7 +45,7 @@ class Pending:
 
     frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
     takes: list[TakeRecord] = field(default_factory=list)
-    controls: list[tuple[FrameType, Any]] = field(default_factory=list)
+    controls: list[tuple[FrameType, Record]] = field(default_factory=list)
     in_memory: bool = False
 
 
@@ -106,7 +109,7 @@ class ChannelState:
             "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
             "taking": {
-                tx: [[t.group, t.ranges] for t in pending.takes]
+                tx: [(t.group, t.ranges) for t in pending.takes]
                 for tx, pending in self.pending.items()
                 if pending.takes
             },
@@ -120,8 +123,8 @@ class ChannelState:
             return {}
         in_memory = [tx for tx, p in self.pending.items() if p.takes and p.in_memory]
         image: TierImage = {
-            "memory": [*astuple(self.memory), self.overflow, self.spilled, in_memory, dict(self.memory_only_sinks)],
-            "lost": [list(self.lost), list(self.doubtful)],
+            "memory": (*self.memory.fields(), self.overflow, self.spilled, in_memory, dict(self.memory_only_sinks)),
+            "lost": (list(self.lost), list(self.doubtful)),
         }
         if self.memory.open:
             image["unsaidGroups"] = list(self.memory_only_groups)
@@ -132,8 +135,9 @@ class ChannelState:
         return {**self.small(), "blocks": self.blocks.image()}
 
     @classmethod
-    def from_image(cls, image: Mapping[str, Any]) -> ChannelState:
-        """Return the state that `image` or `small` returned."""
+    def from_image(cls, values: Mapping[str, object]) -> ChannelState:
+        """Return the state that `image` or `small` returned; any other values raise one of `NONSENSE`."""
+        image = image_of(values)
         state = cls(ChannelOptions.of(image["options"]), image["schemas"])
         state.next_id = image["nextId"]
         state.next_transaction = image["nextTransaction"]
@@ -150,8 +154,8 @@ class ChannelState:
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = Pending(takes=records)
         if "memory" in image:
-            *tier, state.overflow, state.spilled, in_memory, state.memory_only_sinks = image["memory"]
-            state.memory = MemoryTierInfo(*tier)
+            state.memory = MemoryTierInfo(*image["memory"][:-4])
+            state.overflow, state.spilled, in_memory, state.memory_only_sinks = image["memory"][-4:]
             for tx in in_memory:
                 state.pending[tx].in_memory = True
             if state.memory.open:  # images of earlier versions lack the list: assume every group
@@ -285,7 +289,7 @@ class ChannelState:
         """
         self.apply_record(file_id, offset, header, parse_record(header.type, payload))
 
-    def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Any) -> None:
+    def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Record) -> None:
         """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
         tx = header.transaction_id
         self.next_transaction = max(self.next_transaction, tx + 1)
@@ -299,6 +303,7 @@ class ChannelState:
                 if pending.in_memory and not in_memory(file_id):  # the same take, repeated in the disk tier's log
                     pending.takes.clear()
                 pending.in_memory = in_memory(file_id)
+                assert isinstance(record, TakeRecord)
                 pending.takes.append(record)
             case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
                 controls = self.pending.setdefault(tx, Pending()).controls
@@ -306,6 +311,7 @@ class ChannelState:
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
             case FrameType.COMMIT:
+                assert isinstance(record, CommitRecord)
                 self._commit(tx, file_id, header, record)
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
@@ -425,22 +431,24 @@ class ChannelState:
         elif self.overflow and record.kind != "put":
             self.overflow = overflow_lasts(self.memory_free_percent(), self.options.overflow_deactivation_threshold)
 
-    def _control(self, type_: FrameType, value: Any) -> None:
+    def _control(self, type_: FrameType, value: Record) -> None:
+        """Change what a control record says, which is as its frame's type has it, or raises when it is used."""
         match type_:
             case FrameType.OPTIONS:
-                self._change_options(value)
+                self._change_options(cast("OptionsRecord", value))
             case FrameType.SCHEMA:
-                self._add_schema(value)
+                self._add_schema(cast("SchemaRecord", value))
             case FrameType.RESERVE:
-                self._reserve(value)
+                self._reserve(cast("ReserveRecord", value))
             case FrameType.LOST:
-                self._lose(value)
+                self._lose(cast("LostRecord", value))
             case FrameType.GROUP:
-                self._change_group(value)
+                self._change_group(cast("GroupRecord", value))
 
-    def _change_options(self, value: dict[str, Any]) -> None:
+    def _change_options(self, value: OptionsRecord) -> None:
         self.options = self.options.changed(value)
-        self.memory.byte_capacity = value.get("byte_capacity") or self.memory.byte_capacity
+        if "byte_capacity" in value:
+            self.memory.byte_capacity = self.options.byte_capacity or self.memory.byte_capacity
 
     def _add_schema(self, value: SchemaRecord) -> None:
         if value["id"] == len(self.schemas):
@@ -462,12 +470,12 @@ class ChannelState:
             for first, last in self.gone():
                 group.lose(first, last)
 
-    def do_without_memory(self, next_id: int, groups: dict[str, list[Any]]) -> None:
+    def do_without_memory(self, next_id: int, groups: dict[str, GroupTaken]) -> None:
         """Forget the events in memory, and keep what is known about them.
 
         Args:
             next_id: the next write-order ID, as far as it is known.
-            groups: what each group has taken, by name, as `GroupState.taken` returns it.
+            groups: what each group has taken, by name.
         """
         self._merge({"next": next_id, "groups": groups})
         self.blocks.memory.clear()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
+from spillable_stream.format.record import GroupTaken
+from spillable_stream.state.image import GroupImage
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["GroupState"]
@@ -47,9 +48,9 @@ class GroupState:
         """Return how many events the group has taken, those before its beginning included."""
         return self.position + self.ahead.size()
 
-    def taken(self) -> list[Any]:
+    def taken(self) -> GroupTaken:
         """Return what the group has taken, as plain values: its position and the ranges ahead of it."""
-        return [self.position, list(self.ahead)]
+        return self.position, list(self.ahead)
 
     def merge(self, position: int, ahead: Iterable[Range]) -> None:
         """Note what another source says that the group has `taken`."""
@@ -57,6 +58,6 @@ class GroupState:
         for first, last in ahead:
             self.take(first, last)
 
-    def image(self) -> list[Any]:
+    def image(self) -> GroupImage:
         """Return the group as plain values."""
-        return [*self.taken(), list(self.lost)] if self.lost else self.taken()
+        return (*self.taken(), list(self.lost)) if self.lost else self.taken()

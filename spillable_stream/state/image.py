@@ -6,51 +6,77 @@ The keys are as they are on disk (``docs/format.md``). Values read from a file a
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from collections.abc import Mapping
+from typing import NotRequired, TypedDict, cast
 
-__all__ = ["MemoryImage", "ProducersImage", "SmallImage", "StateImage", "TierImage"]
+from spillable_stream.format.record import GroupTaken, ProducerImage, Ranges
+
+__all__ = [
+    "BlockImage",
+    "GroupImage",
+    "HistoryImage",
+    "MemoryImage",
+    "MemoryTierImage",
+    "ProducersImage",
+    "SmallImage",
+    "StateImage",
+    "TierImage",
+    "image_of",
+]
+
+BlockImage = tuple[int, int, int | str, int, int, int, int, int, int]
+"""The fields of a `Block`, in order."""
+
+GroupImage = GroupTaken | tuple[int, Ranges, Ranges]
+"""What a group has taken, and what of that it lost if it lost any."""
+
+MemoryTierImage = tuple[int, int, bool, int, str, bool, int, list[int], dict[str, int]]
+"""The fields of `MemoryTierInfo`, the overflow, how many puts spilled, the transactions that were prepared in memory,
+and the sinks that only memory's log speaks about."""
+
+
+class HistoryImage(TypedDict):
+    """A `ProducerHistory`: what each producer committed, and those of whom only the memory tier's log says all."""
+
+    states: dict[str, ProducerImage]
+    unsaid: NotRequired[list[str]]
 
 
 class ProducersImage(TypedDict, total=False):
-    """What a channel knows of its producers; empty if it never had any.
+    """What a channel knows of its producers; empty if it never had any."""
 
-    The keys: ``states`` by producer, and ``unsaid``, those whose state only the memory tier's log has in full.
-    """
-
-    producers: dict[str, Any]
+    producers: HistoryImage
 
 
 class TierImage(TypedDict, total=False):
     """What a channel knows of its memory tier and of losses; empty if it never had any.
 
-    The keys: the tier as `MemoryTierInfo` with the overflow, the spilled puts, the transactions that were prepared in
-    memory and the sinks that only memory's log speaks about; the lost and the doubtful IDs; the groups whose
-    positions only memory's log has in full.
+    The keys: the tier; the lost and the doubtful IDs; the groups whose positions only memory's log has in full.
     """
 
-    memory: list[Any]
-    lost: list[list[tuple[int, int]]]
+    memory: MemoryTierImage
+    lost: tuple[Ranges, Ranges]
     unsaidGroups: list[str]
 
 
 class SmallImage(ProducersImage, TierImage):
     """A state without its blocks, with which every data file begins."""
 
-    options: dict[str, Any]
+    options: dict[str, object]
     schemas: list[bytes]
     nextId: int
     nextTransaction: int
     floor: int
     time: int
-    groups: dict[str, list[Any]]
+    groups: dict[str, GroupImage]
     sinks: dict[str, int]
-    taking: dict[int, list[list[Any]]]
+    taking: dict[int, list[tuple[str, Ranges]]]
 
 
 class StateImage(SmallImage):
     """A whole state; a checkpoint's."""
 
-    blocks: list[tuple[object, ...]]
+    blocks: list[BlockImage]
 
 
 class MemoryImage(StateImage):
@@ -61,3 +87,11 @@ class MemoryImage(StateImage):
 
     disk: tuple[int, int]
     boot: bytes
+
+
+def image_of(values: Mapping[str, object]) -> MemoryImage:
+    """Return the image that the header of a file, or a checkpoint, holds; any key may be missing.
+
+    Nothing is proven by it: what is not as an image has it raises one of `NONSENSE` when it is used.
+    """
+    return cast("MemoryImage", values)

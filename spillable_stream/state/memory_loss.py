@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from spillable_stream.format.record import GroupTaken, LostRecord, Ranges
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import TierImage
 from spillable_stream.state.ranges import Range
 
 __all__ = ["MemoryLoss", "appends_may_be_missing", "lose_memory", "lose_newest_appends", "token_of"]
@@ -28,31 +29,29 @@ class MemoryLoss:
     """
 
     last_id: int
-    lost: list[Range] = field(default_factory=list)
-    doubtful: list[Range] = field(default_factory=list)
-    groups: dict[str, Any] = field(default_factory=dict)
+    lost: Ranges = field(default_factory=list)
+    doubtful: Ranges = field(default_factory=list)
+    groups: dict[str, GroupTaken] = field(default_factory=dict)
     kept: bool = False
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> LostRecord:
         """Return the LOST record of it."""
-        record: dict[str, Any] = {"lost": self.lost, "doubtful": self.doubtful, "groups": self.groups}
+        lost, doubtful, groups, next_id = self.lost, self.doubtful, self.groups, self.last_id + 1
         if self.kept:
-            record["kept"] = True
-        record["next"] = self.last_id + 1
-        return record
+            return {"lost": lost, "doubtful": doubtful, "groups": groups, "kept": True, "next": next_id}
+        return {"lost": lost, "doubtful": doubtful, "groups": groups, "next": next_id}
 
 
-def token_of(image: dict[str, Any]) -> str:
+def token_of(image: TierImage) -> str:
     """Return the token of the memory tier that an image of a state speaks of: only that of the log's tier counts.
 
     Args:
         image: the image with which a file of the memory tier begins.
     """
-    token: str = image["memory"][4]
-    return token
+    return image["memory"][4]
 
 
-def appends_may_be_missing(image: dict[str, Any] | None, boot: bytes, in_memory: bool) -> bool:
+def appends_may_be_missing(image: Mapping[str, object] | None, boot: bytes, in_memory: bool) -> bool:
     """Tell whether the newest appends to a memory tier that is there may be missing.
 
     Without a medium, what was written is there as long as the file system is. With one, nothing was synced.

@@ -12,13 +12,13 @@ any other batch that is not new is refused. A number alone is never enough to ac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spillable_stream.errors import ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, Numbers
-from spillable_stream.state.image import ProducersImage
+from spillable_stream.format.record import BY_PRODUCER, Numbers, ProducerImage, StoredBatch
+from spillable_stream.state.image import HistoryImage, ProducersImage
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["NOT_KNOWN", "PASSING", "Answer", "ProducerHistory", "ProducerState"]
@@ -145,7 +145,7 @@ class ProducerState:
         self.answers[numbers.last] = Answer(*ids, numbers.fingerprint)
         self._bound()
 
-    def merge(self, image: Iterable[Any]) -> None:
+    def merge(self, image: ProducerImage) -> None:
         """Merge an `image` of the same producer."""
         committed, forgotten, answers = image
         for first, last in committed:
@@ -163,10 +163,13 @@ class ProducerState:
         while len(self.answers) > _MAX_ANSWERS:
             del self.answers[next(iter(self.answers))]
 
-    def image(self) -> list[Any]:
+    def image(self) -> ProducerImage:
         """Return the state as plain values: the committed ranges, the last forgotten number, and the answers."""
-        answers = [[s, *a[: 2 if a.fingerprint is None else 3]] for s, a in self.answers.items()]
-        return [list(self.committed), self.forgotten, answers]
+        answers: list[StoredBatch] = [
+            (sequence, first, last) if fingerprint is None else (sequence, first, last, fingerprint)
+            for sequence, (first, last, fingerprint) in self.answers.items()
+        ]
+        return list(self.committed), self.forgotten, answers
 
 
 def _of_other_kind(producer: str, numbers: Numbers, chosen_by: int | None) -> ProducerSequenceError:
@@ -189,12 +192,12 @@ class ProducerHistory:
         memory_only: the names of producers with batches that only the memory tier's log has recorded.
     """
 
-    def __init__(self, image: Mapping[str, Any] | None = None) -> None:
-        image = image or {}
-        self._states = {name: ProducerState() for name in image.get("states", ())}
-        for name, state in self._states.items():
-            state.merge(image["states"][name])
-        self.memory_only: dict[str, None] = dict.fromkeys(image.get("unsaid", ()))
+    def __init__(self, image: HistoryImage | None = None) -> None:
+        self._states: dict[str, ProducerState] = {}
+        for name, said in image["states"].items() if image else ():
+            self._states[name] = ProducerState()
+            self._states[name].merge(said)
+        self.memory_only: dict[str, None] = dict.fromkeys(image.get("unsaid", ()) if image else ())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._states)
@@ -234,11 +237,11 @@ class ProducerHistory:
             del self._states[alike[0]]
             self.memory_only.pop(alike[0], None)
 
-    def memory_only_image(self) -> dict[str, Any]:
+    def memory_only_image(self) -> dict[str, ProducerImage]:
         """Return the images of the producers in `memory_only`, by name, for the disk tier's log."""
         return {name: self._states[name].image() for name in self.memory_only if name in self._states}
 
-    def merge(self, images: Mapping[str, Any]) -> None:
+    def merge(self, images: Mapping[str, ProducerImage]) -> None:
         """Merge images of producers, by name, as `memory_only_image` returns them."""
         for name, image in images.items():
             self._state(name).merge(image)
@@ -247,7 +250,7 @@ class ProducerHistory:
         """Return the history as plain values; {} for a channel that never had a producer."""
         if not self._states:
             return {}
-        image: dict[str, Any] = {"states": {name: state.image() for name, state in self._states.items()}}
+        image: HistoryImage = {"states": {name: state.image() for name, state in self._states.items()}}
         if self.memory_only:
             image["unsaid"] = list(self.memory_only)
         return {"producers": image}

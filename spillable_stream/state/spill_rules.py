@@ -53,6 +53,10 @@ class MemoryTierInfo:
     reserved_id: int = 0
     token: str = ""
 
+    def fields(self) -> tuple[int, int, bool, int, str]:
+        """Return it as an image holds it."""
+        return self.generation, self.byte_capacity, self.open, self.reserved_id, self.token
+
 
 def choose_tier(
     wanted: TierUsage, limits: TierUsage, waits: bool, fits_memory: Callable[[], bool]

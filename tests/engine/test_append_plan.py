@@ -10,7 +10,7 @@ import pytest
 
 import spillable_stream.channel.channel as channel_module
 from spillable_stream import Channel, SchemaError, TransactionCapacityError
-from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.requests import PrepareOnDisk, Put
 from spillable_stream.errors import EventTooLargeError, StateTooLargeError
@@ -121,6 +121,24 @@ def test_takes_that_move_to_disk_are_written_however_many_events_they_are_of() -
     assert [e.header.count for e in plan.entries] == [MAX_COUNT] * 2
     for entry in plan.entries:
         encode_with(entry.header, entry.payload, 0)
+
+
+def test_a_request_that_fails_half_way_leaves_nothing_in_the_plan() -> None:
+    state = ChannelState(ChannelOptions(), [b"schema"])
+    state.memory.open = True
+    plan = AppendPlan(state)
+    first = plan.attempt(Put([Frame.of(FrameType.PUT, b"one", 1)]).plan)
+
+    def fail(plan: AppendPlan) -> CommitResult:
+        Put([Frame.of(FrameType.PUT, b"two", 2)]).plan(plan)
+        plan.overflow = True
+        raise EventTooLargeError("the third")
+
+    with pytest.raises(EventTooLargeError, match="the third"):
+        plan.attempt(fail)
+    assert (plan.next_id, plan.next_transaction, plan.overflow) == (2, 2, False)
+    assert (plan.put.events, len(plan.entries)) == (1, 2)
+    assert plan.attempt(Put([Frame.of(FrameType.PUT, b"three", 1)]).plan).first_id == first.last_id + 1
 
 
 def test_a_record_that_nobody_would_read_is_not_made(monkeypatch: pytest.MonkeyPatch) -> None:

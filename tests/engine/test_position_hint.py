@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+import uuid
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,14 +17,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from spillable_stream import Channel, MemoryLossWarning
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.position_hint import NO_HINT, parse_position_hint, read_position_hint
 from spillable_stream.engine.requests import Control, Move, Prepare, Put, Request, Rollback, Take
 from spillable_stream.format.file_names import Tier, memory_file_id
-from spillable_stream.format.frame import Frame, FrameHeader, FrameType, frame_size
-from spillable_stream.format.record import CommitRecord
+from spillable_stream.format.frame import Frame, FrameHeader, FrameType, file_seed, frame_size
+from spillable_stream.format.record import CommitRecord, pack
 from spillable_stream.integrity.repair import repair
+from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Entry
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip, frames, kill, lose_memory, reboot
 from tests.support.events import numbered, put, take
 from tests.support.examples import examples
@@ -182,6 +188,22 @@ def make_groups(channel: Channel, count: int) -> None:
     with engine.committing():
         for i in range(count):
             engine.append_alone(Control(FrameType.GROUP, {"group": f"g{i}", "position": 0}))
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"\xc1", pack(7), pack([]), pack(["a", []]), pack([1, [2]]), pack([1, [[2, "b"]]])]
+)
+def test_a_file_that_is_whole_and_invalid_is_no_hint(tmp_path: Path, value: bytes) -> None:
+    layout = Layout(tmp_path, str(uuid.UUID(int=1)), (tmp_path / "data",), tmp_path / "checkpoint", None)
+    crc = google_crc32c.extend(file_seed(layout.channel, "group/g"), value)
+    whole = struct.pack("<II", len(value), crc) + value
+    assert parse_position_hint(layout, "g", whole) is NO_HINT
+    assert parse_position_hint(layout, "g", whole[:-1]) is None, "it is damaged"
+    layout.group_position("g").parent.mkdir()
+    layout.group_position("g").write_bytes(whole)
+    assert read_position_hint(FileSystem(), layout, "g") is NO_HINT
+    layout.group_position("g").unlink()
+    assert read_position_hint(FileSystem(), layout, "g") is NO_HINT
 
 
 def forget_positions(path: Path) -> None:

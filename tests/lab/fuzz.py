@@ -26,6 +26,7 @@ from spillable_stream.log.identity import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import image_of
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.lab.damage_image import Image
 from tests.lab.damage_lab import Damage
@@ -97,7 +98,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
             payloads.setdefault(found.header.type, []).append(payload)
     logs = [b"".join(frames[i : i + 6]) for i in range(0, len(frames), 3)]
     headers = [FileHeader.parse(p) for p in payloads[FrameType.FILE_HEADER]]
-    schemas = [bytes(s) for s in headers[-1].state["schemas"]]
+    schemas = [bytes(s) for s in image_of(headers[-1].state)["schemas"]]
     schema = decode_schema(schemas[0])
     layout = image.layout
     positions = [struct.pack("<II", 5, 0) + bytes(9)] + [image.files[n] for n in image.names("consumers.position")]
@@ -114,7 +115,7 @@ def decoders(image: Image, seed: int) -> list[Decoder]:
 
     def checkpoint(data: bytes) -> None:
         with mock.patch("spillable_stream.log.checkpoints.file_seed", lambda *_: seed):
-            restored(Checkpoints(_OneFile(data), layout).read(Path("checkpoint"))["state"], "checkpoint")
+            restored(Checkpoints(_OneFile(data), layout).read(Path("checkpoint")).image, "checkpoint")
 
     def position(data: bytes) -> None:
         first, ahead = read_position_hint(_OneFile(data), layout, "consumers")

@@ -141,12 +141,14 @@ def test_a_clock_that_jumps_expires_no_staging(
     assert left(fs, layout, set(), {}, 3600) == 1
 
 
-@pytest.mark.parametrize("how", ["earlier boot", "earlier version", "torn header"])
+@pytest.mark.parametrize("how", ["earlier boot", "earlier version", "nonsense", "torn header"])
 def test_staging_that_no_live_query_can_have_expires_by_its_file_time(
     fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     if how == "earlier version":
         monkeypatch.setattr(staged_file, "_age", lambda: {})
+    elif how == "nonsense":
+        monkeypatch.setattr(staged_file, "_age", lambda: {"boot": staged_file.boot_id().hex(), "up": "yesterday"})
     writer = StagedFileWriter(fs, layout, "query", 3)
     writer.close()
     monkeypatch.undo()

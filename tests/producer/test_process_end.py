@@ -26,7 +26,7 @@ def test_a_producer_that_is_forgotten_warns_and_its_events_are_stored_as_they_li
         gc.collect()
     assert all(f.result(PATIENCE_SECONDS).successful for f in futures)
     assert pipeline in process_end._running
-    pipeline.close(PATIENCE_SECONDS)
+    pipeline.shutdown.close(PATIENCE_SECONDS)
     assert target.closed == 1
 
 
@@ -67,7 +67,7 @@ def test_a_producer_may_be_forgotten_where_a_warning_could_wait_for_this_thread(
         assert len(found) == 1
     other.close(PATIENCE_SECONDS)
     for pipeline in pipelines:
-        pipeline.close(PATIENCE_SECONDS)
+        pipeline.shutdown.close(PATIENCE_SECONDS)
 
 
 def in_a_callback(producer: Producer, do: object) -> None:
@@ -97,8 +97,8 @@ def test_what_is_given_up_while_it_is_being_committed_is_told_once(
     futures = [producer.send(b"%d" % i, callback=lambda result: told.append(result.successful)) for i in range(5)]
     target.wait_for_attempts(1)
     pipeline = producer._pipeline
-    pipeline.begin_close()
-    pipeline.give_up()
+    pipeline.shutdown.begin_close()
+    pipeline.shutdown.give_up()
     errors = [f.exception(PATIENCE_SECONDS) for f in futures]
     assert all(isinstance(e, SendFailedError) and e.events[0].body == b"%d" % i for i, e in enumerate(errors))
     assert "it may be stored" in str(errors[0]) and "before it was sent" in str(errors[4])
@@ -137,9 +137,9 @@ def test_who_waits_for_a_flush_without_a_timeout_is_let_go_at_the_end(
     flushing = threading.Thread(target=producer.flush)
     flushing.start()
     target.wait_for_attempts(1)
-    producer._pipeline.begin_close()
-    producer._pipeline.give_up()
-    producer._pipeline.abandon()
+    producer._pipeline.shutdown.begin_close()
+    producer._pipeline.shutdown.give_up()
+    producer._pipeline.shutdown.abandon()
     flushing.join(PATIENCE_SECONDS)
     assert not flushing.is_alive() and isinstance(future.exception(0), SendFailedError)
     stuck.set()

@@ -14,7 +14,6 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-
 EXAMPLE = Path(__file__).parents[2] / "examples" / "pipeline"
 NEEDED = ["pyspark.pipelines", "grpc", "grpc_status", "google.rpc", "zstandard", "yaml"]
 

@@ -24,7 +24,7 @@ def test_events_taken_again_change_nothing() -> None:
     group = GroupState(0)
     group.take(1, 5)
     group.take(2, 4)
-    assert group.taken() == [5, []]
+    assert group.taken() == (5, [])
 
 
 def test_only_what_was_not_taken_can_be_lost() -> None:
@@ -38,6 +38,6 @@ def test_only_what_was_not_taken_can_be_lost() -> None:
 def test_what_another_source_knows_is_merged() -> None:
     group = GroupState(2)
     group.merge(4, [(7, 8)])
-    assert group.image() == [4, [(7, 8)]]
+    assert group.image() == (4, [(7, 8)])
     group.merge(3, [(5, 6)])
-    assert group.image() == [8, []]
+    assert group.image() == (8, [])

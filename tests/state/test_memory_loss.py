@@ -25,7 +25,7 @@ def state(last_id: int = 10, reserved_id: int = 100) -> ChannelState:
 def test_what_a_group_had_taken_by_its_file_is_not_lost() -> None:
     loss = lose_memory(state(), {"fast": (10, []), "slow": (4, [(6, 7)])}, 10, unused=False)
     assert loss.lost == [(5, 5), (8, 10)]
-    assert loss.groups == {"fast": [10, []], "slow": [4, [(6, 7)]]}
+    assert loss.groups == {"fast": (10, []), "slow": (4, [(6, 7)])}
 
 
 def test_ids_that_were_reserved_and_not_published_are_doubtful() -> None:
