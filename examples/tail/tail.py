@@ -1,7 +1,7 @@
 """Tail a log file into a channel, each line once, however often this program is killed and started again.
 
-The number of a batch is the offset in the file at which it ends, so the last number in the channel says where to resume,
-and a batch that was committed right before a kill is known when it is sent again.
+The number of a batch is the offset in the file at which it ends, so the last number in the channel says where to
+resume, and a batch that was committed right before a kill is known when it is sent again.
 
     python tail.py /var/log/syslog channels/syslog
 

@@ -201,8 +201,8 @@ class Follower:
             if self.applying:
                 self._under_way.refuse("a look")
             if surely or not self._log.is_current():
+                self._half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
                 self._log.renew()
-                self._half_applied, self.applied = True, None
                 self._load()
                 self._current = self.positions.disk.file_id
                 self._log.obey(self.state)

@@ -71,10 +71,11 @@ class LocalLog:
         self.closed: bool = False
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
-            held = self.view.find(lock_timeout_seconds)
+            found = self.view.find(lock_timeout_seconds)
+            self._use(found.held)
+            self.view.adopt(found)
         else:
-            held = enter(fs, adopted(fs, layout, lock_timeout_seconds), lock_timeout_seconds)
-        self._use(held)
+            self._use(enter(fs, adopted(fs, layout, lock_timeout_seconds), lock_timeout_seconds))
 
     def _use(self, held: Held) -> None:
         self._held = held
@@ -133,9 +134,10 @@ class LocalLog:
     def renew(self) -> None:
         """Find a channel that is only looked at anew, since a writer came or left; the caller loads its state."""
         assert self.view is not None
-        left, held = self._held, self.view.find(self.lock_timeout_seconds)
-        self._use(held)
+        left, found = self._held, self.view.find(self.lock_timeout_seconds)
+        self._use(found.held)
         left.close()
+        self.view.adopt(found)  # last: after an interrupt the next look finds it anew
 
     def reader(
         self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]

@@ -36,7 +36,13 @@ from spillable_stream.log.recovery import recover
 from spillable_stream.log.tiers import Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.memory_loss import MemoryLoss, appends_may_be_missing, lose_memory, lose_newest_appends
+from spillable_stream.state.memory_loss import (
+    MemoryLoss,
+    appends_may_be_missing,
+    lose_memory,
+    lose_newest_appends,
+    may_have_been_used,
+)
 from spillable_stream.state.ranges import Range, count_of, shown
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
@@ -146,7 +152,7 @@ class MemoryRecovery:
         while files:
             path = self._layout.log_file(files[-1])
             commit = functools.partial(first_commit, self._fs, path, wal.seed(files[-1]))
-            match judge_newest_file(files, wal.read_file_header, published, commit):
+            match judge_newest_file(files, wal.read_file_header, lambda: published, commit):
                 case NewestFile.UNFINISHED:
                     self._fs.remove(path)
                     files.pop()
@@ -196,7 +202,9 @@ class MemoryRecovery:
     def _lose(self, state: ChannelState, end: Position, known: CommitPoint | None) -> RecoveredEnds:
         """Record what went with the memory tier, and warn."""
         positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
-        unused = self._directory.is_unused(state.memory.token, lambda: self._layout.log_files(self._fs, Tier.MEMORY))
+        unused = not may_have_been_used(state, known) and self._directory.is_unused(
+            state.memory.token, lambda: self._layout.log_files(self._fs, Tier.MEMORY)
+        )
         loss = lose_memory(state, positions, known.last_id if known else 0, unused=unused)
         if loss.lost or loss.doubtful:
             self._require_own_host(loss.lost)

@@ -20,7 +20,7 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 from spillable_stream.storage.overlay import OverlayFileSystem
 
-__all__ = ["ReadonlyView", "refuse_to_write"]
+__all__ = ["FoundView", "ReadonlyView", "refuse_to_write"]
 
 _POLL_SECONDS = 0.01
 _LOOKS = 3  # a lock that is held at each of them is a writer's: a reader looks for some microseconds only
@@ -57,6 +57,18 @@ class _Sight(NamedTuple):
     entered_seconds: float
 
 
+class FoundView(NamedTuple):
+    """A channel that is only looked at, as it was found.
+
+    Args:
+        held: the channel, in an overlay.
+        sight: what it was found by, for `ReadonlyView.adopt`.
+    """
+
+    held: Held
+    sight: _Sight
+
+
 class ReadonlyView:
     """How a channel is found that is only looked at, and whether what was found is still right.
 
@@ -70,7 +82,7 @@ class ReadonlyView:
         self._layout = layout
         self._sight: _Sight | None = None
 
-    def find(self, timeout_seconds: float) -> Held:
+    def find(self, timeout_seconds: float) -> FoundView:
         """Return the channel as it is now, in a new overlay.
 
         Args:
@@ -94,8 +106,7 @@ class ReadonlyView:
             unchanged = _sight(fs, layout) == before
             if held is not None:
                 if unchanged:
-                    self._sight = before
-                    return held
+                    return FoundView(held, before)
                 held.close()
             busy = isinstance(failure, ChannelBusyError)
             settled = unchanged and failure is not None and not busy
@@ -107,8 +118,12 @@ class ReadonlyView:
                 )
             time.sleep(_POLL_SECONDS)
 
+    def adopt(self, found: FoundView) -> None:
+        """Take what was found as the view that is in use; until then `is_current` speaks of the one before."""
+        self._sight = found.sight
+
     def is_current(self) -> bool:
-        """Tell whether no writer came or left since `find`."""
+        """Tell whether no writer came or left since the view in use was found."""
         fs, layout, sight = self._fs, self._layout, self._sight
         # One look is enough where a writer held it: another reader's would do no harm.
         if sight is not None and sight.held and is_held(fs, layout.path):

@@ -22,7 +22,13 @@ from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
-from spillable_stream.state.memory_loss import appends_may_be_missing, lose_memory, lose_newest_appends, token_of
+from spillable_stream.state.memory_loss import (
+    appends_may_be_missing,
+    lose_memory,
+    lose_newest_appends,
+    may_have_been_used,
+    token_of,
+)
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
@@ -269,7 +275,8 @@ class _Inspector:
         state, inventory = replay.state, self._inventory
         positions = {name: read_position_hint(self._fs, self._layout, name) for name in state.groups}
         files = [f.file_id for f in inventory.memory]
-        unused = MemoryDirectory(self._fs, self._layout).is_unused(state.memory.token, lambda: files)
+        directory = MemoryDirectory(self._fs, self._layout)
+        unused = not may_have_been_used(state, self._known) and directory.is_unused(state.memory.token, lambda: files)
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
         loss = lose_memory(state, positions, last_id, unused=unused)
         if inventory.head is None:

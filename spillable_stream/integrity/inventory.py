@@ -327,7 +327,8 @@ def _drop_unfinished(fs: FileSystem, files: list[LogFile], published: int, text:
     headers = _headers(files)
     while files:
         commit = partial(first_commit, fs, files[-1].path, files[-1].seed)
-        if judge_newest_file([f.file_id for f in files], headers, published, commit) is not NewestFile.UNFINISHED:
+        verdict = judge_newest_file([f.file_id for f in files], headers, lambda: published, commit)
+        if verdict is not NewestFile.UNFINISHED:
             break
         findings.note(files.pop().path, text)
 

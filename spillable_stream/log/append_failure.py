@@ -5,6 +5,7 @@ A failed sync is never tried again: the next one would say that all is well.
 
 from __future__ import annotations
 
+import functools
 import logging
 
 from spillable_stream.errors import StorageError
@@ -31,22 +32,12 @@ class AppendFailure:
         self._policy = policy
 
     def sync_or_distrust(self, file: File, head: TierEnd) -> None:
-        """Sync, or publish that nobody may append to the file again, also where an interrupt (Ctrl-C) comes.
-
-        The next sync would say that all is well.
+        """Sync, or publish that nobody may append to the file again.
 
         Raises:
             StorageError: the sync failed.
         """
-        try:
-            try:
-                self._policy.sync(file)
-            except BaseException:
-                self._distrust(head)
-                raise
-        except BaseException:
-            self._distrust(head)  # again: an interrupt may have come before it was published
-            raise
+        self._policy.sync(file, functools.partial(self._distrust, head))
 
     def _distrust(self, head: TierEnd) -> None:
         if self._end.current().state != HeadState.SYNC_FAILED:

@@ -92,7 +92,7 @@ class NewestFile(Enum):
 def judge_newest_file(
     files: Sequence[int],
     header_of: HeaderOf,
-    published: int,
+    published: Callable[[], int],
     commit: Callable[[], LocatedFrame | None],
 ) -> NewestFile:
     """Tell whether the newest file of a tier counts.
@@ -100,8 +100,8 @@ def judge_newest_file(
     Args:
         files: the numbers of the tier's files, ascending; at least one.
         header_of: reads a file's header.
-        published: the newest file that the head or a checkpoint names, 0 if neither names one.
-        commit: finds the first whole COMMIT of the newest file.
+        published: finds the newest file that the head or a checkpoint names, 0 if neither names one.
+        commit: finds the first whole COMMIT of the newest file. Both are asked only if the header is damaged.
     """
     newest = files[-1]
     if header_of(newest) is not None:
@@ -110,7 +110,7 @@ def judge_newest_file(
         follows = len(files) > 1 or newest == memory_file_id(generation_of(newest), 1)
     else:  # if the one before it is damaged too, this was not a roll
         follows = len(files) > 1 and header_of(files[-2]) is not None
-    if newest <= published or not follows:
+    if not follows or newest <= published():
         return NewestFile.DAMAGED
     return NewestFile.UNFINISHED if commit() is None else NewestFile.COMMITTED
 

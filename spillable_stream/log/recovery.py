@@ -94,10 +94,11 @@ def discard_unfinished_file(fs: FileSystem, wal: WriteAheadLog, checkpoints: Che
     if not files:
         return
     newest = files[-1]
-    published = max(checkpoints.newest_file_id(), _known_end(wal).file_id)
     path = wal.layout.log_file(newest)
     commit = functools.partial(first_commit, fs, path, wal.seed(newest))
-    verdict = judge_newest_file(files, wal.read_file_header, published, commit)
+    verdict = judge_newest_file(
+        files, wal.read_file_header, lambda: max(checkpoints.newest_file_id(), _known_end(wal).file_id), commit
+    )
     if verdict is NewestFile.UNFINISHED:
         _log.warning("%s does not count: it was being made when the host stopped", path)
         fs.remove(path)

@@ -35,11 +35,15 @@ class TierFiles(Protocol):
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         """Reserve space for an append that ends at an offset, in a file of at most so many bytes."""
 
-    def sync(self, file: File) -> None:
+    def sync(self, file: File, distrust: Callable[[], None]) -> None:
         """Make what was written to a file durable.
 
+        Args:
+            file: the file.
+            distrust: called if the sync fails, also by an interrupt (Ctrl-C): the next sync would say that all is well.
+
         Raises:
-            StorageError: it failed; the next sync would say that all is well.
+            StorageError: the sync failed.
         """
 
     def sync_new(self, file: File) -> None:
@@ -80,8 +84,16 @@ class DiskFiles:
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         self.preallocation.reserve(file, end, most_bytes)
 
-    def sync(self, file: File) -> None:
-        file.sync()
+    def sync(self, file: File, distrust: Callable[[], None]) -> None:
+        try:
+            try:
+                file.sync()
+            except BaseException:
+                distrust()
+                raise
+        except BaseException:
+            distrust()  # again: an interrupt may have come before it was done
+            raise
 
     def sync_new(self, file: File) -> None:
         file.sync()
@@ -128,8 +140,8 @@ class MemoryFiles:
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         """Do nothing: how many pages there are is counted elsewhere."""
 
-    def sync(self, file: File) -> None:
-        """Do nothing."""
+    def sync(self, file: File, distrust: Callable[[], None]) -> None:
+        """Do nothing: where nothing is synced, no interrupt leaves a file that can't be trusted."""
 
     def sync_new(self, file: File) -> None:
         """Do nothing."""

@@ -8,12 +8,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from spillable_stream.format.file_names import generation_of
+from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import GroupTaken, LostRecord, Ranges
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import TierImage
 from spillable_stream.state.ranges import Range
 
-__all__ = ["MemoryLoss", "appends_may_be_missing", "lose_memory", "lose_newest_appends", "token_of"]
+__all__ = [
+    "MemoryLoss",
+    "appends_may_be_missing",
+    "lose_memory",
+    "lose_newest_appends",
+    "may_have_been_used",
+    "token_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,18 @@ def appends_may_be_missing(image: Mapping[str, object] | None, boot: bytes, in_m
         in_memory: whether the tier's file system has no medium.
     """
     return image is None or image.get("boot") != boot or not in_memory
+
+
+def may_have_been_used(state: ChannelState, published: CommitPoint | None) -> bool:
+    """Tell whether the memory tier of a state may have held events, whatever is left of its files.
+
+    A missing file proves nothing. A tier that the head never named a file of was made, and killed before its first put.
+
+    Args:
+        state: what the disk tier says.
+        published: what the head said last; None if it is missing or damaged.
+    """
+    return published is None or generation_of(published.memory.file_id) == state.memory.generation
 
 
 def lose_newest_appends(state: ChannelState) -> MemoryLoss | None:

@@ -161,7 +161,7 @@ def test_a_recovery_that_is_killed_before_it_records_the_loss_forgets_nothing(
     (file,) = (path / "memory").glob("memory-*")
     file.write_bytes(bytes(file.stat().st_size))
     with monkeypatch.context() as patch:
-        patch.setattr("spillable_stream.storage.boot.boot_id", lambda: bytes(16))
+        patch.setattr("spillable_stream.log.head.boot_id", lambda: bytes(16))
 
         def killed(*_: object) -> None:
             raise KeyboardInterrupt
@@ -170,7 +170,7 @@ def test_a_recovery_that_is_killed_before_it_records_the_loss_forgets_nothing(
         with pytest.raises(KeyboardInterrupt), pytest.warns(UserWarning, match="20 events are lost"):
             Channel(path, minimum_required_space=0)
         patch.undo()
-        patch.setattr("spillable_stream.storage.boot.boot_id", lambda: bytes(16))
+        patch.setattr("spillable_stream.log.head.boot_id", lambda: bytes(16))
         with pytest.warns(UserWarning, match="20 events are lost"), Channel(path, minimum_required_space=0) as again:
             assert again.stats().lost == ((1, 20),)
             assert put(again, b"x")[0] > 20

@@ -21,6 +21,7 @@ from spillable_stream.log.event_reader import EventReader, ReadBatch
 from tests.support.damage import kill, lose_memory, memory_of, offsets
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.interrupts import Interrupts
 
 Open = Callable[..., Channel]
 
@@ -557,3 +558,23 @@ def test_memory_that_was_used_is_kept_until_a_checkpoint_and_within_the_capacity
     assert len(files()) <= before, "it used spares"
     channel.checkpoint()
     assert spares() <= 3
+
+
+def test_after_an_interrupted_put_memory_needs_no_new_file(tmp_path: Path) -> None:
+    """Nothing is synced there, so no interrupt can leave a file that is not to be trusted; shared memory may be full."""
+    number, hit = 0, True
+    while hit:
+        number += 1
+        fs = FaultyFileSystem()
+        with Channel(tmp_path / str(number), memory_capacity=100, minimum_required_space=0, fs=fs) as channel:
+            put(channel, b"a")
+            tx = channel.put_transaction()
+            tx.begin()
+            tx.put(Event(b"b"))
+            interrupts = Interrupts(number, "log/wal", "log/tier_files", "log/append_failure")
+            interrupts.run(tx.commit)
+            hit = interrupts.hit
+            with fs.failing(lambda call: call.name == "create" and call.file.startswith("memory-")):
+                assert take(channel, 1) == [b"a"], f"interrupted at {number}"
+                put(channel, b"c")
+    assert number > 30

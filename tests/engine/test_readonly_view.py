@@ -36,6 +36,7 @@ from tests.support.channels import fill, snapshot
 from tests.support.damage import age_head, flip, kill, log_file, lose_memory, memory_of, offsets, reboot, trim
 from tests.support.events import numbered, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.interrupts import Interrupts
 from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
 
 Open = Callable[..., Channel]
@@ -191,6 +192,23 @@ def test_a_writer_that_came_and_left_between_two_looks_is_noticed(path: Path, op
         with open_channel() as channel:
             put(channel, b"a")
         assert bodies(readonly) == [b"a"]
+
+
+def test_a_view_whose_renewal_is_interrupted_is_renewed_by_the_next_look(path: Path, open_channel: Open) -> None:
+    open_channel().close()
+    number, hit = 0, True
+    while hit:
+        number += 1
+        with reading(path) as readonly:
+            readonly.stats()
+            with open_channel() as channel:
+                interrupts = Interrupts(number, "engine/local_log", "engine/readonly_view", "engine/follower")
+                interrupts.run(readonly.engine().follow)
+                hit = interrupts.hit
+                for _ in range(3):
+                    put(channel, b"a")
+                    assert readonly.stats().channel_size == channel.stats().channel_size, f"interrupted at {number}"
+    assert number > 50
 
 
 def test_what_a_killed_writer_wrote_last_counts_as_it_does_for_the_next_open(path: Path, open_channel: Open) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel, Event
+from spillable_stream.format.head_page import parse_head
 from tests.lab.contents import CONSUMERS, changes, contents, files_that_count
 from tests.lab.disk import Disk, Image, images
 from tests.lab.ledger import Found, Outcome, check
@@ -113,6 +114,7 @@ class CrashStates:
                 program.run_whatever_fails()
             else:
                 program.run()
+            self._require_boot(root / CHANNEL / "head")
         self.check_all(disk, before, record.operations)
         remove_memory_under(root)
         shutil.rmtree(root)
@@ -121,7 +123,12 @@ class CrashStates:
     def _boot(self) -> Any:
         """Let what is written into the head be of a boot that only the program knows, and who is told of it."""
         boot = f"boot {self._boots}".encode().ljust(16)
-        return mock.patch("spillable_stream.storage.boot.boot_id", lambda: boot)
+        return mock.patch("spillable_stream.log.head.boot_id", lambda: boot)
+
+    def _require_boot(self, head: Path) -> None:
+        """Prove that the head is of the boot that only the program knows: else no state would be one after a reboot."""
+        found = parse_head(head.read_bytes()) if head.exists() else None
+        assert found is None or found.boot.startswith(b"boot"), found
 
     def check_all(self, disk: Disk, before: list[str], operations: list[Operation | Note]) -> None:
         """Check every state of a program.

@@ -72,7 +72,7 @@ def test_a_damaged_header_is_refused_or_passed_over(damaged: int) -> None:
 
 
 def judge(headers: dict[int, FileHeader | None], published: int = 0, commit: LocatedFrame | None = None) -> NewestFile:
-    return judge_newest_file(sorted(headers), headers.__getitem__, published, lambda: commit)
+    return judge_newest_file(sorted(headers), headers.__getitem__, lambda: published, lambda: commit)
 
 
 def test_a_newest_file_without_a_header_was_being_made() -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.head_page import NO_TIER, CommitPoint, TierEnd
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState, GroupState, MemoryTierInfo
-from spillable_stream.state.memory_loss import appends_may_be_missing, lose_memory, lose_newest_appends, token_of
+from spillable_stream.state.memory_loss import (
+    appends_may_be_missing,
+    lose_memory,
+    lose_newest_appends,
+    may_have_been_used,
+    token_of,
+)
 
 BOOT = b"b" * 16
 
@@ -39,6 +47,14 @@ def test_a_tier_that_never_held_anything_leaves_no_doubt() -> None:
     nothing = {"fast": (0, []), "slow": (0, [])}
     loss = lose_memory(state(last_id=4), nothing, 4, unused=True)
     assert (loss.lost, loss.doubtful, loss.last_id) == ([], [], 4)
+
+
+def test_a_tier_may_have_been_used_unless_the_head_names_no_file_of_it() -> None:
+    disk = TierEnd(1, 64)
+    assert not may_have_been_used(state(), CommitPoint(disk, NO_TIER, 4))
+    assert not may_have_been_used(state(), CommitPoint(disk, TierEnd(memory_file_id(7, 1), 64), 4)), "an earlier tier"
+    assert may_have_been_used(state(), CommitPoint(disk, TierEnd(memory_file_id(1, 1), 64), 4))
+    assert may_have_been_used(state(), None), "nobody knows"
 
 
 def test_appends_to_a_tier_without_a_medium_are_there_until_the_reboot() -> None:
