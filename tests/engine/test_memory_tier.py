@@ -561,7 +561,7 @@ def test_memory_that_was_used_is_kept_until_a_checkpoint_and_within_the_capacity
 
 
 def test_after_an_interrupted_put_memory_needs_no_new_file(tmp_path: Path) -> None:
-    """Nothing is synced there, so no interrupt can leave a file that is not to be trusted; shared memory may be full."""
+    """Nothing is synced there, so no interrupt leaves a file that can't be trusted; shared memory may be full."""
     number, hit = 0, True
     while hit:
         number += 1
