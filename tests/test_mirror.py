@@ -9,14 +9,6 @@ PACKAGE = TESTS.parent / "spillable_stream"
 
 # Modules without a test module, and where what they promise is tested. This list only shrinks.
 ELSEWHERE = {
-    "engine/appender": "engine/test_engine",
-    "engine/committer": "engine/test_engine",
-    "engine/disk_room": "engine/test_checkpointing",
-    "engine/follower": "engine/test_engine",
-    "engine/loading": "engine/test_engine",
-    "engine/local_log": "engine/test_log_port",
-    "engine/recovery": "log/test_recovery",
-    "engine/staged_puts": "engine/test_memory_tier",
     "format/conversion": "format/test_widening",
     "format/extent": "log/test_event_reader",  # a tuple of fields
     "format/value_flat": "format/test_value_readers",
