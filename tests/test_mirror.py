@@ -9,12 +9,7 @@ PACKAGE = TESTS.parent / "spillable_stream"
 
 # Modules without a test module, and where what they promise is tested. This list only shrinks.
 ELSEWHERE = {
-    "format/conversion": "format/test_widening",
     "format/extent": "log/test_event_reader",  # a tuple of fields
-    "format/value_flat": "format/test_value_readers",
-    "format/value_leaf": "format/test_value_readers",
-    "format/value_times": "format/test_value_readers",
-    "producer/retry_policy": "producer/test_send_task",
     "spark/batch_end": "spark/test_stream_reader",
     "spark/checkpoint_check": "spark/test_stream_reader",
     "spark/compat": "spark/test_writer",  # a base class for Spark 4.0
