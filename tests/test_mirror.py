@@ -10,12 +10,6 @@ PACKAGE = TESTS.parent / "spillable_stream"
 # Modules without a test module, and where what they promise is tested. This list only shrinks.
 ELSEWHERE = {
     "format/extent": "log/test_event_reader",  # a tuple of fields
-    "spark/batch_end": "spark/test_stream_reader",
-    "spark/checkpoint_check": "spark/test_stream_reader",
-    "spark/compat": "spark/test_writer",  # a base class for Spark 4.0
-    "spark/metadata": "spark/test_batch_reader",
-    "spark/progress/query_metrics": "spark/progress/test_query_listener",
-    "spark/progress/source_progress": "spark/progress/test_query_listener",
     "state/image": "state/test_channel_state",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -49,9 +50,10 @@ def test_options_changed_by_one_handle_hold_for_all(open_channel: Open) -> None:
     assert one.options["overflow_capacity"] == 7
 
 
+@pytest.mark.parametrize("record", [1, 2], ids=["PUT", "COMMIT"])
 @pytest.mark.parametrize("whose", ["its own", "another's"])
 def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch, whose: str
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, whose: str, record: int
 ) -> None:
     from spillable_stream.state.channel_state import ChannelState
 
@@ -62,7 +64,7 @@ def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
     def apply(state: ChannelState, *arguments: Any) -> None:
         real(state, *arguments)
         applied[0] += 1
-        if applied[0] == 1:
+        if applied[0] == record:
             raise KeyboardInterrupt
 
     if whose == "another's":
@@ -165,15 +167,24 @@ def test_the_ends_are_those_of_the_files_that_are_written(open_channel: Open) ->
     assert channel.engine().ends() == dict([published.disk[:2], published.memory[:2]])
 
 
-def test_a_file_that_the_log_left_is_not_kept_open(path: Path, open_channel: Open) -> None:
+def test_files_that_were_removed_are_not_kept_open(path: Path, open_channel: Open) -> None:
+    """Else their disk space is not free."""
     channel, other = open_channel(max_file_size=1000), open_channel()
-    put(channel, b"0")
-    reader = channel.engine().log.tiers.disk._files
+    put(channel, bytes(600), bytes(100))
+    with channel.take_transaction() as tx:
+        tx.take_many(2)  # by a reader that stays
     for _ in range(3):
         put(other, bytes(900))
-        channel.engine().follow()
-    assert channel.engine().positions.disk.file_id > 2
-    assert reader._reading is None or reader._reading[0] == channel.engine().positions.disk.file_id
+        take(other, group="another")
+        other.checkpoint()
+    assert not log_file(path).exists()
+    channel.engine().follow()
+    opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
+    assert [name for name in opened if name == f"{log_file(path)} (deleted)"] == []
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.islink(f"/proc/self/fd/{fd}")
 
 
 def test_a_state_that_is_being_changed_is_not_looked_at_by_the_same_thread(
