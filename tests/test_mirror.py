@@ -10,7 +10,6 @@ PACKAGE = TESTS.parent / "spillable_stream"
 # Modules without a test module, and where what they promise is tested. This list only shrinks.
 ELSEWHERE = {
     "format/extent": "log/test_event_reader",  # a tuple of fields
-    "state/image": "state/test_channel_state",
 }
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
