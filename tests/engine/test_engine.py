@@ -1,4 +1,4 @@
-"""Group commit, following, checkpoints and cleaning, as one process and its threads see them."""
+"""The parts put together: failing storage, checkpoints, space and the end, as one process and its threads see them."""
 
 from __future__ import annotations
 
