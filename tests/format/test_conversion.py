@@ -167,6 +167,9 @@ def test_what_is_outside_of_a_slice_does_not_count() -> None:
     target = pa.list_(pa.field("item", pa.int64(), nullable=False))
     column = pa.array([[None], [1, 2], [3], [None]], pa.list_(pa.int32()))
     assert cast_column(column[1:3], target).to_pylist() == [[1, 2], [3]]
+    target = pa.map_(pa.string(), pa.field("value", pa.int64(), nullable=False))
+    column = pa.array([[("a", None)], [("b", 1)], [("c", None)]], pa.map_(pa.string(), pa.int32()))
+    assert cast_column(column[1:2], target).to_pylist() == [[("b", 1)]]
 
 
 def test_categories_are_their_values_also_of_views_and_of_categories() -> None:

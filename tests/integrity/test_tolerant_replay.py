@@ -125,7 +125,9 @@ FS = FileSystem()
 BEGIN = Position(1, 0)
 
 
-def replay_of(path: Path, state: ChannelState | None = None, *, exact: bool = True) -> TolerantReplay:
+def replay_of(
+    path: Path, state: ChannelState | None = None, *, exact: bool = True, begin: Position = BEGIN
+) -> TolerantReplay:
     """Return a replay of a channel, by default from the image in its first file's header."""
     inventory = take_inventory(FS, read_identity(FS, path), Findings())
     if state is None:
@@ -133,7 +135,7 @@ def replay_of(path: Path, state: ChannelState | None = None, *, exact: bool = Tr
         assert header is not None
         state = restored(header.state)
     replay = TolerantReplay(FS, inventory, state, Findings(), exact=exact)
-    replay.run(BEGIN)
+    replay.run(begin)
     return replay
 
 
@@ -158,6 +160,14 @@ def test_what_begins_with_a_guess_is_uncertain_until_an_exact_image_comes(path: 
     found = replay_of(path.with_name("one"), guess, exact=False)
     assert found.uncertain
     assert [(b.first_id, b.last_id) for b in found.state.blocks] == [(1, 6)]
+
+
+def test_a_guess_in_the_middle_of_a_log_is_uncertain_and_its_first_put_says_where_the_ids_are(path: Path) -> None:
+    at = three_puts(path)
+    guess = ChannelState(ChannelOptions(), replay_of(path).state.schemas)
+    found = replay_of(path, guess, exact=False, begin=Position(1, at[1]))
+    assert found.uncertain and found.damaged == set()
+    assert [(b.first_id, b.last_id) for b in found.state.blocks] == [(3, 6)]
 
 
 def test_damage_is_of_the_file_that_it_is_in(path: Path) -> None:

@@ -113,16 +113,17 @@ def test_events_that_the_group_took_and_the_checkpoint_did_not_read_are_named(ch
         check(channel, 2, 10)
 
 
-def test_events_that_have_left_the_channel_are_not_held_against_the_checkpoint(channel: ss.Channel) -> None:
-    """A loss, or a repair, took them: the group did not."""
+def test_lost_events_are_not_taken_by_the_group(channel: ss.Channel) -> None:
+    """Its position goes on over them, as over what it took."""
     put(channel, 10)
+    consumer = channel.consumer("default")
     value = {"lost": [[1, 4]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
-    channel.consumer("default").commit([(5, 6)])
     channel.engine().commit(Control(FrameType.LOST, value))
-    with channel.engine().snapshot() as state:
-        assert state.groups["default"].position >= 4
-        assert list(state.gone().gaps(1, 4)) == []
+    check(channel, 0, 10)
+    consumer.commit([(5, 6)])
     check(channel, 6, 10)
+    with pytest.raises(CheckpointMismatchError, match="the group 'default' has taken 5 to 6 too"):
+        check(channel, 0, 10)
 
 
 def test_what_a_group_never_took_is_told_but_what_it_took_ahead_or_is_taking(channel: ss.Channel) -> None:
