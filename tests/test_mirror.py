@@ -9,44 +9,7 @@ PACKAGE = TESTS.parent / "spillable_stream"
 
 # Modules without a test module, and where what they promise is tested. This list only shrinks.
 ELSEWHERE = {
-    "engine/appender": "engine/test_engine",
-    "engine/committer": "engine/test_engine",
-    "engine/disk_room": "engine/test_checkpointing",
-    "engine/follower": "engine/test_engine",
-    "engine/loading": "engine/test_engine",
-    "engine/local_log": "engine/test_log_port",
-    "engine/recovery": "log/test_recovery",
-    "engine/staged_puts": "engine/test_memory_tier",
-    "format/conversion": "format/test_widening",
     "format/extent": "log/test_event_reader",  # a tuple of fields
-    "format/value_flat": "format/test_value_readers",
-    "format/value_leaf": "format/test_value_readers",
-    "format/value_times": "format/test_value_readers",
-    "integrity/damage_findings": "integrity/test_verify",
-    "integrity/event_check": "integrity/test_verify",
-    "integrity/identity": "integrity/test_repair",
-    "integrity/inspection": "integrity/test_verify",
-    "integrity/inventory": "integrity/test_verify",
-    "integrity/log_steps": "integrity/test_verify",
-    "integrity/tolerant_replay": "integrity/test_repair",
-    "log/healing": "log/test_wal",
-    "log/log_files": "log/test_wal",
-    "log/ownership": "log/test_directories",
-    "log/owning": "log/test_directories",
-    "log/published_end": "log/test_wal",
-    "log/rolling": "log/test_wal",
-    "log/tier_files": "log/test_wal",
-    "log/append_failure": "log/test_wal",
-    "log/tiers": "engine/test_memory_tier",
-    "log/written_file": "log/test_wal",
-    "producer/retry_policy": "producer/test_send_task",
-    "spark/batch_end": "spark/test_stream_reader",
-    "spark/checkpoint_check": "spark/test_stream_reader",
-    "spark/compat": "spark/test_writer",  # a base class for Spark 4.0
-    "spark/metadata": "spark/test_batch_reader",
-    "spark/progress/query_metrics": "spark/progress/test_query_listener",
-    "spark/progress/source_progress": "spark/progress/test_query_listener",
-    "state/image": "state/test_channel_state",
 }
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.

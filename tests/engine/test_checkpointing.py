@@ -2,64 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, DiskSpaceError, Event, StorageError
-from spillable_stream.engine import checkpointing, disk_room
-from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream import Channel, StorageError
+from spillable_stream.engine import checkpointing
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.lab.machine import mounted
 from tests.support.damage import flip, log_file, reboot
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.full_disk import drain, fill, used_bytes
 
 Open = Callable[..., Channel]
 MIB = 1 << 20
-
-
-def used_bytes(path: Path) -> int:
-    """Return the disk space that the channel's data files and segments take."""
-    return sum(file.stat().st_blocks * 512 for file in (path / "data").iterdir())
-
-
-def fill(channel: Channel, size_bytes: int = 4 * MIB) -> None:
-    """Put so much, 64 KiB at a time."""
-    for _ in range(size_bytes // (64 << 10)):
-        put(channel, bytes(64 << 10))
-
-
-def drain(channel: Channel) -> None:
-    """Take all there is."""
-    while take(channel, 1000):
-        pass
-
-
-class SmallDisk(FileSystem):
-    """A file system whose free space is what the data files leave of 64 MiB."""
-
-    def free_bytes(self, path: Path) -> int:
-        return 64 * MIB - sum(file.stat().st_blocks * 512 for file in path.iterdir())
-
-
-@pytest.fixture
-def small_disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
-    """A disk of 64 MiB, at which every put looks, and every take that empties a file."""
-    monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
-    monkeypatch.setattr(disk_room, "_EVERY_SECONDS", 0)
-    return SmallDisk()
-
-
-def until_refused(channel: Channel) -> None:
-    """Put until the disk has no room."""
-    with pytest.raises(DiskSpaceError):
-        fill(channel, 64 * MIB)
 
 
 # ── who gives the space back ────────────────────────────────────────────────────────────────────
@@ -130,107 +90,6 @@ def test_a_handle_that_nobody_calls_does_nothing(
     idle.stats()
     put(idle, b"x")
     assert used_bytes(path) == before
-
-
-# ── while puts are refused ──────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("max_file_size", [2**30, 8 * MIB])
-def test_a_take_that_drains_a_full_disk_gives_its_space_back_at_once(
-    open_channel: Open, path: Path, small_disk: SmallDisk, max_file_size: int
-) -> None:
-    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=max_file_size)
-    until_refused(channel)
-    drain(channel)
-    assert used_bytes(path) < 2 * MIB
-    put(channel, b"x")
-
-
-def test_a_take_gives_back_each_file_that_it_empties_of_a_full_disk(
-    open_channel: Open, path: Path, small_disk: SmallDisk
-) -> None:
-    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=8 * MIB)
-    until_refused(channel)
-    before = used_bytes(path)
-    take(channel, 300)
-    assert used_bytes(path) < before - 8 * MIB
-    drain(channel)
-    assert verify(path).healthy
-
-
-def test_a_put_that_is_refused_gives_back_what_was_taken_before(
-    open_channel: Open, path: Path, small_disk: SmallDisk
-) -> None:
-    channel = open_channel(fs=small_disk)
-    fill(channel, 16 * MIB)
-    drain_without_a_word(channel)
-    assert used_bytes(path) > 16 * MIB
-    other = open_channel(fs=small_disk, minimum_required_space=48 * MIB)
-    put(other, b"x")
-    assert not log_file(path, 1).exists()
-    assert take(channel) == [b"x"]
-
-
-def test_a_put_for_which_nothing_can_be_given_back_is_refused(open_channel: Open, small_disk: SmallDisk) -> None:
-    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
-    until_refused(channel)
-    with pytest.raises(DiskSpaceError, match="make room, or take events"):
-        put(channel, bytes(64 << 10))
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-@pytest.mark.parametrize("use", ["put", "take"])
-def test_what_is_committed_is_no_error_because_nothing_can_be_given_back(
-    open_channel: Open, path: Path, small_disk: SmallDisk, use: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = {"fs": small_disk, "minimum_required_space": 16 * MIB, "max_file_size": 8 * MIB}
-    channel, other = open_channel(**options), open_channel(**options)
-    until_refused(channel)
-    (path / "checkpoint").rename(path / "elsewhere")
-    if use == "take":
-        assert len(take(channel, 300)) == 300
-        assert channel.stats().groups["default"].position == 300
-    else:
-        take(other, 300)
-        last = channel.stats().last_id
-        put(channel, b"x")
-        assert channel.stats().last_id == last + 1
-    assert "taken events keep their disk space" in caplog.text
-    (path / "elsewhere").rename(path / "checkpoint")
-
-
-def test_a_put_that_is_staged_is_tried_again_once_there_is_room(open_channel: Open, small_disk: SmallDisk) -> None:
-    options = {"fs": small_disk, "minimum_required_space": 16 * MIB}
-    channel = open_channel(**options)
-    until_refused(channel)
-    drain_without_a_word(channel)
-    with channel.put_transaction() as tx:
-        for _ in range(200):
-            tx.put(Event(bytes(64 << 10)))
-    assert channel.stats().channel_size == 200
-
-
-def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
-    open_channel: Open, small_disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
-    until_refused(channel)
-    drain_without_a_word(channel)
-    give_back = Checkpointing.give_back_within_a_commit
-
-    def late(self: Checkpointing, timeout_seconds: float) -> None:
-        give_back(self, timeout_seconds)  # another thread was faster
-        give_back(self, timeout_seconds)
-
-    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", late)
-    put(channel, bytes(8 * MIB))
-
-
-def drain_without_a_word(channel: Channel) -> None:
-    """Take all there is, as a process does that is killed before it gives anything back."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk_room.DiskRoom, "_give_back", lambda *_: None)
-        drain(channel)
 
 
 def test_an_idle_give_back_that_finds_another_checkpoint_is_tried_again(

@@ -12,10 +12,9 @@ import pytest
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
 from spillable_stream.engine import entering
 from spillable_stream.engine.recovery import RecoveredChannel
-from spillable_stream.format.head_page import HeadState
 from spillable_stream.spark import channel_pool
 from spillable_stream.spark.channel_pool import visit
-from tests.support.damage import kill, log_file
+from tests.support.damage import kill
 from tests.support.events import ids, numbered, peek, put
 
 Open = Callable[..., Channel]
@@ -132,37 +131,6 @@ def test_a_head_that_goes_backwards_under_a_handle_is_refused_and_nothing_is_ove
             use()
     kill(channel)
     assert peek(open_channel()) == [b"a", b"b", b"c"]
-
-
-def test_a_new_handle_does_not_cut_what_an_older_head_hides(path: Path, open_channel: Open) -> None:
-    """Others hold the channel, so the new handle believes the head; its mark says that an append was under way."""
-    holder = open_channel()
-    put(holder, b"a")
-    published = holder.engine().log.lock.current()
-    put(holder, b"b")
-    put(holder, b"c")
-    victim = open_channel()
-    lock = victim.engine().log.lock
-    lock._held = published._replace(disk=published.disk._replace(state=HeadState.APPENDING))
-    with pytest.raises(CorruptionError, match="the head is older than the log"):
-        victim.engine().log.tiers.disk.heal(victim.engine().state.small)
-    lock._held = None
-    assert peek(holder) == [b"a", b"b", b"c"]
-
-
-def test_a_file_that_holds_a_commit_is_not_removed_because_of_the_head(path: Path, open_channel: Open) -> None:
-    channel = open_channel(max_file_size=1000)
-    put(channel, b"a" * 600)
-    published = channel.engine().log.lock.current()
-    put(channel, b"b" * 600)
-    assert log_file(path, 2).exists()
-    lock = channel.engine().log.lock
-    lock._held = published._replace(disk=published.disk._replace(state=HeadState.APPENDING))
-    with pytest.raises(CorruptionError, match="the head is older than the log"):
-        channel.engine().log.tiers.disk.heal(channel.engine().state.small)
-    lock._held = None
-    assert log_file(path, 2).exists()
-    assert [body[:1] for body in peek(channel)] == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("memory_capacity", [0, 100], ids=["disk", "memory"])

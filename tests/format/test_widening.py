@@ -2,59 +2,23 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import struct
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import accept_batch, check_columns
 from spillable_stream.format.conversion import cast_column
 from spillable_stream.format.types import NOT_ARROW
 from spillable_stream.format.widening import misfit
-from tests.support.arrow_values import nested
+from tests.support.arrow_values import FLOATS, INTEGERS, KINDS, TEXTS, TIMES, extremes, of_kind
 
-INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
-FLOATS = [pa.float32(), pa.float64()]
 DECIMALS = [
     pa.decimal128(p, s) for p, s in [(3, 0), (5, 0), (5, 2), (9, 4), (10, 0), (19, 0), (20, 0), (21, 2), (38, 9)]
 ]
 NUMBERS = [*INTEGERS, *FLOATS, *DECIMALS]
-TIMES = [
-    *[pa.timestamp(unit, zone) for zone in (None, "UTC", "Asia/Tokyo") for unit in ("s", "ms", "us")],
-    *[pa.duration(unit) for unit in ("s", "ms", "us")],
-    *[pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.date32(), pa.date64()],
-]
-TEXTS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(3)]
-
-
-def extremes(t: pa.DataType) -> list[Any]:
-    """Return values of a type, at its ends among them; of times, at the ends of what Python knows."""
-    if pa.types.is_integer(t):
-        bits = t.bit_width
-        return [0, 2**bits - 1] if not pa.types.is_signed_integer(t) else [0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
-    if pa.types.is_floating(t):
-        largest = b"\x7f\x7f\xff\xff" if t.bit_width == 32 else b"\x7f\xef" + b"\xff" * 6
-        smallest = b"\x00\x00\x00\x01".rjust(t.bit_width // 8, b"\0")
-        return [struct.unpack(">f" if t.bit_width == 32 else ">d", v)[0] for v in (largest, smallest)] + [0.1, -1.5]
-    if pa.types.is_decimal(t):
-        return [Decimal((0, (9,) * t.precision, -t.scale)), Decimal((1, (1,), -t.scale))]
-    if pa.types.is_timestamp(t):
-        ends = [dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30, 23, 59, 59)]
-        return ends if t.tz is None else [d.replace(tzinfo=dt.UTC) for d in ends]
-    if pa.types.is_duration(t):
-        return [dt.timedelta(days=-999_999), dt.timedelta(days=999_999)]
-    if pa.types.is_time(t):
-        return [dt.time(0), dt.time(23, 59, 59)]
-    if pa.types.is_date(t):
-        return [dt.date.min, dt.date.max]
-    return ["", "żół", "🐢"] if t in TEXTS[:2] else [b"abc", b"\xff\0\xff"]
 
 
 def column_of(t: pa.DataType) -> pa.Array:
@@ -142,47 +106,6 @@ def test_other_kinds_do_not_fit(source: pa.DataType, target: pa.DataType) -> Non
 
 # ── at every depth ──────────────────────────────────────────────────────────────────────────
 
-SOURCE = pa.struct([("b", pa.int32()), ("a", pa.dictionary(pa.int8(), pa.string())), ("n", pa.null())])
-TARGET = pa.struct([("a", pa.large_string()), ("b", pa.int64()), ("n", pa.date32()), ("more", pa.list_(pa.int8()))])
-ROWS = [{"b": 1, "a": "x", "n": None}, None, {"b": None, "a": None, "n": None}, {"b": 3, "a": "y", "n": None}]
-WANTED = [None if row is None else {"a": row["a"], "b": row["b"], "n": None, "more": None} for row in ROWS]
-KINDS = [kind for kind, _ in nested(pa.array([1])) if kind not in ("categories", "extension", "runs")]
-
-
-def of_kind(values: pa.Array, kind: str) -> pa.Array:
-    return dict(nested(values))[kind]
-
-
-def inner(value: Any) -> Any:
-    """Return a value with every row of `ROWS` in it replaced by what is wanted."""
-    if value in ROWS and value is not None:
-        return WANTED[ROWS.index(value)]
-    if isinstance(value, dict):
-        return {k: inner(v) for k, v in value.items()}
-    return type(value)(inner(v) for v in value) if isinstance(value, list | tuple) else value
-
-
-def structs() -> pa.Array:
-    codes = pa.DictionaryArray.from_arrays(pa.array([0, None, None, 1], pa.int8()), pa.array(["x", "y"]))
-    fields = [pa.array([1, None, None, 3], pa.int32()), codes, pa.nulls(4)]
-    return pa.StructArray.from_arrays(fields, fields=list(SOURCE), mask=pa.array([False, True, False, False]))
-
-
-@pytest.mark.parametrize("kind", [*KINDS, "categories"])
-def test_fields_are_reordered_widened_and_left_out_at_every_depth(kind: str) -> None:
-    try:
-        column = of_kind(structs(), kind)
-        target = of_kind(pa.nulls(4, TARGET), "itself" if kind == "categories" else kind).type
-    except NOT_ARROW:
-        pytest.skip("this Arrow makes no such column")
-    schema = pa.schema([("c", target)])
-    for rows in (slice(0, 4), slice(1, 4), slice(2, 3), slice(4, 4)):
-        part = column[rows]
-        found = accept_batch(pa.record_batch({"c": part}), schema)
-        found.validate(full=True)
-        assert found.schema.equals(schema)
-        assert found.column(0).to_pylist() == inner(part.to_pylist())
-
 
 BAD: list[tuple[pa.DataType, pa.DataType, str]] = [
     (pa.struct([("x", pa.int8()), ("z", pa.int8())]), pa.struct([("x", pa.int8())]), "its field 'z' is unknown"),
@@ -212,69 +135,3 @@ def test_the_error_says_where_the_field_is() -> None:
     target = pa.struct([("l", pa.list_(pa.map_(pa.string(), pa.struct([("x", pa.int32())]))))])
     source = pa.struct([("l", pa.list_(pa.map_(pa.string(), pa.struct([("x", pa.string())]))))])
     assert misfit(source, target, "c").startswith("the column 'c.l.element.value.x' has another type: string")
-
-
-LEAVES = st.sampled_from([*INTEGERS, *FLOATS, *TIMES, *TEXTS, pa.bool_()])
-TYPES = st.recursive(
-    LEAVES,
-    lambda inside: st.one_of(
-        inside.map(pa.list_),
-        inside.map(pa.large_list),
-        inside.map(lambda t: pa.list_(t, 2)),
-        inside.map(lambda t: pa.map_(pa.string(), t)),
-        st.dictionaries(st.sampled_from("abc"), inside, max_size=3).map(lambda fields: pa.struct(list(fields.items()))),
-    ),
-    max_leaves=5,
-)
-
-
-def values_of(t: pa.DataType, depth: int = 0) -> list[Any]:
-    """Return a few values of a type, nulls and empty ones among them."""
-    if pa.types.is_struct(t):
-        columns = [values_of(f.type) for f in t]
-        return [{f.name: c[i % len(c)] for f, c in zip(t, columns, strict=True)} for i in range(3)] + [None]
-    if pa.types.is_map(t):
-        return [[(str(i), v) for i, v in enumerate(values_of(t.item_type))], [], None]
-    if pa.types.is_fixed_size_list(t):
-        return [values_of(t.value_type)[:1] * 2, None]
-    if pa.types.is_list(t) or pa.types.is_large_list(t):
-        return [values_of(t.value_type), [], None]
-    return [True, None] if pa.types.is_boolean(t) else [*extremes(t), None]
-
-
-def check(source: pa.DataType, target: pa.DataType) -> None:
-    """Check that a batch comes out with values that Python sees as equal, or that it is refused."""
-    column = pa.array(values_of(source), source)
-    batch, schema = pa.record_batch({"c": column}), pa.schema([("c", target)])
-    if misfit(source, target, "c"):
-        with pytest.raises(SchemaError):
-            accept_batch(batch, schema)
-        return
-    found = accept_batch(batch, schema)
-    found.validate(full=True)
-    assert found.schema.equals(schema)
-    assert completed(column.to_pylist(), target) == found.column(0).to_pylist()
-
-
-@given(source=TYPES, target=TYPES)
-def test_what_fits_comes_out_equal_and_what_does_not_is_refused(source: pa.DataType, target: pa.DataType) -> None:
-    check(source, target)
-
-
-@given(fields=st.dictionaries(st.sampled_from("abcd"), TYPES, max_size=4))
-def test_structs_fit_with_their_fields_in_another_order_and_new_ones(fields: dict[str, pa.DataType]) -> None:
-    source = pa.struct(list(fields.items()))
-    turned = pa.struct([*reversed(list(source)), ("new", pa.int8())])
-    assert misfit(source, source, "c") == misfit(source, turned, "c") == ""
-    check(source, turned)
-
-
-def completed(values: list[Any], t: pa.DataType) -> list[Any]:
-    """Return values with null for every field that they lack of a type."""
-    if pa.types.is_struct(t):
-        return [v if v is None else {f.name: completed([v.get(f.name)], f.type)[0] for f in t} for v in values]
-    if pa.types.is_map(t):
-        return [v if v is None else [(k, completed([x], t.item_type)[0]) for k, x in v] for v in values]
-    if pa.types.is_list(t) or pa.types.is_large_list(t) or pa.types.is_fixed_size_list(t):
-        return [v if v is None else completed(v, t.value_type) for v in values]
-    return values

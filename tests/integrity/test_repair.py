@@ -10,31 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, CorruptionError, DataLossError, StorageError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity import read_identity
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.channels import check_outcome, contents, contents_of_copy, fill, snapshot, three_puts
+from tests.support.channels import check_outcome, contents, contents_of_copy, fill, repaired, snapshot, three_puts
 from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
 
 Open = Callable[..., Channel]
 MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
-
-
-def repaired(path: Path) -> Report:
-    """Repair a channel and prove that it is healthy then."""
-    report = repair(path)
-    assert verify(path).healthy, verify(path).findings
-    return report
 
 
 # ── what is not touched ─────────────────────────────────────────────────────────────────────────
@@ -71,9 +62,6 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
     before = log_file(path).read_bytes()
     repaired(path)
     assert log_file(path).read_bytes() == before
-
-
-# ── what is kept ────────────────────────────────────────────────────────────────────────────────
 
 
 # ── what is lost, and what is not ───────────────────────────────────────────────────────────────
@@ -143,53 +131,6 @@ def test_a_group_made_after_a_repair_does_not_wait_for_what_is_lost(path: Path) 
         assert peek(channel, group="new") == [b"1", b"10", b"11"]
 
 
-def test_ids_are_not_used_again_when_the_last_events_are_lost(path: Path) -> None:
-    at = three_puts(path)
-    flip(log_file(path), at[2] + 20)
-    report = repaired(path)
-    assert report.loss.lost == ((5, 6),)
-    with Channel(path, create=False) as channel:
-        assert put(channel, b"next") == (7, 7)
-
-
-def test_a_damaged_commit_costs_nothing(path: Path, tmp_path: Path) -> None:
-    three_puts(path)
-    before = contents_of_copy(path)
-    for part in (20, 50):
-        for number, at in enumerate(offsets(path, FrameType.COMMIT)[:2]):
-            copy = tmp_path / f"copy-{part}-{number}"
-            shutil.copytree(path, copy)
-            flip(log_file(copy), at + part)
-            report = repaired(copy)
-            assert report.damaged and report.loss.lost == ()
-            check_outcome(before, contents(copy), report)
-
-
-def test_a_take_whose_commit_is_known_of_its_header_alone_does_not_come_again(path: Path) -> None:
-    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
-        put(channel, *numbered(0, 5))
-        take(channel, 3)
-    flip(log_file(path), offsets(path, FrameType.COMMIT)[-1] + 50)
-    assert repaired(path).loss.repeated == {}
-    assert list(contents(path).groups["default"]) == [4, 5]
-
-
-def test_a_group_whose_making_is_damaged_loses_nothing(path: Path) -> None:
-    """Another group has taken everything since: nobody may take that for the end of the events."""
-    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
-        put(channel, *numbered(0, 5))
-        take(channel, 1, "hidden")
-        take(channel, 5, "other")
-        put(channel, b"later")
-    group = next(f for f in frames(path) if f.header.type == FrameType.GROUP)
-    flip(log_file(path), group.offset + 20)
-    flip(log_file(path), group.end + 20)
-    report = repaired(path)
-    assert (report.loss.lost, report.loss.repeated) == ((), {"hidden": ((2, 5),)})
-    left = contents(path).groups
-    assert (list(left["hidden"]), list(left["other"])) == ([2, 3, 4, 5, 6], [6])
-
-
 @pytest.mark.parametrize("which", ["middle", "newest", "first"])
 @pytest.mark.parametrize("checkpoints", ["kept", "removed"])
 def test_a_missing_data_file_costs_what_was_in_it(path: Path, which: str, checkpoints: str) -> None:
@@ -205,31 +146,6 @@ def test_a_missing_data_file_costs_what_was_in_it(path: Path, which: str, checkp
     assert report.loss.lost or which == "first"
 
 
-def test_a_missing_newest_file_of_which_only_a_checkpoint_speaks_leaves_its_ids_unused(path: Path) -> None:
-    fill(path)
-    with Channel(path, create=False, checkpoint_on_close=True):
-        pass
-    reboot(path)
-    max((path / "data").glob("log-*")).unlink()
-    report = repaired(path)
-    ((first, last),) = report.loss.doubtful
-    assert first == 41 and last > 1 << 32
-    with Channel(path, create=False) as channel:
-        assert put(channel, b"next") == (last + 1, last + 1)
-
-
-def test_a_file_that_was_cut_below_what_a_checkpoint_proves_may_have_been_longer(path: Path) -> None:
-    three_puts(path, checkpoint=True)
-    reboot(path)
-    with log_file(path).open("r+b") as file:
-        file.truncate(1000)
-    report = repaired(path)
-    assert report.loss.lost == ((2, 6),)
-    assert [first for first, _ in report.loss.doubtful] == [7]
-    with Channel(path, create=False) as channel:
-        assert put(channel, b"next")[0] == report.loss.doubtful[0][1] + 1
-
-
 @pytest.mark.parametrize("checkpoints", ["kept", "removed"])
 @pytest.mark.parametrize("which", [0, 1, -1])
 def test_a_damaged_file_header_costs_no_event(path: Path, which: int, checkpoints: str) -> None:
@@ -242,55 +158,6 @@ def test_a_damaged_file_header_costs_no_event(path: Path, which: int, checkpoint
     report = repaired(path)
     assert report.loss.lost == ()
     check_outcome(before, contents(path), report)
-
-
-def test_an_event_channel_without_a_header_is_known_by_its_frames(path: Path) -> None:
-    three_puts(path)
-    before = contents_of_copy(path)
-    flip(log_file(path), 100)
-    report = repaired(path)
-    assert any("nothing but the damaged header" in f.text for f in report.findings)
-    check_outcome(before, contents(path), report)
-
-
-def test_a_typed_channel_without_a_header_is_not_guessed_at(path: Path) -> None:
-    schema = pa.schema([("n", pa.int64())])
-    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
-        tx.put_batch(pa.table({"n": [1, 2]}, schema=schema))
-    shutil.rmtree(path / "checkpoint")
-    flip(log_file(path), 100)
-    before = snapshot(path)
-    with pytest.raises(CorruptionError, match="can't be repaired: the header of log-000001 is damaged"):
-        repair(path)
-    assert snapshot(path) == before and verify(path).unrepairable
-
-
-def test_a_damaged_segment_keeps_what_is_around_the_damage(path: Path) -> None:
-    with Channel(path, minimum_required_space=0, max_inline_bytes=100) as channel, channel.put_transaction() as tx:
-        for i in range(4):
-            tx.put_batch(pa.RecordBatch.from_pylist(_rows(i), schema=channel.schema))
-    before = contents_of_copy_of_new_group(path)
-    (segment,) = (path / "data").glob("segment.*")
-    starts = [i for i in range(0, segment.stat().st_size, 8) if segment.read_bytes()[i : i + 4] == b"SPL1"]
-    assert len(starts) == 5
-    flip(segment, starts[2] + 80)
-    flip(segment, 20)
-    report = repaired(path)
-    assert report.loss.lost == ((4, 6),)
-    with Channel(path, create=False) as channel:
-        assert peek(channel, group="g") == [b for i, b in enumerate(before, 1) if not 4 <= i <= 6]
-
-
-def _rows(i: int) -> list[dict[str, Any]]:
-    return [{"headers": [], "body": b"%d" % (3 * i + k) * 50} for k in range(3)]
-
-
-def contents_of_copy_of_new_group(path: Path) -> list[bytes]:
-    """Return all bodies of a channel, from a copy."""
-    copy = path.with_name("for-a-new-group")
-    shutil.copytree(path, copy)
-    with Channel(copy, create=False) as channel:
-        return peek(channel, group="g")
 
 
 def test_damaged_checkpoints_are_taken_away_and_the_log_stays(path: Path) -> None:
@@ -312,15 +179,6 @@ def test_half_a_head_does_not_cost_the_last_transaction(path: Path) -> None:
     flip(path / "head", newer + 33)
     assert verify(path).healthy, "nobody holds the channel, so the head does not count"
     assert contents(path) == before
-
-
-def test_the_identity_is_written_anew(path: Path) -> None:
-    fill(path)
-    before, uuid = contents_of_copy(path), read_identity(FileSystem(), path).channel
-    (path / "channel.json").write_bytes(b"\0" * 100)
-    repaired(path)
-    assert contents(path) == before
-    assert read_identity(FileSystem(), path).channel == uuid
 
 
 # ── the memory tier ─────────────────────────────────────────────────────────────────────────────

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, StorageError, TransactionStateError
-from tests.support.events import put, take
-from tests.support.fake_files import Call, FaultyFileSystem, nth
+from spillable_stream import Channel, TransactionStateError
+from spillable_stream.errors import LockTimeoutError
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.storage.lock import FileLock
+from tests.support.events import put
+from tests.support.fake_files import FaultyFileSystem
 from tests.support.interrupts import Interrupts
+from tests.support.logs import append
 
 Open = Callable[..., Channel]
 
@@ -60,41 +64,11 @@ def test_a_thread_that_holds_the_lock_does_not_get_it_again(open_channel: Open) 
         pass
 
 
-@pytest.mark.parametrize("write_fails", [False, True])
-def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
-    open_channel: Open, write_fails: bool
-) -> None:
-    """Ctrl-C between a sync that fails and its record in the head: the next sync of that file says that all is well."""
-    fs = FaultyFileSystem()
-    channel, other = open_channel(fs=fs), open_channel()
-    put(other, b"other")
-    taken: list[bytes] = []
-    place, hit = 0, True
-    while hit:
-        place += 1
-        put(channel, b"warm")
-        taken += take(other)
-        other.checkpoint()  # or files gather, over which a roll loops
-        before, failed = channel.engine().positions.disk.file_id, [False]
-        chosen = nth("sync", 1, "log"), nth("write", 1 if write_fails else 0, "log")
-
-        def fails(call: Call, chosen: Any = chosen, failed: list[bool] = failed) -> bool:
-            if chosen[0](call):
-                failed[0] = True
-                return True
-            return bool(chosen[1](call))
-
-        def append() -> None:
-            with suppress(StorageError):
-                put(channel, b"x")
-
-        interrupts = Interrupts(
-            place, "log/wal.py", "log/published_end.py", "log/append_failure.py", "log/written_file.py", "log/head.py"
-        )
-        with fs.failing(fails):
-            interrupts.run(append)
-        hit = interrupts.hit
-        put(other, b"y")
-        assert not failed[0] or other.engine().positions.disk.file_id > before, f"interrupted at place {place}"
-    assert place > 30
-    assert b"x" not in [*taken, *take(other)]
+def test_a_held_lock_times_out_and_names_the_holder(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
+    append(wal, b"x")
+    other = FileLock.open(fs, layout.lock)
+    assert other.try_acquire()
+    with pytest.raises(LockTimeoutError, match=rf"pid {os.getpid()} on .* more than 0\.01 s"), wal.lock.locked(0.01):
+        pass
+    other.close()
+    append(wal, b"y")

@@ -9,8 +9,8 @@ import pytest
 from spillable_stream import Producer
 from spillable_stream.errors import ChannelFullError, ProducerTimeoutError, SendFailedError
 from tests.producer.conftest import MakeProducer
-from tests.producer.test_send_task import wait_for_retry
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.producers import wait_for_retry
 
 
 def test_a_flush_waits_for_what_was_sent_before_it_and_not_for_more(produce: MakeProducer, target: FakeTarget) -> None:

@@ -4,59 +4,11 @@ from __future__ import annotations
 
 import random
 
-import pytest
-
 from spillable_stream import errors
 from spillable_stream.producer.config import ProducerConfig
-from spillable_stream.producer.retry_policy import may_pass
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
-
-PASSING = [
-    errors.ChannelBusyError,
-    errors.ChannelClosedError,
-    errors.ChannelFullError,
-    errors.CommitOutcomeUnknownError,
-    errors.DiskSpaceError,
-    errors.LockTimeoutError,
-    errors.StorageError,
-    ConnectionError,
-    TimeoutError,
-]
-LASTING = [
-    errors.CorruptionError,
-    errors.EventTooLargeError,
-    errors.NotAChannelError,
-    errors.OptionError,
-    errors.ProducerSequenceError,
-    errors.SchemaError,
-    errors.UnsupportedFormatError,
-    KeyError,
-    MemoryError,
-    SystemExit,
-]
-
-
-@pytest.mark.parametrize("error", [*PASSING, *LASTING], ids=lambda e: e.__name__)
-def test_only_what_may_pass_is_tried_again(
-    produce: MakeProducer, target: FakeTarget, clock: FakeClock, error: type[BaseException]
-) -> None:
-    assert may_pass(error("x")) == (error in PASSING)
-    target.fail(error("trouble"))
-    producer = produce(linger_ms=0)
-    future = producer.send(b"x")
-    if error in LASTING:
-        assert future.exception(PATIENCE_SECONDS) is not None and len(target.attempts) == 1
-        return
-    wait_for_retry(producer)
-    clock.advance(0.1)
-    result = future.result(PATIENCE_SECONDS)
-    assert [a.error_code for a in result.reserved_attempts] == [error.__name__, ""]
-
-
-def wait_for_retry(producer: object) -> None:
-    while not producer.stats().retrying_batches:  # type: ignore[attr-defined]
-        pass
+from tests.support.producers import wait_for_retry
 
 
 def test_each_retry_waits_twice_as_long_and_no_longer_than_the_most() -> None:

@@ -18,8 +18,8 @@ from spillable_stream.errors import (
     StorageError,
 )
 from tests.producer.conftest import MakeProducer, assert_nothing_left
-from tests.producer.test_send_task import wait_for_retry
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget, full
+from tests.support.producers import wait_for_retry
 
 
 def test_a_close_sends_what_lingers(produce: MakeProducer, target: FakeTarget) -> None:

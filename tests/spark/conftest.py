@@ -98,3 +98,9 @@ def put(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def numbered() -> Callable[[int, int], list[bytes]]:
     return lambda first, count: [b"%06d" % i for i in range(first, first + count)]
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[ss.Channel]:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        yield channel

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 import spillable_stream as ss
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from tests.support.channels import snapshot
 from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
+from tests.support.spark.sources import nine_events, read
 
 pytestmark = pytest.mark.spark
 Put = Callable[..., Path]
@@ -24,18 +24,7 @@ Put = Callable[..., Path]
 
 @pytest.fixture
 def path(put: Put) -> Path:
-    """A channel with the events 1 to 9 in three transactions, and a group that took the first two."""
-    for first in (1, 4, 7):
-        path = put("a", *(b"%d" % i for i in range(first, first + 3)))
-    with ss.Channel(path) as channel:
-        channel.consumer("all")
-        with channel.take_transaction("some") as tx:
-            tx.take_many(2)
-    return path
-
-
-def read(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
-    return spark.read.format("spillable").options(**{k: str(v) for k, v in options.items()}).load(str(path))
+    return nine_events(put)
 
 
 def ids(df: DataFrame) -> list[int]:
@@ -105,64 +94,7 @@ def test_lost_events_are_an_error_or_passed_over(spark: SparkSession, put: Put, 
     assert ids(read(spark, path, startingOffsets=last + 1)) == [i for i in there if i > last]
 
 
-# ── metadata columns and filters ────────────────────────────────────────────────────────────
-
-
-def test_metadata_columns_say_what_python_says(spark: SparkSession, path: Path) -> None:
-    df = read(spark, path, metadata=True)
-    assert df.columns == ["headers", "body", "write_order_id", "transaction_id", "put_time"]
-    rows = df.select("body", "write_order_id", "transaction_id", F.unix_micros("put_time").alias("us")).collect()
-    with ss.Channel(path) as channel, channel.take_transaction("python") as tx:
-        events = tx.take_many(9)
-    assert [(r.body, r.write_order_id, r.transaction_id, r.us) for r in rows] == [
-        (e.body, e.write_order_id, e.transaction_id, round(e.timestamp * 1e6)) for e in events
-    ]
-
-
-def test_metadata_column_alone_may_be_read(spark: SparkSession, path: Path) -> None:
-    schema = "put_time TIMESTAMP, body BINARY, write_order_id LONG"
-    df = spark.read.format("spillable").schema(schema).option("metadata", "true").load(str(path))
-    assert [(bytes(r.body), r.write_order_id) for r in df.collect()] == [(b"%d" % i, i) for i in range(1, 10)]
-    df = spark.read.format("spillable").schema("write_order_id LONG").option("metadata", "true").load(str(path))
-    assert [r.write_order_id for r in df.collect()] == list(range(1, 10))
-
-
-def test_metadata_column_without_the_option_is_refused_with_a_hint(spark: SparkSession, path: Path) -> None:
-    with pytest.raises(PySparkException, match="set the option metadata to true for it"):
-        spark.read.format("spillable").schema("write_order_id LONG").load(str(path)).collect()
-
-
-def test_metadata_column_of_another_type_is_refused(spark: SparkSession, path: Path) -> None:
-    reader = spark.read.format("spillable").schema("write_order_id INT").option("metadata", "true")
-    with pytest.raises(PySparkException, match="the metadata column 'write_order_id' has the type bigint"):
-        reader.load(str(path)).collect()
-
-
-def test_channel_with_a_column_of_that_name_has_no_metadata(spark: SparkSession, tmp_path: Path) -> None:
-    df = spark.sql("SELECT 1 AS Transaction_ID")
-    df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append").save(str(tmp_path / "c"))
-    with pytest.raises(PySparkException, match="has a column 'transaction_id' of its own"):
-        read(spark, tmp_path / "c", metadata=True)
-
-
-@pytest.mark.parametrize("schema", ["transaction_id BIGINT", "Transaction_ID INT", "write_order_id BIGINT"])
-def test_given_schema_does_not_hide_a_channels_own_column_of_that_name(
-    spark: SparkSession, tmp_path: Path, schema: str
-) -> None:
-    df = spark.sql("SELECT 1 AS Transaction_ID")
-    df.write.format("spillable").option("minimumRequiredSpace", 0).mode("append").save(str(tmp_path / "c"))
-    reader = spark.read.format("spillable").schema(schema).option("metadata", "true")
-    with pytest.raises(PySparkException, match="has a column 'transaction_id' of its own"):
-        reader.load(str(tmp_path / "c")).collect()
-
-
-def test_stream_has_metadata_columns_too(spark: SparkSession, path: Path, tmp_path: Path) -> None:
-    stream = spark.readStream.format("spillable").option("metadata", "true").load(str(path))
-    query = stream.writeStream.format("memory").queryName("with_metadata").trigger(availableNow=True).start()
-    query.awaitTermination()
-    rows = spark.table("with_metadata").orderBy("write_order_id").collect()
-    assert [(bytes(r.body), r.write_order_id) for r in rows] == [(b"%d" % i, i) for i in range(1, 10)]
-    assert len({r.transaction_id for r in rows}) == len({r.put_time for r in rows}) == 3
+# ── times and filters ───────────────────────────────────────────────────────────────────────────
 
 
 def test_timestamps_bound_a_read(spark: SparkSession, path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,61 +14,14 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import CheckpointMismatchError, DataLossError, OptionError, SchemaError
+from spillable_stream.errors import DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.options import SOURCE, parse_options
 from spillable_stream.spark.idle_polls import IdlePolls
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import ReadAllAvailable, SpillableStreamReader
-
-
-@pytest.fixture
-def channel(tmp_path: Path) -> Iterator[ss.Channel]:
-    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
-        yield channel
-
-
-def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:
-    for count in counts:
-        with channel.put_transaction() as tx:
-            tx.put_many([ss.Event(body)] * count)
-
-
-def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
-    parsed = parse_options(options, (SOURCE,), where="a test")
-    return SpillableStreamReader(str(channel.path), StreamOptions.of(parsed), struct_type(channel.schema))
-
-
-def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tuple[int, int]]:
-    """Run micro-batches until there is no more, and return where each began and ended."""
-    start = reader.initialOffset()
-    if begin is not None:
-        start["writeOrderId"] = begin
-    found = []
-    while (end := reader.latestOffset(start)) != start:
-        reader.partitions(start, end)
-        found.append((start["writeOrderId"] + 1, end["writeOrderId"]))
-        reader.commit(end)
-        start = end
-    return found
-
-
-def batches_of(channel: ss.Channel, **options: Any) -> list[tuple[int, int]]:
-    """Return the micro-batches of a query that is stopped then."""
-    reader = source(channel, **options)
-    try:
-        return batches(reader)
-    finally:
-        reader.stop()
-
+from tests.support.spark.sources import batches, batches_of, put, source
 
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
-
-
-def test_max_events_per_trigger_cuts_across_transactions(channel: ss.Channel) -> None:
-    put(channel, 3, 4, 3)
-    assert batches(source(channel, maxEventsPerTrigger=4)) == [(1, 4), (5, 8), (9, 10)]
 
 
 def test_kafkas_name_of_the_limit_works(channel: ss.Channel) -> None:
@@ -81,73 +32,6 @@ def test_kafkas_name_of_the_limit_works(channel: ss.Channel) -> None:
 def test_both_names_of_one_option_are_refused(channel: ss.Channel) -> None:
     with pytest.raises(OptionError, match="maxEventsPerTrigger is given twice"):
         source(channel, maxOffsetsPerTrigger=3, maxEventsPerTrigger=3)
-
-
-def test_events_that_are_gone_do_not_count_towards_a_limit(channel: ss.Channel) -> None:
-    put(channel, 10)
-    consumer = channel.consumer("default")
-    consumer.commit([(2, 7)])
-    consumer.close()
-    channel._consumers.clear()
-    assert batches(source(channel, maxEventsPerTrigger=2)) == [(1, 8), (9, 10)]
-
-
-def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel) -> None:
-    put(channel, 10)
-    consumer = channel.consumer("default")
-    consumer.commit([(4, 10)])
-    consumer.close()
-    channel._consumers.clear()
-    reader = source(channel, maxEventsPerTrigger=3)
-    start = reader.initialOffset()
-    end = reader.latestOffset(start)
-    assert end["writeOrderId"] == 10, "it ends where the group's position goes on to"
-    assert reader.partitions(start, end)
-    reader.commit(end)
-    assert reader.initialOffset()["writeOrderId"] == 10
-    assert reader.latestOffset(end) == end
-
-
-def test_max_bytes_per_trigger_reads_one_large_event_at_least(channel: ss.Channel) -> None:
-    put(channel, 1, 1, 1, body=b"x" * 5_000)
-    assert batches(source(channel, maxBytesPerTrigger=10)) == [(1, 1), (2, 2), (3, 3)]
-
-
-def test_the_smaller_of_two_limits_counts(channel: ss.Channel) -> None:
-    put(channel, *[1] * 6, body=b"x" * 5_000)
-    assert batches(source(channel, maxBytesPerTrigger=20_000, maxEventsPerTrigger=2)) == [(1, 2), (3, 4), (5, 6)]
-
-
-def test_min_events_per_trigger_waits_for_so_many(channel: ss.Channel) -> None:
-    put(channel, 3)
-    reader = source(channel, minEventsPerTrigger=5)
-    start = reader.initialOffset()
-    assert reader.latestOffset(start) == start
-    put(channel, 2)
-    assert reader.latestOffset(start)["writeOrderId"] == 5
-
-
-def test_max_trigger_delay_ends_the_wait(channel: ss.Channel) -> None:
-    put(channel, 3)
-    assert batches(source(channel, minEventsPerTrigger=5, maxTriggerDelay="0s")) == [(1, 3)]
-
-
-def test_the_next_events_wait_as_long_again(channel: ss.Channel) -> None:
-    """Though they lie beside those of the batch before, the time of which does not count."""
-    put(channel, 3)
-    reader = source(channel, minEventsPerTrigger=5, maxTriggerDelay="1s")
-    start = reader.initialOffset()
-    assert reader.latestOffset(start) == start
-    time.sleep(1.1)
-    end = reader.latestOffset(start)
-    assert end["writeOrderId"] == 3
-    reader.partitions(start, end)
-    put(channel, 1)
-    put_at = time.time()
-    assert reader.latestOffset(end) == end
-    assert reader.reportLatestOffset()["oldestPutTimeMicros"] / 1e6 == pytest.approx(put_at, abs=0.3)
-    time.sleep(1.1)
-    assert reader.latestOffset(end)["writeOrderId"] == 4
 
 
 def test_available_now_does_not_wait_for_more(channel: ss.Channel) -> None:
@@ -243,33 +127,6 @@ def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
 # ── checkpoints that do not fit ─────────────────────────────────────────────────────────────
 
 
-def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channel) -> None:
-    channel.consumer("keeps-everything")
-    put(channel, 5)
-    reader = source(channel)
-    assert batches(reader) == [(1, 5)]
-    old = {**reader.initialOffset(), "writeOrderId": 2}
-    with pytest.raises(CheckpointMismatchError, match="to the event 2, but the group 'default' has taken 3 to 5 too"):
-        reader.latestOffset(old)
-    with pytest.raises(CheckpointMismatchError, match="Use a new checkpointLocation"):
-        reader.partitions(old, {**old, "writeOrderId": 4})
-
-
-def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channel: ss.Channel) -> None:
-    """A power cut may take its entry from Spark's commit log, which Spark does not sync."""
-    channel.consumer("keeps-everything")
-    put(channel, 5)
-    reader = source(channel)
-    start = reader.initialOffset()
-    end = reader.latestOffset(start)
-    reader.partitions(start, end)
-    reader.commit(end)
-    reader.stop()
-    again = source(channel)
-    with pytest.raises(CheckpointMismatchError, match="up to the event 0, but the group 'default' has taken 1 to 5"):
-        again.partitions(again.initialOffset(), end)
-
-
 def test_first_batch_may_be_empty(channel: ss.Channel) -> None:
     reader = source(channel)
     start = reader.initialOffset()
@@ -299,16 +156,6 @@ def test_ends_stay_the_same_to_the_letter_where_spark_passes_no_start(channel: s
     assert again.latestOffset()["writeOrderId"] == 6
 
 
-def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
-    """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
-    put(channel, 5)
-    assert batches_of(channel) == [(1, 5)]
-    put(channel, 2)
-    reader = source(channel, failOnDataLoss=False)
-    with pytest.raises(CheckpointMismatchError, match="has taken 3 to 5 too"):
-        reader.latestOffset({**reader.initialOffset(), "writeOrderId": 2})
-
-
 def test_checkpoint_of_a_query_that_goes_on_may_end_where_a_listener_committed(channel: ss.Channel) -> None:
     """Spark 4.0 and 4.1 call ``partitions(x, x)`` then, and x may be the end of the first batch."""
     put(channel, 5)
@@ -335,34 +182,6 @@ def test_query_that_was_killed_before_its_batch_was_planned_plans_it(channel: ss
     assert len(again.partitions(again.initialOffset(), end)) == 1
     again.commit(end)
     assert again.latestOffset() == end
-
-
-def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
-    channel: ss.Channel, caplog: pytest.LogCaptureFixture
-) -> None:
-    put(channel, 5)
-    assert batches_of(channel) == [(1, 5)]
-    put(channel, 6)  # 6 to 8 are not those that the checkpoint's 6 to 8 were
-    reader = source(channel)
-    start = {**reader.initialOffset(), "writeOrderId": 8}
-    with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
-        reader.latestOffset(start)
-    with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
-        reader.partitions(start, {**start, "writeOrderId": 11})
-    reader.stop()
-    lenient = source(channel, failOnDataLoss=False)
-    assert batches(lenient, 8) == [(9, 11)]
-    assert caplog.text.count("the read continues without them") == 1
-
-
-def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None:
-    put(channel, 5)
-    reader = source(channel)
-    start = reader.initialOffset()
-    with pytest.raises(CheckpointMismatchError, match="up to the event 9, but that has only 5"):
-        reader.partitions(start, {**start, "writeOrderId": 9})
-    with pytest.raises(CheckpointMismatchError, match="up to the event 8, but that has only 5"):
-        reader.latestOffset({**start, "writeOrderId": 8})
 
 
 def test_batch_that_was_under_way_is_planned_again_as_it_was(channel: ss.Channel) -> None:

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import datetime
+import datetime as dt
+import struct
 from collections.abc import Iterator
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 
-__all__ = ["ACCEPTED", "LEAVES", "REFUSED", "nested", "not_utf8"]
+__all__ = [
+    "ACCEPTED",
+    "FLOATS",
+    "INTEGERS",
+    "KINDS",
+    "LEAVES",
+    "REFUSED",
+    "TEXTS",
+    "TIMES",
+    "extremes",
+    "nested",
+    "not_utf8",
+    "of_kind",
+]
 
 _NUMBERS = [
     pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(),
@@ -118,3 +134,44 @@ def not_utf8(type_: pa.DataType | None = None) -> pa.Array:
     """Return three texts, of which the second is none."""
     binary = {pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}.get(type_, pa.binary())
     return pa.array([b"a", b"\xff", b"c"], binary).view(type_ or pa.string())
+
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+FLOATS = [pa.float32(), pa.float64()]
+TIMES = [
+    *[pa.timestamp(unit, zone) for zone in (None, "UTC", "Asia/Tokyo") for unit in ("s", "ms", "us")],
+    *[pa.duration(unit) for unit in ("s", "ms", "us")],
+    *[pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.date32(), pa.date64()],
+]
+TEXTS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.binary(3)]
+
+
+def extremes(t: pa.DataType) -> list[Any]:
+    """Return values of a type, at its ends among them; of times, at the ends of what Python knows."""
+    if pa.types.is_integer(t):
+        bits = t.bit_width
+        return [0, 2**bits - 1] if not pa.types.is_signed_integer(t) else [0, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1]
+    if pa.types.is_floating(t):
+        largest = b"\x7f\x7f\xff\xff" if t.bit_width == 32 else b"\x7f\xef" + b"\xff" * 6
+        smallest = b"\x00\x00\x00\x01".rjust(t.bit_width // 8, b"\0")
+        return [struct.unpack(">f" if t.bit_width == 32 else ">d", v)[0] for v in (largest, smallest)] + [0.1, -1.5]
+    if pa.types.is_decimal(t):
+        return [Decimal((0, (9,) * t.precision, -t.scale)), Decimal((1, (1,), -t.scale))]
+    if pa.types.is_timestamp(t):
+        ends = [dt.datetime(1, 1, 2), dt.datetime(9999, 12, 30, 23, 59, 59)]
+        return ends if t.tz is None else [d.replace(tzinfo=dt.UTC) for d in ends]
+    if pa.types.is_duration(t):
+        return [dt.timedelta(days=-999_999), dt.timedelta(days=999_999)]
+    if pa.types.is_time(t):
+        return [dt.time(0), dt.time(23, 59, 59)]
+    if pa.types.is_date(t):
+        return [dt.date.min, dt.date.max]
+    return ["", "żół", "🐢"] if t in TEXTS[:2] else [b"abc", b"\xff\0\xff"]
+
+
+KINDS = [kind for kind, _ in nested(pa.array([1])) if kind not in ("categories", "extension", "runs")]
+
+
+def of_kind(values: pa.Array, kind: str) -> pa.Array:
+    """Return values inside of something, as `nested` calls it."""
+    return dict(nested(values))[kind]

@@ -11,8 +11,10 @@ from typing import NamedTuple
 from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.findings import Finding, Report
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
 from tests.support.damage import offsets
-from tests.support.events import numbered, put, take
+from tests.support.events import numbered, peek, put, take
 
 GROUPS = ("fast", "slow")
 
@@ -35,6 +37,21 @@ def fill(path: Path, **options: object) -> None:
                 take(channel, 3, "fast")
             if i == 4:
                 channel.checkpoint()
+
+
+def spread(tmp_path: Path, **options: object) -> Path:
+    """Make a channel with one event in each of two data directories elsewhere, closed, and return its path."""
+    path, data = tmp_path / "channel", [str(tmp_path / "d0"), str(tmp_path / "d1")]
+    with Channel(path, data_dirs=data, minimum_required_space=0, max_file_size=1000, **options) as channel:
+        for body in (b"a" * 600, b"b" * 600):
+            put(channel, body)
+    return path
+
+
+def first_bytes(path: Path) -> list[bytes]:
+    """Open a channel and return the first byte of every event."""
+    with Channel(path, create=False, minimum_required_space=0) as channel:
+        return [body[:1] for body in peek(channel)]
 
 
 def three_puts(path: Path, checkpoint: bool = False, **options: object) -> list[int]:
@@ -108,3 +125,10 @@ def snapshot(*directories: Path) -> dict[Path, tuple[int, bytes]]:
             )
             found[path] = path.lstat().st_mtime_ns, data
     return found
+
+
+def repaired(path: Path) -> Report:
+    """Repair a channel and prove that it is healthy then."""
+    report = repair(path)
+    assert verify(path).healthy, verify(path).findings
+    return report

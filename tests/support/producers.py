@@ -36,3 +36,9 @@ async def waiting_for_room(producer: AsyncProducer, *bodies: bytes) -> list[asyn
 class Speechless(ValueError):
     def __str__(self) -> str:
         raise SystemExit("no text")
+
+
+def wait_for_retry(producer: object) -> None:
+    """Wait until a batch of a producer waits to be tried again."""
+    while not producer.stats().retrying_batches:  # type: ignore[attr-defined]
+        pass

@@ -14,9 +14,10 @@ from uuid import UUID
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from spillable_stream.format.row_values import RowReader
 from tests.support.arrow_values import ACCEPTED, LEAVES
 
-__all__ = ["HOSTILE", "TYPES", "change", "is_read_as", "values_of"]
+__all__ = ["HOSTILE", "TYPES", "change", "is_read_as", "read_back", "values_of"]
 
 EPOCH = dt.datetime(1970, 1, 1)
 ZONES = [None, dt.UTC, dt.timezone(dt.timedelta(hours=14)), dt.timezone(-dt.timedelta(hours=12, minutes=30))]
@@ -310,3 +311,11 @@ def _of_number(number: int, t: pa.DataType) -> Any:
     if pa.types.is_duration(t):
         return since
     return EPOCH + since if pa.types.is_timestamp(t) else (EPOCH + since).time()
+
+
+def read_back(value: Any, t: pa.DataType, nullable: bool = True) -> Any:
+    """Return what a value is given out as."""
+    reader = RowReader(pa.schema([pa.field("c", t, nullable)]))
+    batch = reader.batch([reader.read({"c": value}), reader.read({"c": value})])
+    batch.validate(full=True)
+    return batch.to_pylist()[1]["c"]

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +18,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, QueryTerminatedEvent
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryTerminatedEvent
 
 import spillable_stream as ss
 import spillable_stream.spark
@@ -27,11 +26,11 @@ from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, 
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.progress.query_listener import QueryListener, QueryReport
-from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from tests.spark.test_stream import bodies, run, stream
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, put
 from tests.support.spark import reader_process
+from tests.support.spark.events import end_offset, group_state, tell
 from tests.support.spark.reader_process import plan, progress, reader
 from tests.support.spark.versions import needs
 
@@ -51,31 +50,9 @@ def until(ready: Callable[[], bool], query: StreamingQuery | None = None, timeou
         time.sleep(0.02)
 
 
-@pytest.fixture
-def alone() -> Iterator[QueryListener]:
-    """A listener without Spark."""
-    listener = QueryListener(None, None, {})
-    yield listener
-    listener._close_channels()
-
-
-def tell(listener: QueryListener, event: dict[str, Any]) -> None:
-    listener.onQueryProgress(QueryProgressEvent.fromJson(event))
-
-
 def end(listener: QueryListener, run: str = RUN) -> None:
     event = {"id": RUN, "runId": run, "exception": None, "errorClassOnException": None}
     listener.onQueryTerminated(QueryTerminatedEvent.fromJson(event))
-
-
-def end_offset(event: dict[str, Any]) -> dict[str, Any]:
-    return event["progress"]["sources"][0]["endOffset"]
-
-
-def group_state(channel: ss.Channel, group: str = "default") -> tuple[int, int]:
-    """Return a group's position and how many events are in its prepared takes."""
-    stats = channel.stats().groups[group]
-    return stats.position, stats.in_flight
 
 
 # ── who commits first ───────────────────────────────────────────────────────────────────────
@@ -133,26 +110,6 @@ def test_source_and_listener_commit_the_same_takes_at_once_from_two_processes(op
     assert channel.stats().channel_size == 0
     channel.close()
     assert verify(path).healthy
-
-
-def test_series_count_what_the_listener_committed(open_channel: Open, path: Path) -> None:
-    registry = CollectorRegistry()
-    listener = QueryListener(None, QueryMetrics(registry), {})
-    put(open_channel(), *numbered(0, 25))
-    source = reader(str(path))
-    start = source.initialOffset()
-    for batch in range(2):
-        event = plan(source, start, batch)
-        tell(listener, event)
-        start = end_offset(event)
-        source.commit(start)
-    labels = f'{{channel="{path}",group="default",query="{event["progress"]["id"]}"}}'
-    text = generate_latest(registry).decode()
-    assert f"spillable_query_commits_total{labels} 2.0" in text
-    assert f"spillable_query_lag_events{labels} 5.0" in text
-    assert f"spillable_query_last_batch{labels} 1.0" in text
-    source.stop()
-    listener._close_channels()
 
 
 def test_memory_that_is_lost_after_the_listener_committed_loses_nothing(
@@ -279,49 +236,6 @@ def test_another_channel_at_the_path_is_left_alone(path: Path, alone: QueryListe
         channel.consumer("default").prepare([(1, 10)])
         tell(alone, event)
         assert group_state(channel) == (0, 10)
-
-
-@pytest.mark.parametrize(
-    "offsets",
-    [
-        ('{"orders":{"0":5}}', '{"orders":{"0":5}}', '{"orders":{"0":9}}'),  # Kafka
-        ("7", "9", "9"),
-        (None, None, None),
-        ("None", "None", "None"),
-        ("not JSON", "not JSON", ""),
-        ("[]", "[]", "[]"),
-    ],
-)
-def test_sources_of_other_kinds_are_passed_over(
-    offsets: Any, alone: QueryListener, caplog: pytest.LogCaptureFixture
-) -> None:
-    tell(alone, progress([offsets]))
-    assert alone.reports() == [] and not caplog.records
-
-
-def test_an_offset_that_makes_no_sense_is_logged_and_harms_nobody_else(
-    open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
-) -> None:
-    put(open_channel(), *numbered(0, 10))
-    source = reader(str(path))
-    good = plan(source, source.initialOffset(), 0)["progress"]["sources"][0]
-    nonsense = {"channel": "x", "writeOrderId": "y"}
-    tell(alone, progress([(nonsense,) * 3, (good["startOffset"], good["endOffset"], good["latestOffset"])]))
-    assert [r.exc_info is not None for r in caplog.records] == [True]
-    assert [r.last_id for r in alone.reports()] == [10]
-    source.stop()
-
-
-def test_spark_before_4_2_says_only_how_far_a_query_is(open_channel: Open, path: Path, alone: QueryListener) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 20))
-    source = reader(str(path))
-    done = plan(source, source.initialOffset(), 0)["progress"]["sources"][0]
-    tell(alone, progress([(done["startOffset"], done["endOffset"], done["endOffset"])]))
-    report = alone.reports()[0]
-    assert (report.path, report.group, report.last_id, report.lag_events) == (None, None, 10, None)
-    assert group_state(channel) == (0, 10)
-    source.stop()
 
 
 def test_a_listener_that_is_told_the_group_commits_before_spark_4_2_too(
@@ -577,15 +491,6 @@ def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_p
         with pytest.raises(ss.OptionError, match="the series of another listener"):
             spillable_stream.spark.listener(spark, prometheus=registry)
     listener.close()
-
-
-def test_series_are_served_at_a_port(spark: SparkSession) -> None:
-    listener = spillable_stream.spark.listener(spark, prometheus=0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{listener.prometheus_port}/metrics", timeout=60) as answer:
-        assert b"spillable_query_lag_events" in answer.read()
-    listener.close()
-    with pytest.raises(ss.OptionError, match="a port or a CollectorRegistry"):
-        spillable_stream.spark.listener(spark, prometheus="9090")
 
 
 def test_a_closed_listener_commits_nothing_more(spark: SparkSession, tmp_path: Path) -> None:

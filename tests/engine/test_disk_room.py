@@ -1,0 +1,202 @@
+"""The space of taken events is given back where a put or a take finds little."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, DiskSpaceError, Event, StorageError, TransactionStateError
+from spillable_stream.engine import disk_room
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.disk_room import DiskRoom
+from spillable_stream.errors import LockTimeoutError
+from spillable_stream.integrity.verify import verify
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.damage import log_file
+from tests.support.events import numbered, put, take
+from tests.support.full_disk import DiskOf64MiB, drain, drain_without_a_word, fill, until_refused, used_bytes
+
+Open = Callable[..., Channel]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("max_file_size", [2**30, 8 * MIB])
+def test_a_take_that_drains_a_full_disk_gives_its_space_back_at_once(
+    open_channel: Open, path: Path, small_disk: DiskOf64MiB, max_file_size: int
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=max_file_size)
+    until_refused(channel)
+    drain(channel)
+    assert used_bytes(path) < 2 * MIB
+    put(channel, b"x")
+
+
+def test_a_take_gives_back_each_file_that_it_empties_of_a_full_disk(
+    open_channel: Open, path: Path, small_disk: DiskOf64MiB
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB, max_file_size=8 * MIB)
+    until_refused(channel)
+    before = used_bytes(path)
+    take(channel, 300)
+    assert used_bytes(path) < before - 8 * MIB
+    drain(channel)
+    assert verify(path).healthy
+
+
+def test_a_put_that_is_refused_gives_back_what_was_taken_before(
+    open_channel: Open, path: Path, small_disk: DiskOf64MiB
+) -> None:
+    channel = open_channel(fs=small_disk)
+    fill(channel, 16 * MIB)
+    drain_without_a_word(channel)
+    assert used_bytes(path) > 16 * MIB
+    other = open_channel(fs=small_disk, minimum_required_space=48 * MIB)
+    put(other, b"x")
+    assert not log_file(path, 1).exists()
+    assert take(channel) == [b"x"]
+
+
+def test_a_put_for_which_nothing_can_be_given_back_is_refused(open_channel: Open, small_disk: DiskOf64MiB) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
+    until_refused(channel)
+    with pytest.raises(DiskSpaceError, match="make room, or take events"):
+        put(channel, bytes(64 << 10))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+@pytest.mark.parametrize("use", ["put", "take"])
+def test_what_is_committed_is_no_error_because_nothing_can_be_given_back(
+    open_channel: Open, path: Path, small_disk: DiskOf64MiB, use: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB, "max_file_size": 8 * MIB}
+    channel, other = open_channel(**options), open_channel(**options)
+    until_refused(channel)
+    (path / "checkpoint").rename(path / "elsewhere")
+    if use == "take":
+        assert len(take(channel, 300)) == 300
+        assert channel.stats().groups["default"].position == 300
+    else:
+        take(other, 300)
+        last = channel.stats().last_id
+        put(channel, b"x")
+        assert channel.stats().last_id == last + 1
+    assert "taken events keep their disk space" in caplog.text
+    (path / "elsewhere").rename(path / "checkpoint")
+
+
+def test_a_put_that_is_staged_is_tried_again_once_there_is_room(open_channel: Open, small_disk: DiskOf64MiB) -> None:
+    options = {"fs": small_disk, "minimum_required_space": 16 * MIB}
+    channel = open_channel(**options)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    with channel.put_transaction() as tx:
+        for _ in range(200):
+            tx.put(Event(bytes(64 << 10)))
+    assert channel.stats().channel_size == 200
+
+
+def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
+    open_channel: Open, small_disk: DiskOf64MiB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
+    until_refused(channel)
+    drain_without_a_word(channel)
+    give_back = Checkpointing.give_back_within_a_commit
+
+    def late(self: Checkpointing, timeout_seconds: float) -> None:
+        give_back(self, timeout_seconds)  # another thread was faster
+        give_back(self, timeout_seconds)
+
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", late)
+    put(channel, bytes(8 * MIB))
+
+
+class UnknownDisk(FileSystem):
+    """A file system that may not tell its free space."""
+
+    tells = True
+
+    def free_bytes(self, path: Path) -> int:
+        if not self.tells:
+            raise StorageError("statvfs failed")
+        return super().free_bytes(path)
+
+
+class NearlyFullDisk(FileSystem):
+    """A file system that is always nearly full."""
+
+    def free_bytes(self, path: Path) -> int:
+        return MIB
+
+
+def test_where_the_free_space_is_not_known_nothing_is_given_back(
+    open_channel: Open, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fs = UnknownDisk()
+    channel = open_channel(fs=fs)
+    fill(channel)
+    drain(channel)
+    fs.tells = False
+    before = used_bytes(path)
+    channel.engine().make_room_if_short()
+    assert used_bytes(path) == before
+    assert "the free space is not known: statvfs failed" in caplog.text
+
+
+def test_where_there_is_much_room_only_a_put_that_was_refused_asks_for_more(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    fill(channel)
+    drain(channel)
+    channel.engine().make_room_if_short()
+    assert used_bytes(path) > 4 * MIB
+    channel.engine().make_room()
+    assert used_bytes(path) < MIB
+
+
+def test_takes_give_space_back_once_a_second_and_only_if_they_emptied_a_file(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given = [1000.0], list[float]()
+    channel = open_channel(fs=NearlyFullDisk(), max_file_size=1000)
+    for body in numbered(0, 40):
+        put(channel, body * 200)
+    monkeypatch.setattr(disk_room.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(disk_room.DiskRoom, "_give_back", lambda _, timeout_seconds: given.append(timeout_seconds))
+    for _ in range(5):
+        take(channel, 4)
+    assert given == [0], "it does not wait for a checkpoint of another process"
+    now[0] += 1
+    take(channel, 4)
+    assert given == [0, 0]
+    now[0] += 1
+    for _ in range(5):
+        channel.engine().room.after_a_commit()
+    assert given == [0, 0]
+
+
+def test_a_put_does_not_fail_because_another_process_makes_a_checkpoint(
+    open_channel: Open, small_disk: DiskOf64MiB, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel(fs=small_disk)
+
+    def busy(self: Checkpointing, timeout_seconds: float) -> None:
+        raise LockTimeoutError("held")
+
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", busy)
+    with caplog.at_level(logging.WARNING):
+        channel.engine().make_room()
+    assert caplog.text == ""
+
+
+def test_room_is_not_made_inside_of_another_call_of_the_thread(open_channel: Open) -> None:
+    engine = open_channel().engine()
+    room: DiskRoom = engine.room
+    with pytest.raises(TransactionStateError, match=r"a checkpoint of .* inside of a commit of the same thread"):
+        engine.under_way.run("a commit", room.make)
+    engine.under_way.run("a commit", room.make_within_a_commit)

@@ -1,0 +1,207 @@
+"""A handle's state follows the log, whoever writes it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, TransactionStateError
+from spillable_stream.format.batch import EVENT_SCHEMA
+from tests.support.damage import log_file
+from tests.support.events import numbered, peek, put, take
+from tests.support.fake_files import FaultyFileSystem
+
+Open = Callable[..., Channel]
+
+
+def test_handles_follow_each_other(open_channel: Open) -> None:
+    one, two = open_channel(max_file_size=1500), open_channel()
+    for i in range(20):
+        put((one, two)[i % 2], b"%d" % i)
+        assert one.stats().last_id == two.stats().last_id == i + 1
+    assert take(two) == numbered(0, 20)
+    assert one.stats().channel_size == 0
+
+
+def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) -> None:
+    behind, ahead = open_channel(max_file_size=1500), open_channel()
+    for i in range(30):
+        put(ahead, b"%d" % i)
+        take(ahead)
+        if i % 10 == 9:
+            ahead.checkpoint()
+    ahead.checkpoint()
+    assert not log_file(ahead.path, 1).exists()
+    put(ahead, b"new")
+    assert behind.stats().channel_size == 1
+    assert behind.stats().groups["default"].position == 30
+
+
+def test_options_changed_by_one_handle_hold_for_all(open_channel: Open) -> None:
+    one = open_channel()
+    open_channel(overflow_capacity=7)
+    assert one.options["overflow_capacity"] == 7
+
+
+@pytest.mark.parametrize("record", [1, 2], ids=["PUT", "COMMIT"])
+@pytest.mark.parametrize("whose", ["its own", "another's"])
+def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, whose: str, record: int
+) -> None:
+    from spillable_stream.state.channel_state import ChannelState
+
+    channel, other = open_channel(), open_channel()
+    put(channel, b"0")
+    real, applied = ChannelState.apply_record, [0]
+
+    def apply(state: ChannelState, *arguments: Any) -> None:
+        real(state, *arguments)
+        applied[0] += 1
+        if applied[0] == record:
+            raise KeyboardInterrupt
+
+    if whose == "another's":
+        put(other, b"1", b"2")
+    monkeypatch.setattr(ChannelState, "apply_record", apply)
+    with pytest.raises(KeyboardInterrupt):
+        if whose == "another's":
+            channel.stats()
+        else:
+            put(channel, b"1", b"2")
+    monkeypatch.undo()
+    assert peek(channel) == numbered(0, 3)
+    channel.checkpoint()
+    channel.close()
+    other.close()
+    assert peek(open_channel()) == numbered(0, 3)
+
+
+def test_a_snapshot_stands_still_while_others_commit(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    put(other, b"0")
+    with channel.engine().snapshot() as state:
+        assert state.last_id == 1, "it was up to date"
+        put(other, b"1")
+        assert channel.engine().follow() is state and state.last_id == 1
+        with channel.engine().snapshot() as inner:
+            assert inner is state and inner.last_id == 1
+        assert channel.engine().follow().last_id == 1, "it is still held"
+    assert channel.engine().follow().last_id == 2
+
+
+def test_a_snapshot_keeps_other_threads_from_the_state(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    seen: list[int] = []
+    with channel.engine().snapshot() as state:
+        put(other, b"0")
+        thread = threading.Thread(target=lambda: seen.append(channel.engine().follow().last_id))
+        thread.start()
+        thread.join(0.05)
+        assert (state.last_id, seen) == (0, [])
+    thread.join(10)
+    assert seen == [1]
+
+
+def test_following_reads_nothing_where_nobody_has_committed(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel, other = open_channel(fs=fs), open_channel()
+    put(other, b"0")
+    channel.engine().follow()
+    fs.calls.clear()
+    for _ in range(3):
+        channel.engine().follow()
+    assert fs.calls == []
+
+
+def test_what_this_handle_appended_is_not_read_back(open_channel: Open) -> None:
+    fs = FaultyFileSystem()
+    channel = open_channel(fs=fs)
+    put(channel, b"0")
+    fs.read_bytes = 0
+    put(channel, b"1")
+    assert channel.engine().follow().last_id == 2
+    assert fs.read_bytes == 0
+
+
+def test_a_wait_ends_when_another_handle_has_put_what_is_waited_for(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    thread = threading.Timer(0.02, put, (other, b"0"))
+    thread.start()
+    assert channel.engine().wait_for(lambda state: state.last_id == 1, 30)
+    thread.join()
+
+
+def test_a_wait_is_over_after_its_time(open_channel: Open) -> None:
+    began = time.monotonic()
+    assert not open_channel().engine().wait_for(lambda state: False, 0.05)
+    assert 0.05 <= time.monotonic() - began < 10
+    assert open_channel().engine().wait_for(lambda state: True, 0)
+
+
+def test_a_channel_is_typed_or_of_events_for_life(tmp_path: Path, open_channel: Open) -> None:
+    first = pa.schema([("a", pa.int64())])
+    both = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    with Channel(tmp_path / "typed", schema=first, minimum_required_space=0) as typed:
+        assert typed.engine().is_typed()
+        Channel(tmp_path / "typed", schema=both).close()
+        typed.engine().follow()
+        assert [s.names for s in typed.engine().schemas()] == [["a"], ["a", "b"]]
+        assert typed.engine().is_typed()
+    events = open_channel().engine()
+    assert not events.is_typed()
+    assert events.schemas() == [EVENT_SCHEMA]
+
+
+def test_the_ends_are_those_of_the_files_that_are_written(open_channel: Open) -> None:
+    channel = open_channel(memory_capacity=10, byte_capacity=1 << 20)
+    put(channel, b"0")
+    published = channel.engine().log.position()
+    assert published.memory.end > 0
+    assert channel.engine().ends() == dict([published.disk[:2], published.memory[:2]])
+
+
+def test_files_that_were_removed_are_not_kept_open(path: Path, open_channel: Open) -> None:
+    """Else their disk space is not free."""
+    channel, other = open_channel(max_file_size=1000), open_channel()
+    put(channel, bytes(600), bytes(100))
+    with channel.take_transaction() as tx:
+        tx.take_many(2)  # by a reader that stays
+    for _ in range(3):
+        put(other, bytes(900))
+        take(other, group="another")
+        other.checkpoint()
+    assert not log_file(path).exists()
+    channel.engine().follow()
+    opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)]
+    assert [name for name in opened if name == f"{log_file(path)} (deleted)"] == []
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.islink(f"/proc/self/fd/{fd}")
+
+
+def test_a_state_that_is_being_changed_is_not_looked_at_by_the_same_thread(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a signal handler: half a transaction may be applied."""
+    channel, other = open_channel(), open_channel()
+    put(other, b"0")
+    log, refused = channel.engine().log, []
+    real = log.follow
+
+    def follow(*arguments: Any) -> None:
+        real(*arguments)
+        with pytest.raises(TransactionStateError, match="a look of"):
+            channel.engine().follow()
+        refused.append(1)
+
+    monkeypatch.setattr(log, "follow", follow)
+    assert channel.engine().follow().last_id == 1
+    assert refused == [1]

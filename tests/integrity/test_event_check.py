@@ -1,0 +1,169 @@
+"""Whether the events are where the state says, and which of them can be read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from spillable_stream import Channel, Event
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.event_check import EventCheck
+from spillable_stream.integrity.findings import Findings, Severity
+from spillable_stream.integrity.inventory import take_inventory
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.identity import read_identity
+from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.state.blocks import Blocks
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.channels import damage_of, repaired, three_puts
+from tests.support.damage import flip, log_file, offsets
+from tests.support.events import peek, put
+from tests.support.fake_files import FaultyFileSystem
+
+
+def test_segments_are_read_and_those_that_nobody_adopted_are_noted(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_inline_bytes=100, checkpoint_on_close=False) as channel:
+        put(channel, *[b"x" * 50] * 10)
+        writer = StagedFileWriter(FileSystem(), channel.engine().layout)
+        writer.close()
+    adopted = next(p for p in (path / "data").glob("segment.*") if p != writer.path)
+    (note,) = verify(path).findings
+    assert (note.severity, note.path) == (Severity.NOTE, writer.path)
+    flip(adopted, 300)
+    report = verify(path)
+    assert (damage_of(report).path, damage_of(report).events) == (adopted, ((1, 10),))
+    adopted.unlink()
+    assert (damage_of(verify(path)).path, verify(path).loss.lost) == (adopted, ((1, 10),))
+
+
+def test_a_cut_segment_is_named_with_the_events_behind_the_cut(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_inline_bytes=100) as channel, channel.put_transaction() as tx:
+        for body in (b"a" * 200, b"b" * 200, b"c" * 200):
+            tx.put_many([Event(body)] * 3)
+    (segment,) = (path / "data").glob("segment.*")
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size - 16)
+    found = damage_of(verify(path))
+    assert found.path == segment and found.events[0][1] == 9
+
+
+def test_a_damaged_segment_keeps_what_is_around_the_damage(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_inline_bytes=100) as channel, channel.put_transaction() as tx:
+        for i in range(4):
+            tx.put_batch(pa.RecordBatch.from_pylist(_rows(i), schema=channel.schema))
+    before = contents_of_copy_of_new_group(path)
+    (segment,) = (path / "data").glob("segment.*")
+    starts = [i for i in range(0, segment.stat().st_size, 8) if segment.read_bytes()[i : i + 4] == b"SPL1"]
+    assert len(starts) == 5
+    flip(segment, starts[2] + 80)
+    flip(segment, 20)
+    report = repaired(path)
+    assert report.loss.lost == ((4, 6),)
+    with Channel(path, create=False) as channel:
+        assert peek(channel, group="g") == [b for i, b in enumerate(before, 1) if not 4 <= i <= 6]
+
+
+def _rows(i: int) -> list[dict[str, Any]]:
+    return [{"headers": [], "body": b"%d" % (3 * i + k) * 50} for k in range(3)]
+
+
+def contents_of_copy_of_new_group(path: Path) -> list[bytes]:
+    """Return all bodies of a channel, from a copy."""
+    copy = path.with_name("for-a-new-group")
+    shutil.copytree(path, copy)
+    with Channel(copy, create=False) as channel:
+        return peek(channel, group="g")
+
+
+FS = FileSystem()
+
+
+def state_of(path: Path) -> ChannelState:
+    """Return the state of a channel before it is damaged."""
+    with Channel(path, create=False, checkpoint_on_close=False) as channel:
+        return ChannelState.from_image(channel.engine().state.image())
+
+
+def check(path: Path, findings: Findings, sound: set[int | str] = frozenset()) -> EventCheck:  # type: ignore[assignment]
+    fs = FaultyFileSystem()
+    return EventCheck(fs, take_inventory(fs, read_identity(FS, path), Findings()), findings, sound)
+
+
+def ranges(blocks: Blocks) -> list[tuple[int, int]]:
+    return [(b.first_id, b.last_id) for b in blocks]
+
+
+def test_events_that_can_be_read_are_where_they_were(path: Path) -> None:
+    three_puts(path)
+    state, findings = state_of(path), Findings()
+    checked = check(path, findings)
+    blocks = checked.readable(state)
+    assert ranges(blocks) == ranges(state.blocks) == [(1, 6)]
+    assert [(b.offset, b.payload_bytes) for b in blocks] == [(b.offset, b.payload_bytes) for b in state.blocks]
+    assert (findings.all(), checked.files) == ((), 1)
+    assert checked.frames >= 5 and checked.read_bytes > 0
+
+
+def test_a_block_with_damage_in_the_middle_is_two(path: Path) -> None:
+    at = three_puts(path)
+    state, findings = state_of(path), Findings()
+    flip(log_file(path), at[1] + 60)
+    blocks = check(path, findings).readable(state)
+    assert ranges(blocks) == [(1, 2), (5, 6)]
+    assert [b.offset for b in blocks] == [at[0], at[2]]
+    (found,) = findings.all()
+    assert (found.offset, found.events) == (at[1], ((3, 4),))
+
+
+def test_damage_without_a_header_is_of_the_events_up_to_the_next_frame(path: Path) -> None:
+    at = three_puts(path)
+    state, findings = state_of(path), Findings()
+    flip(log_file(path), at[1] + 20)
+    assert ranges(check(path, findings).readable(state)) == [(1, 2), (5, 6)]
+    assert findings.all()[0].events == ((3, 4),)
+
+
+def test_a_file_without_damage_is_not_read_again(path: Path) -> None:
+    at = three_puts(path)
+    state, findings = state_of(path), Findings()
+    flip(log_file(path), at[1] + 60)
+    checked = check(path, findings, {1})
+    assert ranges(checked.readable(state)) == [(1, 6)]
+    assert (findings.all(), checked.files, checked.frames) == ((), 0, 0)
+
+
+def test_a_missing_file_is_named_once_with_all_its_events(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, max_inline_bytes=1000, checkpoint_on_close=False) as channel:
+        put(channel, b"first")
+        put(channel, b"x" * 2000)
+        put(channel, b"last")
+    state, findings = state_of(path), Findings()
+    log_file(path).rename(path / "elsewhere")
+    blocks = check(path, findings).readable(state)
+    assert ranges(blocks) == [(2, 2)]
+    (found,) = findings.all()
+    assert (found.path, found.events) == (log_file(path), ((1, 1), (3, 3)))
+
+
+def test_frames_of_another_schema_are_no_events(path: Path) -> None:
+    three_puts(path)
+    state, findings = state_of(path), Findings()
+    with Channel(path.with_name("typed"), schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as typed:
+        state.schemas = list(typed.engine().state.schemas)
+    assert ranges(check(path, findings).readable(state)) == []
+    assert [f.events for f in findings.all()] == [((1, 2),), ((3, 4),), ((5, 6),)]
+
+
+def test_events_beyond_the_end_that_counts_are_not_there(path: Path) -> None:
+    three_puts(path)
+    state, findings = state_of(path), Findings()
+    second = offsets(path, FrameType.PUT)[1]
+    with log_file(path).open("r+b") as file:
+        file.truncate(second)
+    assert ranges(check(path, findings).readable(state)) == [(1, 2)]
+    (found,) = findings.all()
+    assert (found.text, found.events) == ("the file ends before its last event", ((3, 6),))

@@ -1,0 +1,280 @@
+"""What is wrong with a channel as a whole, and the state that is left."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, CorruptionError, MemoryLossWarning
+from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.findings import Loss, Severity
+from spillable_stream.integrity.inspection import Inspection, inspect
+from spillable_stream.integrity.repair import repair
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.rolling import Rolling
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.channels import (
+    check_outcome,
+    contents,
+    contents_of_copy,
+    damage_of,
+    fill,
+    repaired,
+    snapshot,
+    three_puts,
+)
+from tests.support.damage import age_head, flip, frames, kill, log_file, lose_memory, memory_of, offsets, reboot
+from tests.support.events import numbered, put, take
+
+Open = Callable[..., Channel]
+
+
+MEMORY = {"memory_capacity": 20, "overflow_timeout": 0}
+
+
+def test_a_missing_data_file_is_named_with_its_events(path: Path) -> None:
+    fill(path)
+    shutil.rmtree(path / "checkpoint")
+    number = next(i for i in range(4, 9) if offsets(path, FrameType.PUT, i))
+    held = frames(path, number)
+    first = min(f.header.write_order_id for f in held if f.header.type == FrameType.PUT)
+    last = max(f.header.write_order_id + f.header.count - 1 for f in held if f.header.type == FrameType.PUT)
+    log_file(path, number).unlink()
+    report = verify(path)
+    assert (damage_of(report).path, damage_of(report).events) == (log_file(path, number), ((first, last),))
+    assert report.loss.lost == ((first, last),)
+
+
+def test_a_memory_tier_that_is_gone_is_damage_with_the_events_that_went(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    kill(channel)
+    lose_memory(path)
+    report = verify(path)
+    assert (damage_of(report).path, report.loss.lost) == (path / "memory", ((5, 10),))
+
+
+def test_what_a_checkpoint_knows_of_a_memory_tier_that_is_gone_is_told_as_the_next_open_tells_it(
+    path: Path, open_channel: Open
+) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 5)
+    channel.checkpoint()
+    kill(channel)
+    lose_memory(path)
+    (path / "groups" / "default.position").unlink()
+    reboot(path)
+    loss = verify(path).loss
+    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
+        stats = channel.stats()
+    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
+    assert loss.lost == ((6, 10),)
+
+
+@pytest.mark.parametrize("left", ["no file", "an empty file"])
+def test_a_memory_tier_that_never_held_anything_is_no_loss(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    channel = open_channel(**MEMORY)
+
+    def killed(*_: object) -> NoReturn:
+        raise SystemExit
+
+    with monkeypatch.context() as patch, pytest.raises(SystemExit):
+        patch.setattr(Rolling, "roll_from", killed)
+        put(channel, b"never acknowledged")
+    kill(channel)
+    if left == "an empty file":
+        (memory_of(path) / "memory-000001-000001").touch()
+    report = verify(path)
+    assert (report.healthy, report.loss) == (True, Loss())
+    with Channel(path, create=False) as channel:
+        assert (channel.stats().lost, channel.stats().doubtful) == ((), ())
+
+
+def test_what_may_be_missing_of_memory_on_a_disk_is_told_as_the_next_open_tells_it(
+    path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FileSystem, "is_in_memory", lambda self, path: False)
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    kill(channel)
+    loss = verify(path).loss
+    with pytest.warns(MemoryLossWarning), Channel(path) as channel:
+        stats = channel.stats()
+    assert (loss.lost, loss.doubtful) == (stats.lost, stats.doubtful)
+    assert loss.doubtful
+
+
+def test_a_damaged_position_is_a_warning_while_there_is_memory(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    kill(channel)
+    flip(path / "groups" / "default.position", 9)
+    (found,) = verify(path).findings
+    assert (found.severity, found.path) == (Severity.WARNING, path / "groups" / "default.position")
+
+
+def test_a_missing_newest_file_of_which_only_a_checkpoint_speaks_leaves_its_ids_unused(path: Path) -> None:
+    fill(path)
+    with Channel(path, create=False, checkpoint_on_close=True):
+        pass
+    reboot(path)
+    max((path / "data").glob("log-*")).unlink()
+    report = repaired(path)
+    ((first, last),) = report.loss.doubtful
+    assert first == 41 and last > 1 << 32
+    with Channel(path, create=False) as channel:
+        assert put(channel, b"next") == (last + 1, last + 1)
+
+
+def test_an_event_channel_without_a_header_is_known_by_its_frames(path: Path) -> None:
+    three_puts(path)
+    before = contents_of_copy(path)
+    flip(log_file(path), 100)
+    report = repaired(path)
+    assert any("nothing but the damaged header" in f.text for f in report.findings)
+    check_outcome(before, contents(path), report)
+
+
+def test_a_typed_channel_without_a_header_is_not_guessed_at(path: Path) -> None:
+    schema = pa.schema([("n", pa.int64())])
+    with Channel(path, schema=schema, minimum_required_space=0) as channel, channel.put_transaction() as tx:
+        tx.put_batch(pa.table({"n": [1, 2]}, schema=schema))
+    shutil.rmtree(path / "checkpoint")
+    flip(log_file(path), 100)
+    before = snapshot(path)
+    with pytest.raises(CorruptionError, match="can't be repaired: the header of log-000001 is damaged"):
+        repair(path)
+    assert snapshot(path) == before and verify(path).unrepairable
+
+
+FS = FileSystem()
+
+
+def damages(inspection: Inspection) -> list[tuple[Path, str]]:
+    return [(f.path, f.text) for f in inspection.findings.all() if f.severity is Severity.DAMAGE]
+
+
+@pytest.mark.parametrize("options", [{}, MEMORY, {"max_inline_bytes": 300}], ids=["disk", "memory", "segments"])
+def test_the_state_of_a_healthy_channel_is_what_an_open_loads(
+    path: Path, open_channel: Open, options: dict[str, Any]
+) -> None:
+    channel = open_channel(max_file_size=3000, **options)
+    for i in range(8):
+        put(channel, *numbered(10 * i, 10))
+        take(channel, 3, "a" if i % 2 else "b")
+    kill(channel)
+    found = inspect(FS, path)
+    state = open_channel().engine().follow()
+    assert damages(found) == [] and not found.log_damaged
+    assert found.last_id == state.last_id == 80
+    assert {n: g.position for n, g in found.state.groups.items()} == {n: g.position for n, g in state.groups.items()}
+    assert (found.loss.lost, found.loss.doubtful, found.loss.repeated, found.unrepairable) == ((), (), {}, "")
+    assert found.files > 0 and found.frames > 16 and found.read_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["channel.json", OWNER_FILE])
+def test_a_damaged_identity_needs_no_new_log(path: Path, name: str) -> None:
+    three_puts(path)
+    (path / name).write_text("{")
+    found = inspect(FS, path)
+    assert damages(found) != [] and not found.log_damaged
+    assert (found.identity_damaged, found.owners_damaged) == (name == "channel.json", name == OWNER_FILE)
+
+
+def test_a_missing_file_that_only_a_checkpoint_names_is_named(path: Path) -> None:
+    three_puts(path, checkpoint=True)
+    reboot(path)
+    log_file(path).rename(log_file(path, 7))
+    found = inspect(FS, path)
+    assert (log_file(path), "log-000001 is missing: a checkpoint was made of it") in damages(found)
+
+
+def test_a_channel_without_data_files_and_checkpoints_can_not_be_repaired(path: Path) -> None:
+    three_puts(path)
+    log_file(path).unlink()
+    assert inspect(FS, path).unrepairable == "the channel has no data files, and no checkpoint that can be read"
+
+
+def test_no_id_is_used_again_that_the_head_says_was_used(path: Path) -> None:
+    with Channel(path, minimum_required_space=0, checkpoint_on_close=False) as channel:
+        put(channel, b"a")
+        put(channel, b"b", b"c")
+    age_head(path)
+    for offset in (offsets(path, FrameType.COMMIT)[-1], offsets(path, FrameType.PUT)[-1]):
+        flip(log_file(path), offset + 20)
+    found = inspect(FS, path)
+    assert (found.last_id, found.state.next_id, found.loss.lost) == (3, 4, ((2, 3),))
+
+
+def test_a_damaged_position_that_nothing_needs_is_a_note(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    channel.close()
+    position = path / "groups" / "default.position"
+    position.write_bytes(b"\7" * 40)
+    found = inspect(FS, path)
+    assert [(f.severity, f.path) for f in found.findings.all()] == [(Severity.NOTE, position)]
+    assert found.bad_positions == []
+
+
+def test_what_is_not_the_channels_is_noted_in_few_words(path: Path) -> None:
+    three_puts(path)
+    (path / "groups" / "notes.txt").touch()
+    for number in range(12):
+        (path / "data" / f"stray-{number:02d}").touch()
+    texts = {f.path: f.text for f in inspect(FS, path).findings.all()}
+    assert texts[path / "groups"] == "1 name in it is not the channel's and is left alone: 'notes.txt'"
+    assert texts[path / "data"].startswith("12 names in it are not the channel's and are left alone: 'stray-00', ")
+    assert texts[path / "data"].endswith("'stray-09', and 2 more")
+
+
+def test_a_segment_that_no_event_is_in_is_a_note(path: Path) -> None:
+    three_puts(path)
+    with Channel(path, create=False, checkpoint_on_close=False) as channel:
+        writer = channel.engine().log.stage()
+        writer.close()
+    (note,) = inspect(FS, path).findings.all()
+    assert (note.severity, note.path) == (Severity.NOTE, writer.path)
+    assert note.text.startswith("no event in the channel is in this segment")
+
+
+def test_a_memory_tier_that_is_gone_with_nothing_in_it_is_a_note(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    take(channel, 10)
+    kill(channel)
+    lose_memory(path)
+    found = inspect(FS, path)
+    assert [(f.severity, f.path) for f in found.findings.all()] == [(Severity.NOTE, path / "memory")]
+    assert found.loss.lost == ()
+
+
+def test_a_memory_tier_that_knows_of_more_than_the_disk_has_is_damage(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**MEMORY)
+    put(channel, *numbered(0, 10))
+    with channel.engine().committing():
+        channel.engine().log.tiers.disk.roll(channel.engine().state.small)
+    put(channel, *numbered(10, 2))
+    with channel.engine().committing():
+        channel.engine().log.tiers.memory.roll(partial(channel.engine().log.memory_image, channel.engine().follower))
+    disk = tuple(channel.engine().positions.disk)
+    kill(channel)
+    reboot(path)
+    for file in (log_file(path, 2), *(path / "checkpoint").glob("checkpoint-*")):
+        file.unlink()
+    found = inspect(FS, path)
+    text = f"the memory tier knows of the disk tier's log up to {disk}, beyond its end"
+    assert text in [text for _, text in damages(found)]

@@ -1,0 +1,53 @@
+"""A log of the disk tier, without an engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.format.file_names import Tier
+from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.identity import planned_layout, write_identity
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owning import make_directories
+from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.option_types import CreationOptions
+from tests.support.fake_files import FaultyFileSystem
+from tests.support.logs import begin
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return FaultyFileSystem()
+
+
+@pytest.fixture
+def layout(fs: FaultyFileSystem, tmp_path: Path) -> Layout:
+    layout = planned_layout(tmp_path / "channel", CreationOptions())
+    make_directories(fs, layout)
+    write_identity(fs, layout)
+    return layout
+
+
+@pytest.fixture
+def open_log(fs: FaultyFileSystem, layout: Layout) -> Iterator[Callable[..., WriteAheadLog]]:
+    opened = []
+
+    def open_log(max_file_size_bytes: int = 1 << 20) -> WriteAheadLog:
+        wal = WriteAheadLog(CommitLock(fs, layout), Tier.DISK, max_file_size_bytes)
+        opened.append(wal)
+        return wal
+
+    yield open_log
+    for wal in opened:
+        wal.close()
+        wal.lock.close()
+
+
+@pytest.fixture
+def wal(open_log: Callable[..., WriteAheadLog]) -> WriteAheadLog:
+    wal = open_log()
+    begin(wal)
+    return wal

@@ -1,0 +1,129 @@
+"""An append that failed is cut; to a file whose sync failed nobody appends again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.errors import StorageError
+from spillable_stream.format.head_page import HeadState
+from spillable_stream.log.append_failure import AppendFailure
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.published_end import PublishedEnd
+from spillable_stream.log.tier_files import DiskFiles
+from spillable_stream.log.wal import WriteAheadLog
+from spillable_stream.storage.filesystem import File
+from tests.support.events import put, take
+from tests.support.fake_files import Call, FaultyFileSystem, nth
+from tests.support.interrupts import Interrupts
+from tests.support.logs import append, contents
+
+Open = Callable[..., Channel]
+
+
+def test_a_write_that_fails_is_taken_back(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
+    append(wal, b"kept")
+    end = wal.published().end
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError, match="made to fail"):
+        append(wal, bytes(10_000))
+    assert layout.log_file(1).stat().st_size == end
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (1, 8)]
+
+
+@pytest.mark.parametrize("also", ["truncate", "sync"])
+def test_a_write_that_can_not_be_taken_back_is_cut_by_the_next_commit(
+    wal: WriteAheadLog, fs: FaultyFileSystem, open_log: Callable[..., WriteAheadLog], also: str
+) -> None:
+    append(wal, b"kept")
+    with fs.failing(lambda call: call.name in ("write", also)), pytest.raises(StorageError):
+        append(wal, bytes(10_000))
+    assert wal.published().state != HeadState.CLEAN
+    append(open_log(), b"next one")
+    assert [size for _, size in contents(wal)] == [4, 8]
+
+
+def test_after_a_failed_sync_the_log_goes_on_in_a_new_file(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
+    append(wal, b"kept")
+    end = wal.published().end
+    with fs.failing(nth("sync", 1)), pytest.raises(StorageError, match="not committed; the log continues"):
+        append(wal, b"lost")
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (2, 8)]
+    header = wal.read_file_header(2)
+    assert header is not None and header.previous == (1, end)
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
+def test_a_sync_that_was_interrupted_is_distrusted_too(
+    wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout, interrupt: type[BaseException]
+) -> None:
+    class Interrupted(DiskFiles):
+        def sync(self, file: File) -> None:
+            raise interrupt
+
+    policy = Interrupted(fs)
+    end = PublishedEnd(wal.lock, policy)
+    with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
+        with pytest.raises(interrupt):
+            AppendFailure(end, policy).sync_or_distrust(file, end.current())
+        assert end.current().state == HeadState.SYNC_FAILED
+
+
+def test_a_cut_whose_sync_fails_leaves_the_file_to_nobody(
+    wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The cut may not be on the disk: what was cut would come back behind the next append."""
+    append(wal, b"kept")
+    end = PublishedEnd(wal.lock, DiskFiles(fs))
+    with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
+        with fs.failing(nth("sync", 1)):
+            AppendFailure(end, DiskFiles(fs)).cut(file, end.current())
+        assert end.current().state == HeadState.SYNC_FAILED
+    assert "the log continues in a new file" in caplog.text
+    append(wal, b"next one")
+    assert contents(wal) == [(1, 4), (2, 8)]
+
+
+@pytest.mark.parametrize("write_fails", [False, True])
+def test_an_interrupt_anywhere_lets_nobody_append_to_a_file_whose_sync_failed(
+    open_channel: Open, write_fails: bool
+) -> None:
+    """Ctrl-C between a sync that fails and its record in the head: the next sync of that file says that all is well."""
+    fs = FaultyFileSystem()
+    channel, other = open_channel(fs=fs), open_channel()
+    put(other, b"other")
+    taken: list[bytes] = []
+    place, hit = 0, True
+    while hit:
+        place += 1
+        put(channel, b"warm")
+        taken += take(other)
+        other.checkpoint()  # or files gather, over which a roll loops
+        before, failed = channel.engine().positions.disk.file_id, [False]
+        chosen = nth("sync", 1, "log"), nth("write", 1 if write_fails else 0, "log")
+
+        def fails(call: Call, chosen: Any = chosen, failed: list[bool] = failed) -> bool:
+            if chosen[0](call):
+                failed[0] = True
+                return True
+            return bool(chosen[1](call))
+
+        def append() -> None:
+            with contextlib.suppress(StorageError):
+                put(channel, b"x")
+
+        interrupts = Interrupts(
+            place, "log/wal.py", "log/published_end.py", "log/append_failure.py", "log/written_file.py", "log/head.py"
+        )
+        with fs.failing(fails):
+            interrupts.run(append)
+        hit = interrupts.hit
+        put(other, b"y")
+        assert not failed[0] or other.engine().positions.disk.file_id > before, f"interrupted at place {place}"
+    assert place > 30
+    assert b"x" not in [*taken, *take(other)]

@@ -1,0 +1,228 @@
+"""A channel is given its directories when it is made, when it is repaired, and where a copy lacks some."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
+from spillable_stream.integrity.repair import repair
+from spillable_stream.log.identity import planned_layout
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owning import (
+    make_directories,
+    make_missing,
+    own_again,
+    own_backup,
+    require_unowned,
+    restore_home,
+)
+from spillable_stream.option_types import CreationOptions
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.channels import first_bytes, snapshot, spread
+from tests.support.events import put
+from tests.support.fake_files import DeadDirectory
+
+FS = FileSystem()
+
+
+Open = Callable[..., Channel]
+
+
+def test_one_checkpoint_directory_is_not_given_to_two_channels(tmp_path: Path) -> None:
+    shared = str(tmp_path / "checkpoints")
+    with Channel(tmp_path / "one", checkpoint_dir=shared, minimum_required_space=0) as one:
+        put(one, b"x")
+        with pytest.raises(ForeignDirectoryError, match=r"is checkpoint of the channel .* at .*/one; give every"):
+            Channel(tmp_path / "two", checkpoint_dir=shared)
+    assert not (tmp_path / "two" / "channel.json").exists()
+
+
+def test_a_copy_of_identity_and_data_alone_is_made_whole(path: Path, open_channel: Open, tmp_path: Path) -> None:
+    with open_channel() as channel:
+        put(channel, b"a")
+    copy = tmp_path / "copy"
+    shutil.copytree(path / "data", copy / "data")
+    shutil.copy(path / "channel.json", copy)
+    assert first_bytes(copy) == [b"a"]
+    assert first_bytes(copy) == [b"a"]
+
+
+def test_a_repair_of_a_copy_does_not_take_directories_that_are_in_use(tmp_path: Path) -> None:
+    path = spread(tmp_path)
+    shutil.copytree(path, tmp_path / "copy")
+    (tmp_path / "copy" / OWNER_FILE).unlink()
+    with Channel(path, minimum_required_space=0) as channel:
+        before = {d: read_owner(FS, tmp_path / d) for d in ("d0", "d1")}
+        path.rename(tmp_path / "hidden")  # as in another container
+        try:
+            with pytest.raises(ChannelBusyError, match=r"d\d is held by another copy of"):
+                repair(tmp_path / "copy")
+        finally:
+            (tmp_path / "hidden").rename(path)
+        assert {d: read_owner(FS, tmp_path / d) for d in ("d0", "d1")} == before
+        put(channel, b"c")
+    assert first_bytes(path) == [b"a", b"b", b"c"]
+
+
+def test_an_owner_file_that_was_removed_from_under_handles_is_not_made_again(path: Path, open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"a")
+    (path / OWNER_FILE).unlink()
+    with pytest.raises(ChannelBusyError, match=r"owner.json was removed while the channel was open"):
+        Channel(path)
+    with pytest.raises(ChannelClosedError, match="was moved, removed or replaced"):
+        channel.engine().log.directories.require_in_place()
+    channel.close(checkpoint=False)
+    assert first_bytes(path) == [b"a"]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """The planned layout of a channel with a data directory and a backup of checkpoints elsewhere."""
+    options = CreationOptions(data_dirs=[str(tmp_path / "d0")], backup_checkpoint_dir=str(tmp_path / "backup"))
+    return planned_layout(tmp_path / "channel", options)
+
+
+def owner_of(directory: Path) -> Owner:
+    found = read_owner(FS, directory)
+    assert found is not None
+    return found
+
+
+def all_of(layout: Layout) -> list[Path]:
+    assert layout.backup_checkpoint_dir is not None
+    return [layout.path, *layout.directories().values(), layout.backup_checkpoint_dir]
+
+
+def test_a_new_channels_directories_are_made_and_known_by_one_token(layout: Layout) -> None:
+    make_directories(FS, layout)
+    owners = [owner_of(d) for d in all_of(layout)]
+    assert [o.role for o in owners] == ["home", "data-0", "checkpoint", "backup"]
+    assert {(o.channel, o.token, o.home) for o in owners} == {(layout.channel, owners[0].token, str(layout.path))}
+    assert [o.layout is not None for o in owners] == [True, False, False, False]
+    assert (layout.path / "groups").is_dir()
+
+
+def test_a_making_that_is_done_again_keeps_the_token(layout: Layout) -> None:
+    make_directories(FS, layout)
+    before = [owner_of(d) for d in all_of(layout)]
+    make_directories(FS, layout)
+    assert [owner_of(d) for d in all_of(layout)] == before
+
+
+def test_a_making_that_was_cut_short_is_not_done_again_with_a_directory_in_another_role(layout: Layout) -> None:
+    make_directories(FS, layout)
+    other = replace(layout, data_dirs=(layout.checkpoint_dir,), checkpoint_dir=layout.data_dirs[0])
+    with pytest.raises(
+        ForeignDirectoryError, match=r"is checkpoint of the channel at .*, whose creation was cut short"
+    ):
+        make_directories(FS, other)
+
+
+def test_a_channel_is_made_without_its_backup_directory_if_that_fails(
+    layout: Layout, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_directories(DeadDirectory(tmp_path / "backup"), layout)
+    assert "there is no backup of checkpoints in" in caplog.text
+    assert owner_of(layout.path).channel == layout.channel
+
+
+def test_the_backup_directory_of_another_channel_is_left_alone(
+    layout: Layout, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "backup").mkdir()
+    theirs = Owner("another", "backup", "t", "/elsewhere", 1)
+    write_owner(FS, tmp_path / "backup", theirs)
+    make_directories(FS, layout)
+    assert owner_of(tmp_path / "backup") == theirs
+    assert "is backup of the channel another at /elsewhere" in caplog.text
+
+
+@pytest.mark.parametrize("token", ["the channel's", "another"])
+def test_a_backup_directory_follows_a_move_only_if_it_followed_the_channel_before(
+    layout: Layout, tmp_path: Path, token: str
+) -> None:
+    make_directories(FS, layout)
+    home, backup = owner_of(layout.path), owner_of(tmp_path / "backup")
+    if token == "another":
+        backup = replace(backup, token=token)
+        write_owner(FS, tmp_path / "backup", backup)
+    new = replace(backup, token="new", home="/moved")
+    own_backup(FS, layout, new, moved_from=home)
+    assert owner_of(tmp_path / "backup") == (backup if token == "another" else new)
+
+
+@pytest.mark.parametrize("directory", ["d0", "channel/checkpoint", "backup"])
+def test_a_directory_of_another_channel_is_refused_before_anything_is_made(
+    layout: Layout, tmp_path: Path, directory: str
+) -> None:
+    require_unowned(FS, layout)
+    (tmp_path / directory).mkdir(parents=True)
+    write_owner(FS, tmp_path / directory, Owner("another", "data-0", "t", "/elsewhere", 1))
+    before = snapshot(tmp_path)
+    with pytest.raises(ForeignDirectoryError, match=f"{directory} is data-0 of the channel another at /elsewhere"):
+        require_unowned(FS, layout)
+    assert snapshot(tmp_path) == before
+
+
+def test_a_copys_missing_directories_are_made(layout: Layout) -> None:
+    make_directories(FS, layout)
+    owner = owner_of(layout.path)
+    shutil.rmtree(layout.path / "groups")
+    shutil.rmtree(layout.checkpoint_dir)
+    make_missing(FS, layout, owner)
+    assert (layout.path / "groups").is_dir()
+    assert owner_of(layout.checkpoint_dir) == replace(owner, role="checkpoint", layout=None)
+
+
+def test_a_missing_checkpoint_directory_elsewhere_is_not_made(layout: Layout, tmp_path: Path) -> None:
+    """Its disk may not be mounted."""
+    there = replace(layout, checkpoint_dir=tmp_path / "checkpoints")
+    make_directories(FS, there)
+    shutil.rmtree(there.checkpoint_dir)
+    make_missing(FS, there, owner_of(there.path))
+    assert not there.checkpoint_dir.exists()
+
+
+def test_whoever_repairs_a_channel_gives_it_all_its_directories(layout: Layout) -> None:
+    make_directories(FS, layout)
+    token = owner_of(layout.path).token
+    (layout.data_dirs[0] / OWNER_FILE).unlink()
+    (layout.path / OWNER_FILE).write_text("damaged")
+    own_again(FS, layout)
+    owners = [owner_of(d) for d in all_of(layout)]
+    assert len({o.token for o in owners}) == 1
+    assert owners[0].token != token, "a copy that has the old one is not taken for this channel"
+
+
+def test_a_repair_does_not_give_a_channel_the_directory_of_another(layout: Layout) -> None:
+    make_directories(FS, layout)
+    before = owner_of(layout.path)
+    write_owner(FS, layout.data_dirs[0], Owner("another", "data-0", "t", "/elsewhere", 1))
+    with pytest.raises(ForeignDirectoryError, match=r"d0 can't be given to the channel .*: it belongs to the channel"):
+        own_again(FS, layout)
+    assert owner_of(layout.path) == before
+
+
+def test_the_channels_own_owner_file_is_not_written_anew_where_a_directory_is_elsewhere(layout: Layout) -> None:
+    make_directories(FS, layout)
+    (layout.path / OWNER_FILE).unlink()
+    with pytest.raises(ForeignDirectoryError, match=r"owner.json is missing, and .*/d0 does not prove .* elsewhere"):
+        restore_home(FS, layout)
+    assert not (layout.path / OWNER_FILE).exists()
+
+
+def test_the_channels_own_owner_file_is_written_anew_from_what_is_within(tmp_path: Path) -> None:
+    layout = planned_layout(tmp_path / "channel", CreationOptions())
+    make_directories(FS, layout)
+    before = owner_of(layout.path)
+    (layout.path / OWNER_FILE).unlink()
+    shutil.rmtree(layout.checkpoint_dir)
+    restore_home(FS, layout)
+    assert owner_of(layout.path) == before

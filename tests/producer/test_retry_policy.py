@@ -1,0 +1,103 @@
+"""Which errors may pass, and whether a batch is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream import errors
+from spillable_stream.producer.batch import ProducerBatch
+from spillable_stream.producer.result import Attempt
+from spillable_stream.producer.retry_policy import MISFITS, REFUSALS, is_tried_again, may_pass
+from tests.producer.conftest import MakeProducer
+from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
+from tests.support.producers import wait_for_retry
+
+PASSING = [
+    errors.ChannelBusyError,
+    errors.ChannelClosedError,
+    errors.ChannelFullError,
+    errors.CommitOutcomeUnknownError,
+    errors.DiskSpaceError,
+    errors.LockTimeoutError,
+    errors.StorageError,
+    ConnectionError,
+    TimeoutError,
+]
+
+
+LASTING = [
+    errors.CorruptionError,
+    errors.EventTooLargeError,
+    errors.NotAChannelError,
+    errors.OptionError,
+    errors.ProducerSequenceError,
+    errors.SchemaError,
+    errors.UnsupportedFormatError,
+    KeyError,
+    MemoryError,
+    SystemExit,
+]
+
+
+@pytest.mark.parametrize("error", [*PASSING, *LASTING], ids=lambda e: e.__name__)
+def test_only_what_may_pass_is_tried_again(
+    produce: MakeProducer, target: FakeTarget, clock: FakeClock, error: type[BaseException]
+) -> None:
+    assert may_pass(error("x")) == (error in PASSING)
+    target.fail(error("trouble"))
+    producer = produce(linger_ms=0)
+    future = producer.send(b"x")
+    if error in LASTING:
+        assert future.exception(PATIENCE_SECONDS) is not None and len(target.attempts) == 1
+        return
+    wait_for_retry(producer)
+    clock.advance(0.1)
+    result = future.result(PATIENCE_SECONDS)
+    assert [a.error_code for a in result.reserved_attempts] == [error.__name__, ""]
+
+
+@pytest.fixture
+def batch(produce: MakeProducer) -> ProducerBatch:
+    """A batch that some target has stored."""
+    future = produce(linger_ms=0).send(b"x")
+    future.result(PATIENCE_SECONDS)
+    return future.batch
+
+
+def failed(*errors_: type[BaseException]) -> tuple[Attempt, ...]:
+    return tuple(Attempt(False, 0.0, error.__name__, "x") for error in errors_)
+
+
+def test_a_batch_is_tried_again_as_often_as_it_may_be(batch: ProducerBatch) -> None:
+    found = []
+    for batch.retry in range(4):
+        found.append(is_tried_again(batch, 2, closing=False))
+    assert found == [True, True, False, False]
+    batch.retry = 0
+    assert not is_tried_again(batch, 0, closing=False)
+
+
+def test_a_close_gives_up_what_failed(batch: ProducerBatch) -> None:
+    batch.retry, batch.attempts = 0, failed(errors.ChannelFullError)
+    assert is_tried_again(batch, 2, closing=False)
+    assert not is_tried_again(batch, 2, closing=True)
+
+
+def test_a_close_tries_once_again_where_the_application_closed_the_handle(batch: ProducerBatch) -> None:
+    closed, full_ = errors.ChannelClosedError, errors.ChannelFullError
+    for last, again in (
+        ((closed,), True),
+        ((full_, closed), True),
+        ((closed, closed), False),
+        ((closed, full_), False),
+        ((), False),
+    ):
+        batch.retry, batch.attempts = 0, failed(*last)
+        assert is_tried_again(batch, 2, closing=True) == again, last
+    batch.retry, batch.attempts = 2, failed(closed)
+    assert not is_tried_again(batch, 2, closing=True), "it was tried often enough"
+
+
+def test_what_is_refused_for_now_may_pass_and_what_does_not_fit_never_does() -> None:
+    assert all(may_pass(error("x")) for error in REFUSALS)
+    assert not any(may_pass(error("x")) for error in MISFITS)

@@ -1,0 +1,105 @@
+"""What the progress of a query says of one of its sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+import spillable_stream.spark
+from spillable_stream.spark.progress.lag import Lag
+from spillable_stream.spark.progress.offset_report import OffsetReport
+from spillable_stream.spark.progress.query_listener import QueryListener
+from spillable_stream.spark.progress.source_progress import SourceProgress
+from tests.support.events import numbered, put
+from tests.support.spark.events import group_state, tell
+from tests.support.spark.reader_process import plan, progress, reader
+from tests.support.spark.versions import needs
+
+pytestmark = [pytest.mark.spark, needs(4, 2, "a source that says to its query's progress what a listener must know")]
+
+
+Open = Callable[..., ss.Channel]
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        ('{"orders":{"0":5}}', '{"orders":{"0":5}}', '{"orders":{"0":9}}'),  # Kafka
+        ("7", "9", "9"),
+        (None, None, None),
+        ("None", "None", "None"),
+        ("not JSON", "not JSON", ""),
+        ("[]", "[]", "[]"),
+    ],
+)
+def test_sources_of_other_kinds_are_passed_over(
+    offsets: Any, alone: QueryListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    tell(alone, progress([offsets]))
+    assert alone.reports() == [] and not caplog.records
+
+
+def test_an_offset_that_makes_no_sense_is_logged_and_harms_nobody_else(
+    open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(open_channel(), *numbered(0, 10))
+    source = reader(str(path))
+    good = plan(source, source.initialOffset(), 0)["progress"]["sources"][0]
+    nonsense = {"channel": "x", "writeOrderId": "y"}
+    tell(alone, progress([(nonsense,) * 3, (good["startOffset"], good["endOffset"], good["latestOffset"])]))
+    assert [r.exc_info is not None for r in caplog.records] == [True]
+    assert [r.last_id for r in alone.reports()] == [10]
+    source.stop()
+
+
+def test_spark_before_4_2_says_only_how_far_a_query_is(open_channel: Open, path: Path, alone: QueryListener) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 20))
+    source = reader(str(path))
+    done = plan(source, source.initialOffset(), 0)["progress"]["sources"][0]
+    tell(alone, progress([(done["startOffset"], done["endOffset"], done["endOffset"])]))
+    report = alone.reports()[0]
+    assert (report.path, report.group, report.last_id, report.lag_events) == (None, None, 10, None)
+    assert group_state(channel) == (0, 10)
+    source.stop()
+
+
+LATEST = OffsetReport("uuid", 50, "/c", "g", "owner", Lag(10, 1_500_000)).to_json()
+END = {"channel": "uuid", "writeOrderId": 40}
+
+
+def parsed(end: Any, latest: Any = LATEST) -> SourceProgress | None:
+    return SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
+
+
+def test_all_that_spark_says_of_a_channel_is_told() -> None:
+    assert parsed(END) == SourceProgress(40, "uuid", "/c", "g", "owner", Lag(10, 1_500_000))
+    assert parsed({**END, "start": 0}) == parsed(END), "of a first batch"
+
+
+@pytest.mark.parametrize("latest", [None, END, {**LATEST, "channel": "another"}, "x", []], ids=repr)
+def test_where_spark_says_nothing_of_this_channel_only_the_place_is_told(latest: Any) -> None:
+    assert parsed(END, latest) == SourceProgress(40, "uuid")
+
+
+@pytest.mark.parametrize("end", [None, 7, "x", [], {}, {"orders": {"0": 5}}, {**END, "more": 1}, {"channel": "uuid"}])
+def test_the_offset_of_another_source_is_none_of_a_channels(end: Any) -> None:
+    assert parsed(end) is None
+
+
+@pytest.mark.parametrize("end", [{**END, "writeOrderId": "40"}, {**END, "channel": 5}])
+def test_an_offset_with_the_right_keys_and_wrong_values_is_an_error(end: Any) -> None:
+    with pytest.raises(ValueError, match="has the keys of a channel's offset, and is none"):
+        parsed(end)
+
+
+@pytest.mark.parametrize("group", ["", "a/b", ".."])
+def test_a_group_that_none_can_have_is_not_told(group: str) -> None:
+    found = parsed(END, {**LATEST, "group": group})
+    assert found is not None and found.group is None

@@ -1,0 +1,62 @@
+"""The images of a state have the keys that they say, and are plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.format.record import NumberedBatch, Numbers, pack, unpack
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import MemoryImage, SmallImage, StateImage
+from tests.support.events import numbered, put
+
+Open = Callable[..., Channel]
+
+
+@pytest.fixture
+def plain(open_channel: Open) -> Channel:
+    """A channel without a memory tier and without producers."""
+    channel = open_channel()
+    put(channel, *numbered(0, 3))
+    return channel
+
+
+@pytest.fixture
+def full(open_channel: Open) -> Channel:
+    """A channel of which there is everything to say: a memory tier, a producer, takes under way."""
+    channel = open_channel(memory_capacity=100, byte_capacity=1 << 20)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"0"))
+        tx.producer = NumberedBatch("a producer", Numbers(1, 1))
+    put(channel, *numbered(1, 3))
+    channel.consumer("default").prepare([(1, 2)])
+    return channel
+
+
+def test_what_every_state_has_is_required(plain: Channel) -> None:
+    state = plain.engine().state
+    assert state.image().keys() == StateImage.__required_keys__
+    assert state.small().keys() == SmallImage.__required_keys__
+    assert StateImage.__required_keys__ - SmallImage.__required_keys__ == {"blocks"}
+
+
+def test_what_only_some_states_have_is_optional(full: Channel) -> None:
+    state = full.engine().state
+    assert state.image().keys() == StateImage.__required_keys__ | StateImage.__optional_keys__
+    assert state.small().keys() == SmallImage.__required_keys__ | SmallImage.__optional_keys__
+
+
+def test_a_file_of_memory_begins_with_two_keys_more(full: Channel) -> None:
+    engine = full.engine()
+    header = engine.log.tiers.memory.read_file_header(engine.positions.memory.file_id)
+    assert header is not None
+    assert header.state.keys() >= MemoryImage.__required_keys__
+    assert MemoryImage.__required_keys__ - StateImage.__required_keys__ == {"disk", "boot"}
+
+
+@pytest.mark.parametrize("name", ["plain", "full"])
+def test_an_image_that_was_written_and_read_is_one_of_the_same_state(request: pytest.FixtureRequest, name: str) -> None:
+    image = request.getfixturevalue(name).engine().state.image()
+    assert ChannelState.from_image(unpack(pack(image))).image() == ChannelState.from_image(image).image() == image

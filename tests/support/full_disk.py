@@ -1,0 +1,51 @@
+"""Channels that fill a disk, and what they take of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel, DiskSpaceError
+from spillable_stream.engine import disk_room
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.events import put, take
+
+MIB = 1 << 20
+
+
+def used_bytes(path: Path) -> int:
+    """Return the disk space that the channel's data files and segments take."""
+    return sum(file.stat().st_blocks * 512 for file in (path / "data").iterdir())
+
+
+def fill(channel: Channel, size_bytes: int = 4 * MIB) -> None:
+    """Put so much, 64 KiB at a time."""
+    for _ in range(size_bytes // (64 << 10)):
+        put(channel, bytes(64 << 10))
+
+
+def drain(channel: Channel) -> None:
+    """Take all there is."""
+    while take(channel, 1000):
+        pass
+
+
+class DiskOf64MiB(FileSystem):
+    """A file system whose free space is what the data files leave of 64 MiB."""
+
+    def free_bytes(self, path: Path) -> int:
+        return 64 * MIB - sum(file.stat().st_blocks * 512 for file in path.iterdir())
+
+
+def until_refused(channel: Channel) -> None:
+    """Put until the disk has no room."""
+    with pytest.raises(DiskSpaceError):
+        fill(channel, 64 * MIB)
+
+
+def drain_without_a_word(channel: Channel) -> None:
+    """Take all there is, as a process does that is killed before it gives anything back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(disk_room.DiskRoom, "_give_back", lambda *_: None)
+        drain(channel)

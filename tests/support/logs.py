@@ -1,0 +1,36 @@
+"""Appends to a log and reads it, as a committer does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from spillable_stream.format.frame import Frame, FrameType, total_size
+from spillable_stream.format.head_page import NO_TIER, CommitPoint
+from spillable_stream.log.wal import Entry, Position, WriteAheadLog
+from tests.support.fake_files import FaultyFileSystem
+
+STATE: dict[str, Any] = {"state": "small"}
+
+
+def begin(wal: WriteAheadLog) -> None:
+    """Begin the log as a creation does."""
+    wal.lock.publish(CommitPoint(NO_TIER))
+    wal.create_first_file(lambda: STATE, 1)
+
+
+def append(wal: WriteAheadLog, payload: bytes) -> Position:
+    """Append one PUT frame as a committer does and return where it is."""
+    frame = Frame.of(FrameType.PUT, payload, 1)
+    with wal.lock.locked(1):
+        wal.heal(lambda: STATE)
+        at = wal.reserve(total_size([frame]), lambda: STATE)
+        wal.append(at, [Entry(frame.header(1, 2, 3), frame.payload)], 2, lambda: STATE)
+        return at
+
+
+def contents(wal: WriteAheadLog) -> list[tuple[int, int]]:
+    """Return file number and payload size of every published PUT."""
+    head = wal.published()
+    first = wal.layout.log_files(FaultyFileSystem())[0]
+    records = wal.records(Position(first, 0), Position(head.file_id, head.end))
+    return [(i, f.header.length) for i, f in records if f.header.type == FrameType.PUT]

@@ -1,0 +1,65 @@
+"""The streaming source, called as Spark calls it, without Spark's JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+import spillable_stream as ss
+from spillable_stream.options import SOURCE, parse_options
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+
+
+def put(channel: ss.Channel, *counts: int, body: bytes = b"x") -> None:
+    for count in counts:
+        with channel.put_transaction() as tx:
+            tx.put_many([ss.Event(body)] * count)
+
+
+def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
+    parsed = parse_options(options, (SOURCE,), where="a test")
+    return SpillableStreamReader(str(channel.path), StreamOptions.of(parsed), struct_type(channel.schema))
+
+
+def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tuple[int, int]]:
+    """Run micro-batches until there is no more, and return where each began and ended."""
+    start = reader.initialOffset()
+    if begin is not None:
+        start["writeOrderId"] = begin
+    found = []
+    while (end := reader.latestOffset(start)) != start:
+        reader.partitions(start, end)
+        found.append((start["writeOrderId"] + 1, end["writeOrderId"]))
+        reader.commit(end)
+        start = end
+    return found
+
+
+def batches_of(channel: ss.Channel, **options: Any) -> list[tuple[int, int]]:
+    """Return the micro-batches of a query that is stopped then."""
+    reader = source(channel, **options)
+    try:
+        return batches(reader)
+    finally:
+        reader.stop()
+
+
+def nine_events(put: Callable[..., Path]) -> Path:
+    """Make a channel with the events 1 to 9 in three transactions, and a group that took the first two."""
+    for first in (1, 4, 7):
+        path = put("a", *(b"%d" % i for i in range(first, first + 3)))
+    with ss.Channel(path) as channel:
+        channel.consumer("all")
+        with channel.take_transaction("some") as tx:
+            tx.take_many(2)
+    return path
+
+
+def read(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
+    """Return what a batch read of a channel gives."""
+    return spark.read.format("spillable").options(**{k: str(v) for k, v in options.items()}).load(str(path))
