@@ -38,8 +38,8 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
         yield Group(f"latency {shape}", f"Latency of a transaction of {shape}", "µs", _FLOOR, contestants)
     contestants = {
         _FLOOR: _plain(Shape(1, 100), plan.seconds),
-        "on disk": _under_way(plan.seconds),
-        "in memory": _under_way(plan.seconds, **_MEMORY),
+        "on disk": _active_calls(plan.seconds),
+        "in memory": _active_calls(plan.seconds, **_MEMORY),
     }
     title = "Latency from before the put of one event to a waiting thread that has taken it and not yet committed"
     yield Group("latency under way", title, "µs", _FLOOR, contestants)
@@ -71,7 +71,7 @@ def _commits(shape: Shape, what: str, seconds: float, **options: Any) -> Contest
     return run
 
 
-def _under_way(seconds: float, **options: Any) -> Contestant:
+def _active_calls(seconds: float, **options: Any) -> Contestant:
     """Return who puts an event now and then, each with the time, while another thread waits for it."""
 
     def run(directory: Path) -> Figures:

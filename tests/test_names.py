@@ -9,8 +9,8 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, OptionError
 from spillable_stream.format.file_names import segment_tier
-from spillable_stream.log.identity import planned_layout
-from spillable_stream.log.owning import make_directories
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.names import check_group, check_owner, check_producer, parse_application, parse_name
 from spillable_stream.option_types import CreationOptions

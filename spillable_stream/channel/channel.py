@@ -17,6 +17,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.flush import flush_memory
@@ -25,7 +26,6 @@ from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
@@ -36,7 +36,7 @@ from spillable_stream.format.batch import (
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
-from spillable_stream.log.identity import has_identity, read_identity
+from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.names import check_group, is_name
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
@@ -111,7 +111,7 @@ class Channel:
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
         self._mutex = threading.RLock()
-        self._owning = UnderWay(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
+        self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._open()
         try:
             self._settle(given, arrow_schema)
@@ -268,7 +268,7 @@ class Channel:
             refuse_to_write(engine.layout, "a consumer")
         if (found := self._consumers.get(group)) is not None:
             return found
-        engine.under_way.refuse_within("a first take")
+        engine.active_calls.refuse_within("a first take")
 
         def own() -> Consumer:
             with self._mutex:
@@ -288,7 +288,7 @@ class Channel:
             GroupOwnedError: a live consumer owns it.
             OptionError: the channel has no group of this name; the message names those that it has.
         """
-        self.engine().under_way.refuse_within("drop_group")
+        self.engine().active_calls.refuse_within("drop_group")
         self._require_writable("drop_group")
 
         def drop() -> None:
@@ -383,10 +383,10 @@ class Channel:
             self._closed = self._left = True
             return
         consumers = list(self._consumers.values())
-        for calls in (self._owning, self._engine.under_way, *(c.under_way for c in consumers)):
+        for calls in (self._owning, self._engine.active_calls, *(c.active_calls for c in consumers)):
             calls.refuse_within("a close")
         self._closed = True
-        self._engine.under_way.end("a close")
+        self._engine.active_calls.end("a close")
         with self._mutex:
             if self._left:
                 return
@@ -471,7 +471,7 @@ class Channel:
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""
         self._mutex = threading.RLock()
-        self._owning = UnderWay(f"the channel {self.path}")
+        self._owning = ActiveCalls(f"the channel {self.path}")
         for consumer in self._consumers.values():
             consumer.leave()
         self._consumers = {}

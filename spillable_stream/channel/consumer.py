@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
@@ -44,7 +44,7 @@ class Consumer:
     Attributes:
         group: the group's name.
         owner: what the group's lock file says of this owner, and of no other.
-        under_way: the calls that a close waits for, and that allow no other call inside.
+        active_calls: the calls that a close waits for, and that allow no other call inside.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
@@ -63,7 +63,7 @@ class Consumer:
         self.group: str = check_group(group)
         self.owner: str = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         self._engine = engine
-        self.under_way: UnderWay = UnderWay(f"the group {group!r} of {engine.layout.path}")
+        self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.layout.path}")
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._kept_position = PositionHint(engine.fs, engine.layout, group, engine.position_files)
@@ -160,13 +160,13 @@ class Consumer:
         """
 
         def unless_closed() -> T:
-            if self.under_way.ended:
+            if self.active_calls.ended:
                 raise ChannelClosedError(
-                    f"{self.under_way.of} was dropped or given up; its events are back in the queue"
+                    f"{self.active_calls.of} was dropped or given up; its events are back in the queue"
                 )
             return section()
 
-        return self.under_way.run(call, unless_closed)
+        return self.active_calls.run(call, unless_closed)
 
     def _claim(self, limit: int) -> list[Range]:
         claimed: list[Range] = []
@@ -277,7 +277,7 @@ class Consumer:
         Raises:
             TransactionStateError: this thread is inside of a call.
         """
-        self.under_way.end("a close")
+        self.active_calls.end("a close")
         self.leave()
 
     def leave(self) -> None:

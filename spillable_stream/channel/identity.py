@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.errors import SpillableError
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["uuid_at"]

@@ -13,12 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.format.file_names import disk_segment
 from spillable_stream.log.staged_file import remove_abandoned_segments
@@ -41,7 +41,7 @@ class Checkpointing:
         follower: its state.
         appender: appends to the log.
         memory: its memory tier.
-        under_way: the calls that are under way in this process.
+        active_calls: the calls that are under way in this process.
         counters: what the handle counts.
     """
 
@@ -51,14 +51,14 @@ class Checkpointing:
         follower: Follower,
         appender: Appender,
         memory: MemoryTier,
-        under_way: UnderWay,
+        active_calls: ActiveCalls,
         counters: Counters,
     ) -> None:
         self._log = log
         self._follower = follower
         self._appender = appender
         self._memory = memory
-        self._under_way = under_way
+        self._active_calls = active_calls
         self._counters = counters
         self._fs = log.fs
         self._threads = threading.Lock()
@@ -80,7 +80,7 @@ class Checkpointing:
         """
         try:
             if is_wanted():
-                self._under_way.run("a checkpoint", lambda: self._make_alone(0, is_wanted))
+                self._active_calls.run("a checkpoint", lambda: self._make_alone(0, is_wanted))
             return True
         except LockTimeoutError:
             return False
@@ -112,8 +112,8 @@ class Checkpointing:
         """
         self._log.require_open()
         if self._follower.snapshot.thread == threading.get_ident():
-            self._under_way.refuse("a checkpoint")
-        self._under_way.run("a checkpoint", lambda: self._make_alone(self._log.lock_timeout_seconds))
+            self._active_calls.refuse("a checkpoint")
+        self._active_calls.run("a checkpoint", lambda: self._make_alone(self._log.lock_timeout_seconds))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.

@@ -8,6 +8,7 @@ from collections import deque
 from operator import attrgetter
 from threading import get_ident
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.disk_room import DiskRoom
@@ -18,7 +19,6 @@ from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
@@ -46,7 +46,7 @@ class Committer:
         memory: its memory tier.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
-        under_way: the calls that are under way in this process.
+        active_calls: the calls that are under way in this process.
         counters: what the handle counts.
 
     Attributes:
@@ -61,7 +61,7 @@ class Committer:
         memory: MemoryTier,
         room: DiskRoom,
         staged: StagedPuts,
-        under_way: UnderWay,
+        active_calls: ActiveCalls,
         counters: Counters,
     ) -> None:
         self._log = log
@@ -70,7 +70,7 @@ class Committer:
         self._memory = memory
         self._room = room
         self._staged = staged
-        self._under_way = under_way
+        self._active_calls = active_calls
         self._counters = counters
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
 
@@ -92,23 +92,23 @@ class Committer:
             ChannelClosedError: the handle was closed, or is being closed.
             TransactionStateError: this thread is inside of another commit, or looks at the channel.
         """
-        under_way, me = self._under_way, get_ident()
-        if me in under_way.threads or self._follower.snapshot.thread == me:
-            under_way.refuse("a commit")
-        under_way.threads[me] = "a commit"
+        active_calls, me = self._active_calls, get_ident()
+        if me in active_calls.threads or self._follower.snapshot.thread == me:
+            active_calls.refuse("a commit")
+        active_calls.threads[me] = "a commit"
         try:
             return self._commit(request, keep_alive_seconds, waited_seconds)
         finally:
-            del under_way.threads[me]
+            del active_calls.threads[me]
 
     def _commit(self, request: Request, keep_alive_seconds: float, waited_seconds: float | None) -> CommitResult:
-        under_way, began, gave_back = self._under_way, time.monotonic() - (waited_seconds or 0.0), False
+        active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self._follower.state.options.overflow_timeout
         full_at = began + keep_alive_seconds
         if isinstance(request, Put):
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
-            if under_way.ended:
+            if active_calls.ended:
                 self._log.require_not_closed()
                 raise ChannelClosedError(f"the channel {self._log.path} is being closed; open it again")
             before = self._follower.applied  # not later than what the request will find
@@ -140,7 +140,7 @@ class Committer:
 
     def _waits(self, before: CommitPoint | None, deadline: float) -> bool:
         """Tell whether a put that found no room need not look again: nobody has committed anything since."""
-        return time.monotonic() < deadline and self._log.position() == before and not self._under_way.ended
+        return time.monotonic() < deadline and self._log.position() == before and not self._active_calls.ended
 
     def _no_room_yet(self, before: CommitPoint | None, deadline: float) -> NoRoomYetError:
         return NoRoomYetError(f"{self._log.path} has no room yet", lambda: not self._waits(before, deadline))

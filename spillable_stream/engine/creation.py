@@ -11,13 +11,13 @@ from spillable_stream.errors import ChannelBusyError, NotAChannelError, OptionEr
 from spillable_stream.format.file_names import Tier, log_name, parse_checkpoint
 from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameType, file_seed, frame_size, parse_header
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, parse_head
+from spillable_stream.log.claim import make_directories, require_unowned
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.log.identity import has_identity, layout_of, planned_layout, write_identity
+from spillable_stream.log.identity_file import has_identity, layout_of, planned_layout, write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.log.ownership import is_held
-from spillable_stream.log.owning import make_directories, require_unowned
 from spillable_stream.log.tail import written_bytes
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import ChannelOptions, CreationOptions

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.disk_space import required_bytes
 
@@ -27,20 +27,22 @@ class DiskRoom:
         log: the channel's log.
         follower: its state.
         checkpointing: makes its checkpoints.
-        under_way: the calls that are under way in this process.
+        active_calls: the calls that are under way in this process.
     """
 
-    def __init__(self, log: LocalLog, follower: Follower, checkpointing: Checkpointing, under_way: UnderWay) -> None:
+    def __init__(
+        self, log: LocalLog, follower: Follower, checkpointing: Checkpointing, active_calls: ActiveCalls
+    ) -> None:
         self._log = log
         self._follower = follower
         self._checkpointing = checkpointing
-        self._under_way = under_way
+        self._active_calls = active_calls
         self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
         self._look_at = float("-inf")  # and when a commit that finds more looks again
 
     def make(self) -> None:
         """Give back the disk space of taken events, for a put that will be tried again."""
-        self._under_way.run("a checkpoint", self.make_within_a_commit)
+        self._active_calls.run("a checkpoint", self.make_within_a_commit)
 
     def make_within_a_commit(self) -> None:
         """Do what `make` does, inside of a call that is under way."""
@@ -49,7 +51,7 @@ class DiskRoom:
     def make_if_short(self) -> None:
         """Do what `make` does if puts are refused for want of space, or nearly."""
         if self._is_short():
-            self._under_way.run("a checkpoint", lambda: self._give_back(0))
+            self._active_calls.run("a checkpoint", lambda: self._give_back(0))
 
     def after_a_commit(self) -> None:
         """Let files go that a take has emptied, if puts are refused for want of space, or nearly."""

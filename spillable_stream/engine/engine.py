@@ -8,6 +8,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.checkpointing import Checkpointing
@@ -19,13 +20,12 @@ from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters, Samples
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.tier_logs import Positions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.recent import Recent
+from spillable_stream.storage.lru import LruCache
 
 __all__ = ["Engine"]
 
@@ -67,7 +67,7 @@ class Engine:
         checkpointing: makes checkpoints.
         room: frees disk space.
         committer: commits requests.
-        under_way: the calls under way: a close waits for them, and no call may start inside another.
+        active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.
         readers: the event readers of the groups that took last, by group. There may be thousands of groups.
         position_files: the open position files of these groups.
@@ -94,25 +94,25 @@ class Engine:
     def __init__(
         self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
     ) -> None:
-        self.under_way: UnderWay = UnderWay(f"the channel {layout.path}")
+        self.active_calls: ActiveCalls = ActiveCalls(f"the channel {layout.path}")
         self.counters: Counters = Counters()
-        self.readers: Recent[EventReader] = Recent(_OPEN_OF_GROUPS)
-        self.position_files: Recent[File] = Recent(_OPEN_OF_GROUPS)
+        self.readers: LruCache[EventReader] = LruCache(_OPEN_OF_GROUPS)
+        self.position_files: LruCache[File] = LruCache(_OPEN_OF_GROUPS)
         self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
         try:
-            self.follower = follower = Follower(log, self.under_way, self.readers.clear)
+            self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
             self.appender = appender = Appender(log, follower, self.counters)
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
             self.checkpointing: Checkpointing = Checkpointing(
-                log, follower, appender, self.memory, self.under_way, self.counters
+                log, follower, appender, self.memory, self.active_calls, self.counters
             )
         except BaseException:
             log.close()
             raise
-        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.under_way)
+        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.active_calls)
         staged = StagedPuts(log.fs, log.layout)
         self.committer: Committer = Committer(
-            log, follower, appender, self.memory, self.room, staged, self.under_way, self.counters
+            log, follower, appender, self.memory, self.room, staged, self.active_calls, self.counters
         )
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.
         self.commit = self.committer.commit

@@ -27,7 +27,7 @@ def flush_memory(engine: Engine) -> int:
         StorageError: the disk refused; what was not moved is still in memory.
         TransactionStateError: this thread is inside of another call to the channel.
     """
-    return engine.under_way.run("a flush", lambda: _flush(engine))
+    return engine.active_calls.run("a flush", lambda: _flush(engine))
 
 
 def _flush(engine: Engine) -> int:

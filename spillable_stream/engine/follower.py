@@ -10,15 +10,15 @@ from threading import get_ident
 
 import pyarrow as pa
 
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.telemetry import Samples
-from spillable_stream.engine.under_way import UnderWay
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import frame_size
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.state.channel_state import ChannelState
 
@@ -72,7 +72,7 @@ class Follower:
 
     Args:
         log: the channel's log.
-        under_way: the calls that are under way in this process.
+        active_calls: the calls that are under way in this process.
         leave_files: closes what others keep open of files that the log has left.
 
     Attributes:
@@ -87,12 +87,12 @@ class Follower:
     positions: Positions
     state: ChannelState
 
-    def __init__(self, log: Log, under_way: UnderWay, leave_files: Callable[[], None]) -> None:
+    def __init__(self, log: Log, active_calls: ActiveCalls, leave_files: Callable[[], None]) -> None:
         self.applying: bool = False
         self.samples: Samples = Samples()
         self._log = log
         self._is_view = log.is_view
-        self._under_way = under_way
+        self._active_calls = active_calls
         self._leave_files = leave_files
         self._mutex = threading.RLock()
         self._half_applied = False
@@ -136,7 +136,7 @@ class Follower:
         """Apply everything up to a published position."""
         with self._mutex:
             if self.applying:
-                self._under_way.refuse("a look")
+                self._active_calls.refuse("a look")
             head = position()
             if head is self.applied and not self._half_applied:
                 return
@@ -199,7 +199,7 @@ class Follower:
             return
         with self._mutex:
             if self.applying:
-                self._under_way.refuse("a look")
+                self._active_calls.refuse("a look")
             if surely or not self._log.is_current():
                 self._half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
                 self._log.renew()

@@ -11,9 +11,9 @@ from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.looks import looks
+from spillable_stream.log.look_again import looks
 from spillable_stream.log.recovery import oldest_file
-from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.entering import Held, adopted, enter
 from spillable_stream.engine.log_port import Followed
 from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_bytes
+from spillable_stream.engine.opening import Held, adopted, enter
 from spillable_stream.engine.readonly_view import ReadonlyView, refuse_to_write
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import Tier, generation_of
@@ -23,7 +23,7 @@ from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
-from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, StateImage

@@ -17,7 +17,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import EventReader, ReadBatch
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.quarantine import keep_damaged, not_quarantined
 from spillable_stream.log.salvage import Unreadable, salvage

@@ -14,7 +14,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.staged_file import StagedFileWriter
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage

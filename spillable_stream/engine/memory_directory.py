@@ -22,7 +22,7 @@ from spillable_stream.format.file_names import is_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import is_original_elsewhere, whereabouts
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import boot_id

@@ -33,7 +33,7 @@ from spillable_stream.log.chain import NewestFile, first_commit, judge_newest_fi
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.recovery import recover
-from spillable_stream.log.tiers import Tiers
+from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss import (

@@ -29,7 +29,7 @@ from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.recent import Recent
+from spillable_stream.storage.lru import LruCache
 
 __all__ = ["NO_HINT", "PositionHint", "parse_position_hint", "read_position_hint"]
 
@@ -49,12 +49,12 @@ class PositionHint:
         files: the files of a handle's groups that were written last: of how many groups it takes, few are kept open.
     """
 
-    def __init__(self, fs: FileSystem, layout: Layout, group: str, files: Recent[File] | None = None) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout, group: str, files: LruCache[File] | None = None) -> None:
         self._fs = fs
         self._group = group
         self._path = layout.group_position(group)
         self._seed = _seed(layout, group)
-        self._files: Recent[File] = Recent(1) if files is None else files
+        self._files: LruCache[File] = LruCache(1) if files is None else files
 
     def keep(self, state: ChannelState) -> None:
         """Record what the group has taken, if there is a memory tier to lose; the channel's lock is held.

@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from typing import NamedTuple, NoReturn
 
-from spillable_stream.engine.entering import Held, adopted, enter, hold
+from spillable_stream.engine.opening import Held, adopted, enter, hold
 from spillable_stream.errors import ChannelBusyError, ReadonlyChannelError, SpillableError
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
 from spillable_stream.storage.filesystem import FileSystem

@@ -13,11 +13,11 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
 from spillable_stream.integrity.event_check import EventCheck
 from spillable_stream.integrity.findings import Findings, Loss, Severity
-from spillable_stream.integrity.identity import check_owners, find_identity
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState

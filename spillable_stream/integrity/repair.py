@@ -39,12 +39,12 @@ from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
 from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.claim import own_again
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.identity import write_identity
+from spillable_stream.log.identity_file import write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.ownership import is_held
-from spillable_stream.log.owning import own_again
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block

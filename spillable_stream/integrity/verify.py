@@ -12,7 +12,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, Spillable
 from spillable_stream.format.record import MALFORMED
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection, inspect
-from spillable_stream.log.looks import looks
+from spillable_stream.log.look_again import looks
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["examine", "report_of", "verify"]

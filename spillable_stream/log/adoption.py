@@ -10,10 +10,10 @@ from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.head_page import parse_head
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.claim import make_directories
 from spillable_stream.log.frames import FrameScanner
-from spillable_stream.log.identity import write_identity
+from spillable_stream.log.identity_file import write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owning import make_directories
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["adopt"]

@@ -32,7 +32,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.record import NONSENSE, FileHeader, pack, unpack
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import read_owner
+from spillable_stream.log.owner_file import read_owner
 from spillable_stream.log.ownership import BACKUP, ownership_fault
 from spillable_stream.log.wal import Position
 from spillable_stream.state.image import StateImage

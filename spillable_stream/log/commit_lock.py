@@ -21,7 +21,7 @@ from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
-from spillable_stream.storage.turns import open_turns
+from spillable_stream.storage.lock_queue import open_lock_queue
 
 __all__ = ["CommitLock"]
 
@@ -51,7 +51,7 @@ class CommitLock:
         self.failed: str | None = None
         self.require_directories: Callable[[], None] = _nothing
         self._lock = FileLock.open(fs, layout.lock, create=create)
-        self._turns = open_turns(self._lock.file)
+        self._turns = open_lock_queue(self._lock.file)
         try:
             self.head: Head = Head(fs, layout.head)
         except BaseException:

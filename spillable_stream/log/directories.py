@@ -24,10 +24,10 @@ from spillable_stream.errors import (
     ChannelClosedError,
     ForeignDirectoryError,
 )
+from spillable_stream.log.claim import make_missing, own_backup
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, parse_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, parse_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_outside, ownership_fault, whereabouts
-from spillable_stream.log.owning import make_missing, own_backup
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.errors import NotAChannelError, SpillableError
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 

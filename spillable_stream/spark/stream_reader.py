@@ -158,7 +158,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._check_batch(begin, begin)
         if question.proven_id is not None:
             self._commit_proven(question.proven_id)
-        end = self._takes.under_way(begin)
+        end = self._takes.active_calls(begin)
         if end is None:
             end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
         answer = self._query.answer(question, end, uuid)

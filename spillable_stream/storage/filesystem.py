@@ -22,7 +22,7 @@ import pyarrow as pa
 from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
 from spillable_stream.format.frame import Payload
 from spillable_stream.storage.access import PRIVATE_MODE, Access
-from spillable_stream.storage.identity import Identity, identity_of
+from spillable_stream.storage.file_identity import Identity, identity_of
 
 __all__ = ["File", "FileSystem"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
 from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.turns import Turns
+from spillable_stream.storage.lock_queue import LockQueue
 
 __all__ = ["FileLock", "is_locked", "process_note"]
 
@@ -83,7 +83,7 @@ class FileLock:
         self._held_shared = shared
         return True
 
-    def acquire(self, timeout_seconds: float, *, shared: bool = False, turns: Turns | None = None) -> bool:
+    def acquire(self, timeout_seconds: float, *, shared: bool = False, turns: LockQueue | None = None) -> bool:
         """Acquire the lock, waiting up to ``timeout_seconds``, and tell whether it was acquired.
 
         Args:
@@ -141,7 +141,7 @@ class FileLock:
             self.release()
         return free
 
-    def _wait(self, since_ns: int, timeout_seconds: float, shared: bool, turns: Turns | None) -> bool:
+    def _wait(self, since_ns: int, timeout_seconds: float, shared: bool, turns: LockQueue | None) -> bool:
         deadline_ns = since_ns + int(timeout_seconds * 1e9)
         wait = _FIRST_WAIT_SECONDS
         while (left_ns := deadline_ns - (now_ns := time.monotonic_ns())) > 0:

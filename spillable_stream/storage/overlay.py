@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
+from spillable_stream.storage.file_identity import Identity
 from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.identity import Identity
 
 __all__ = ["OverlayFileSystem"]
 

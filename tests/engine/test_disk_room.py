@@ -198,5 +198,5 @@ def test_room_is_not_made_inside_of_another_call_of_the_thread(open_channel: Ope
     engine = open_channel().engine()
     room: DiskRoom = engine.room
     with pytest.raises(TransactionStateError, match=r"a checkpoint of .* inside of a commit of the same thread"):
-        engine.under_way.run("a commit", room.make)
-    engine.under_way.run("a commit", room.make_within_a_commit)
+        engine.active_calls.run("a commit", room.make)
+    engine.active_calls.run("a commit", room.make_within_a_commit)

@@ -18,7 +18,7 @@ from spillable_stream import (
     CommitOutcomeUnknownError,
     StorageError,
 )
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take

@@ -38,9 +38,9 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
         moved = real(engine)
         flushed[0] += 1
         if flushed[0] == 1:  # as a commit would that is under way in spite of all
-            engine.under_way.ended = False
+            engine.active_calls.ended = False
             put(channel, b"2")
-            engine.under_way.ended = True
+            engine.active_calls.ended = True
             with pytest.raises(ChannelClosedError):
                 put(channel, b"3")
             outcome.append("refused")

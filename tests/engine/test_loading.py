@@ -14,7 +14,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.tier_logs import Positions
 from tests.support.damage import flip, log_file
 from tests.support.events import numbered, put, take
 from tests.support.fake_files import FaultyFileSystem

@@ -11,7 +11,7 @@ import pytest
 from spillable_stream import Channel, ChannelClosedError, CorruptionError, DataLossError, LockTimeoutError
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.errors import ReadonlyChannelError
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.damage import log_file

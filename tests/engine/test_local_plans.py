@@ -10,7 +10,7 @@ import pytest
 import spillable_stream as ss
 from spillable_stream.engine.local_plans import query_of_group
 from spillable_stream.engine.port import ReadPlan, StagePlan
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import memory_of
 from tests.support.events import numbered, put

@@ -30,7 +30,7 @@ from spillable_stream.errors import (
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import head as head_module
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import shown
 from spillable_stream.storage.filesystem import FileSystem

@@ -14,7 +14,7 @@ from spillable_stream.integrity.event_check import EventCheck
 from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.integrity.inventory import take_inventory
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState

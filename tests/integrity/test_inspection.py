@@ -17,7 +17,7 @@ from spillable_stream.integrity.findings import Loss, Severity
 from spillable_stream.integrity.inspection import Inspection, inspect
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.rolling import Rolling
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import (

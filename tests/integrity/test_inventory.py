@@ -15,7 +15,7 @@ from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, take_inventory
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import damage_of, fill, repaired, three_puts

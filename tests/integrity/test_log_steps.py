@@ -13,7 +13,7 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import take_inventory
 from spillable_stream.integrity.log_steps import ExactImage, LogSteps, MissingFiles, Step
 from spillable_stream.log.frames import Damage, LocatedFrame
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import three_puts

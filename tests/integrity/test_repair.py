@@ -17,7 +17,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import check_outcome, contents, contents_of_copy, fill, repaired, snapshot, three_puts
 from tests.support.damage import age_head, flip, frames, kill, log_file, memory_of, offsets, reboot

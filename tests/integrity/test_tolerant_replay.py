@@ -17,7 +17,7 @@ from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import take_inventory
 from spillable_stream.integrity.tolerant_replay import TolerantReplay, fits
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState

@@ -21,7 +21,7 @@ from spillable_stream import (
 )
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_seed
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.test_golden import CHANNELS, HERE
 from tests.support.channels import contents_of_copy, damage_of, fill, snapshot, three_puts

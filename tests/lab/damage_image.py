@@ -17,8 +17,8 @@ from spillable_stream.format.file_names import disk_segment, in_memory, memory_f
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.format.record import CommitRecord
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.identity import read_identity
-from spillable_stream.log.tiers import Positions
+from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.lab.ledger import Outcome

@@ -22,7 +22,7 @@ from spillable_stream.format.record import CommitRecord, FileHeader, TakeRecord,
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
-from spillable_stream.engine import creation, entering, memory_directory
+from spillable_stream.engine import creation, memory_directory, opening
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.requests import Put, Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import TierEnd
-from spillable_stream.log import checkpoints, directories, event_reader, frames, ownership, owning, recovery
+from spillable_stream.log import checkpoints, claim, directories, event_reader, frames, ownership, recovery
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
 from spillable_stream.log.healing import Healing
@@ -277,13 +277,13 @@ def trust_the_head() -> list[_Patch]:
     """Who comes first believes a head that is whole and of this boot, and recovers nothing."""
 
     def make(real: Any) -> Any:
-        def recover(self: entering.Held, timeout_seconds: float) -> None:
+        def recover(self: opening.Held, timeout_seconds: float) -> None:
             if not self.is_current():
                 real(self, timeout_seconds)
 
         return recover
 
-    return [_patch(entering.Held, "recover", make)]
+    return [_patch(opening.Held, "recover", make)]
 
 
 def follow_a_head_that_went_back() -> list[_Patch]:
@@ -302,13 +302,13 @@ def follow_a_head_that_went_back() -> list[_Patch]:
 
 def believe_any_owner() -> list[_Patch]:
     """Whatever is at a directory's path is the channel's."""
-    return [_patch(module, "ownership_fault", lambda real: lambda *_: None) for module in (directories, owning)]
+    return [_patch(module, "ownership_fault", lambda real: lambda *_: None) for module in (directories, claim)]
 
 
 def miss_the_original() -> list[_Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
     return [
-        _patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, owning, memory_directory)
+        _patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, claim, memory_directory)
     ]
 
 
@@ -327,7 +327,7 @@ def make_a_lost_lock_again() -> list[_Patch]:
 
         return _make_lock_files
 
-    return [_patch(entering, "_make_lock_files", make), _patch(entering, "are_anchored", lambda real: lambda *_: True)]
+    return [_patch(opening, "_make_lock_files", make), _patch(opening, "are_anchored", lambda real: lambda *_: True)]
 
 
 def create_over_what_is_there() -> list[_Patch]:

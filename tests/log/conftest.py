@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.format.file_names import Tier
+from spillable_stream.log.claim import make_directories
 from spillable_stream.log.commit_lock import CommitLock
-from spillable_stream.log.identity import planned_layout, write_identity
+from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owning import make_directories
 from spillable_stream.log.wal import WriteAheadLog
 from spillable_stream.option_types import CreationOptions
 from tests.support.fake_files import FaultyFileSystem

@@ -13,8 +13,8 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
 from spillable_stream.engine.engine import Engine
-from spillable_stream.log.identity import read_identity, write_identity
-from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.identity_file import read_identity, write_identity
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import peek, put

@@ -9,7 +9,7 @@ import pytest
 
 from spillable_stream import Channel, CorruptionError, TornTailWarning
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import frames, log_file, offsets, reboot, trim
 from tests.support.events import numbered, peek, put, take

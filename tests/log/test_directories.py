@@ -15,8 +15,8 @@ from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, Fore
 from spillable_stream.errors import NotAChannelError, SpillableError, StorageError
 from spillable_stream.integrity.repair import repair
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.identity import read_identity
-from spillable_stream.log.owner import OWNER_FILE, read_owner
+from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.owner_file import OWNER_FILE, read_owner
 from spillable_stream.storage.filesystem import File, FileSystem
 from tests.support.channels import first_bytes, spread
 from tests.support.events import put

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spillable_stream.log.identity import planned_layout, read_identity, write_identity
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owning import make_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 

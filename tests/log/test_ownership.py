@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ForeignDirectoryError
-from spillable_stream.log.identity import planned_layout, read_identity
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout, read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import (
     HOME,
     is_held,
@@ -21,7 +22,6 @@ from spillable_stream.log.ownership import (
     ownership_fault,
     whereabouts,
 )
-from spillable_stream.log.owning import make_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem, Identity
 from tests.support.channels import first_bytes, snapshot, spread

@@ -11,10 +11,10 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.extent import Extent
 from spillable_stream.log import staged_file
+from spillable_stream.log.claim import make_directories
 from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.identity import planned_layout
+from spillable_stream.log.identity_file import planned_layout
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owning import make_directories
 from spillable_stream.log.staged_file import StagedFileWriter, remove_abandoned_segments
 from spillable_stream.option_types import CreationOptions
 from tests.support.fake_files import FaultyFileSystem, nth

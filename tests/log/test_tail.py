@@ -13,7 +13,7 @@ from spillable_stream import Channel, CorruptionError
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.frames import LocatedFrame
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.tail import Reporter, Tail, find_tail, go_on, refuse
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip, frames, log_file, offsets, trim

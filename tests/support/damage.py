@@ -13,7 +13,7 @@ import google_crc32c
 from spillable_stream import Channel
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
 
 _HEAD_BYTES = 512

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, StorageError
-from spillable_stream.log.identity import identity_of
+from spillable_stream.log.identity_file import identity_of
 from spillable_stream.log.layout import CHECKPOINT, Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.log.ownership import BACKUP, HOME, is_original_elsewhere, is_outside, ownership_fault, whereabouts
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock

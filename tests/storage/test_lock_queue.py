@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.storage import turns as module
+from spillable_stream.storage import lock_queue as module
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from spillable_stream.storage.turns import Turns, open_turns
+from spillable_stream.storage.lock_queue import LockQueue, open_lock_queue
 from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
 
 
-def table(path: Path) -> Turns:
-    return Turns(FS.open(path / "lock", create=True))
+def table(path: Path) -> LockQueue:
+    return LockQueue(FS.open(path / "lock", create=True))
 
 
 def test_who_has_waited_longest_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,5 +84,5 @@ def test_a_lock_is_left_to_who_waits_for_it(tmp_path: Path) -> None:
 def test_on_a_full_disk_there_is_no_table(tmp_path: Path) -> None:
     fs = FaultyFileSystem()
     with fs.failing(lambda call: call.name == "preallocate"):
-        assert open_turns(fs.open(tmp_path / "lock", create=True)) is None
-    assert open_turns(fs.open(tmp_path / "lock", create=True)) is not None
+        assert open_lock_queue(fs.open(tmp_path / "lock", create=True)) is None
+    assert open_lock_queue(fs.open(tmp_path / "lock", create=True)) is not None

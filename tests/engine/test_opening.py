@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel, ChannelClosedError, CommitOutcomeUnknownError, CorruptionError
-from spillable_stream.engine import entering
-from spillable_stream.engine.recovery import RecoveredChannel
+from spillable_stream.engine import opening
+from spillable_stream.engine.channel_recovery import RecoveredChannel
 from spillable_stream.spark import channel_pool
 from spillable_stream.spark.channel_pool import visit
 from tests.support.damage import kill
@@ -24,13 +24,13 @@ Open = Callable[..., Channel]
 def recoveries(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Count recoveries."""
     found: list[int] = []
-    real = entering.recover_channel
+    real = opening.recover_channel
 
     def recover_channel(*arguments: Any) -> RecoveredChannel:
         found.append(1)
         return real(*arguments)
 
-    monkeypatch.setattr(entering, "recover_channel", recover_channel)
+    monkeypatch.setattr(opening, "recover_channel", recover_channel)
     yield found
 
 

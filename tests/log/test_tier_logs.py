@@ -11,7 +11,7 @@ from spillable_stream.format.frame import Frame, FrameType, total_size
 from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Entry, Position
 from tests.support.fake_files import FaultyFileSystem
 from tests.support.logs import STATE, begin

@@ -23,7 +23,7 @@ import time
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.storage.filesystem import File
 
-__all__ = ["Turns", "open_turns"]
+__all__ = ["LockQueue", "open_lock_queue"]
 
 _SLOT = struct.Struct("<QQQ")
 _SLOTS = 32
@@ -34,7 +34,7 @@ _GONE_NS = 200_000_000
 _MOMENT_NS = 2_000_000
 
 
-class Turns:
+class LockQueue:
     """One process's view of the table of a lock.
 
     Args:
@@ -116,9 +116,9 @@ class Turns:
         self._offset = -1
 
 
-def open_turns(file: File) -> Turns | None:
+def open_lock_queue(file: File) -> LockQueue | None:
     """Return the table in a file; None on a full disk, where processes then get the lock in no particular order."""
     try:
-        return Turns(file)
+        return LockQueue(file)
     except StorageError:
         return None

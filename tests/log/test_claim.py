@@ -11,10 +11,7 @@ import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ChannelClosedError, ForeignDirectoryError
 from spillable_stream.integrity.repair import repair
-from spillable_stream.log.identity import planned_layout
-from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
-from spillable_stream.log.owning import (
+from spillable_stream.log.claim import (
     make_directories,
     make_missing,
     own_again,
@@ -22,6 +19,9 @@ from spillable_stream.log.owning import (
     require_unowned,
     restore_home,
 )
+from spillable_stream.log.identity_file import planned_layout
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, snapshot, spread

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from spillable_stream.log.looks import looks
+from spillable_stream.log.look_again import looks
 
 
 def test_a_look_tells_whether_anything_moved() -> None:

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["Recent"]
+__all__ = ["LruCache"]
 
 T = TypeVar("T")
 
 
-class Recent(Generic[T]):
+class LruCache(Generic[T]):
     """A thread-safe least-recently-used cache.
 
     The cache drops an evicted value without closing it. A caller that is using the value can continue; a file closes

@@ -1,4 +1,4 @@
-"""Enters a channel: holds its directories, and recovers it if no other handle held them.
+"""Opens a channel: holds its directories, and recovers it if no other handle held them.
 
 There are two locks. Every handle that may write, parked or not, shares the owner files: a handle that finds them
 free is the first, and recovers from the log whatever the head says. Only handles that are neither closed nor parked
@@ -10,21 +10,21 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from spillable_stream.engine.channel_recovery import recover_channel
 from spillable_stream.engine.loading import LoadedState, StateLoader
 from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.memory_recovery import MemoryRecovery
-from spillable_stream.engine.recovery import recover_channel
 from spillable_stream.errors import ChannelBusyError
 from spillable_stream.log.adoption import adopt
 from spillable_stream.log.anchors import are_anchored, write_anchors
 from spillable_stream.log.checkpoints import Checkpoints
+from spillable_stream.log.claim import restore_home
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
-from spillable_stream.log.identity import read_identity
+from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owner import OWNER_FILE
-from spillable_stream.log.owning import restore_home
-from spillable_stream.log.tiers import Tiers
+from spillable_stream.log.owner_file import OWNER_FILE
+from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.storage.filesystem import File, FileSystem
 from spillable_stream.storage.lock import FileLock
 

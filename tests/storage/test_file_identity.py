@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.storage import identity as module
+from spillable_stream.storage import file_identity as module
 
 
 @pytest.fixture(params=["statx", "stat"])

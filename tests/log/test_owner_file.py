@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import ForeignDirectoryError, StorageError
-from spillable_stream.log.owner import OWNER_FILE, Owner, read_owner, write_owner
+from spillable_stream.log.owner_file import OWNER_FILE, Owner, read_owner, write_owner
 from spillable_stream.storage.filesystem import FileSystem
 
 FS = FileSystem()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
-from spillable_stream.log.identity import planned_layout, read_identity, write_identity
+from spillable_stream.log.claim import make_directories
+from spillable_stream.log.identity_file import planned_layout, read_identity, write_identity
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.owning import make_directories
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.filesystem import FileSystem
 

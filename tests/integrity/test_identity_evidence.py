@@ -10,10 +10,10 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, NotAChannelError
 from spillable_stream.integrity.findings import Findings, Severity
-from spillable_stream.integrity.identity import check_owners, find_identity
+from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.verify import verify
-from spillable_stream.log.identity import read_identity
-from spillable_stream.log.owner import OWNER_FILE
+from spillable_stream.log.identity_file import read_identity
+from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import contents, contents_of_copy, damage_of, fill, repaired, spread
 from tests.support.damage import flip

@@ -13,14 +13,14 @@ from typing import NoReturn, TypeVar
 
 from spillable_stream.errors import TransactionStateError
 
-__all__ = ["UnderWay"]
+__all__ = ["ActiveCalls"]
 
 T = TypeVar("T")
 
 _POLL_SECONDS = 0.001
 
 
-class UnderWay:
+class ActiveCalls:
     """The calls under way: at most one per thread.
 
     Hot paths inline `run`. One dictionary operation begins a call and one ends it, so an interrupt can't leave either

@@ -17,7 +17,7 @@ from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, T
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
-from spillable_stream.log.tiers import Positions, Tiers
+from spillable_stream.log.tier_logs import Positions, Tiers
 
 __all__ = ["RecoveredChannel", "recover_channel"]
 

@@ -4,14 +4,14 @@ import threading
 from pathlib import Path
 
 from spillable_stream.storage.filesystem import File, FileSystem
-from spillable_stream.storage.recent import Recent
+from spillable_stream.storage.lru import LruCache
 
 FS = FileSystem()
 
 
 def test_what_was_used_last_is_kept() -> None:
     made: list[str] = []
-    recent: Recent[str] = Recent(2)
+    recent: LruCache[str] = LruCache(2)
 
     def get(key: str) -> str:
         return recent.get(key, lambda: made.append(key) or key.upper())  # type: ignore[func-returns-value]
@@ -29,7 +29,7 @@ def test_what_was_used_last_is_kept() -> None:
 
 
 def test_a_file_that_is_pushed_out_closes_when_nobody_uses_it(tmp_path: Path) -> None:
-    recent: Recent[File] = Recent(1)
+    recent: LruCache[File] = LruCache(1)
 
     def opened(name: str) -> File:
         return recent.get(name, lambda: FS.open(tmp_path / name, create=True))
@@ -46,7 +46,7 @@ def test_a_file_that_is_pushed_out_closes_when_nobody_uses_it(tmp_path: Path) ->
 
 
 def test_many_threads_use_it_at_once() -> None:
-    recent: Recent[int] = Recent(3)
+    recent: LruCache[int] = LruCache(3)
     wrong: list[int] = []
 
     def use(start: int) -> None:
