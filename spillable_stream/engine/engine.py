@@ -24,7 +24,8 @@ from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lru import LruCache
 
 __all__ = ["Engine"]

@@ -25,7 +25,8 @@ from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.tier_logs import Tiers
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Held", "adopted", "enter", "hold"]

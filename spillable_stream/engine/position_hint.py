@@ -28,7 +28,8 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lru import LruCache
 
 __all__ = ["NO_HINT", "PositionHint", "parse_position_hint", "read_position_hint"]

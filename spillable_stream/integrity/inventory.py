@@ -40,7 +40,8 @@ from spillable_stream.log.tail import find_tail, go_on
 from spillable_stream.log.wal import Position
 from spillable_stream.state.image import image_of
 from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inventory", "LogFile", "ValidCheckpoint", "opened", "take_inventory"]
 

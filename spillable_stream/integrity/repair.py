@@ -51,7 +51,8 @@ from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
 from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["repair"]

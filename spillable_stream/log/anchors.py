@@ -20,7 +20,7 @@ import struct
 import google_crc32c
 
 from spillable_stream.errors import StorageError
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["are_anchored", "write_anchors"]
 

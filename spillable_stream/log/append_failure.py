@@ -12,7 +12,7 @@ from spillable_stream.errors import StorageError
 from spillable_stream.format.head_page import HeadState, TierEnd
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["AppendFailure"]
 

@@ -19,7 +19,8 @@ from spillable_stream.errors import (
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.head import Head
 from spillable_stream.log.layout import Layout
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from spillable_stream.storage.lock_queue import open_lock_queue
 

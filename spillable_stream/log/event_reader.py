@@ -31,7 +31,8 @@ from spillable_stream.format.frame import (
     payload_matches,
 )
 from spillable_stream.log.layout import Layout
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventReader", "ReadBatch", "events_of"]
 

@@ -14,7 +14,7 @@ from spillable_stream.format.frame import (
     parse_header,
     payload_matches,
 )
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "frame_before", "walk"]
 

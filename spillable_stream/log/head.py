@@ -31,7 +31,8 @@ from spillable_stream.format.head_page import (
     slot_offset,
 )
 from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Head"]
 

@@ -13,7 +13,8 @@ from spillable_stream.format.record import FileHeader
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.frames import FrameScanner, LocatedFrame
 from spillable_stream.log.layout import Layout
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LogFiles", "Position"]
 

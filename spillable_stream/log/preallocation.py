@@ -10,7 +10,8 @@ import contextlib
 
 from spillable_stream.errors import StorageError
 from spillable_stream.log.disk_space import required_bytes
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Preallocation"]
 

@@ -31,7 +31,8 @@ from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
 from spillable_stream.log.tail import Tail, find_tail, refuse, written_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = [
     "RecoveredLog",

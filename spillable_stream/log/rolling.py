@@ -18,7 +18,7 @@ from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import TierFiles
 from spillable_stream.log.written_file import WrittenFile
 from spillable_stream.state.image import SmallImage
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["MakeImage", "Rolling"]
 

@@ -17,7 +17,7 @@ from spillable_stream.errors import CorruptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["Reporter", "Tail", "find_tail", "go_on", "refuse", "written_bytes"]
 

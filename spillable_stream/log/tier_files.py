@@ -10,7 +10,8 @@ from typing import Protocol
 from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["DiskFiles", "MemoryFiles", "TierFiles"]
 

@@ -11,7 +11,8 @@ from spillable_stream.log.frames import FrameScanner
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.log_files import LogFiles
 from spillable_stream.log.preallocation import Preallocation
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["WrittenFile"]
 

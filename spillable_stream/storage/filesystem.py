@@ -1,4 +1,4 @@
-"""Files and directories: the few operations that the log needs.
+"""The file system: the few operations on files and directories that the log needs.
 
 `FileSystem` is the real one. Tests substitute file systems that fail, record or lose writes.
 """
@@ -6,296 +6,21 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import functools
 import os
 import shutil
 import stat
-import threading
-import weakref
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
-from spillable_stream.errors import ChannelClosedError, SpillableError, StorageError
-from spillable_stream.format.frame import Payload
+from spillable_stream.errors import StorageError
 from spillable_stream.storage.access import PRIVATE_MODE, Access
+from spillable_stream.storage.file import File, forking, named
 from spillable_stream.storage.file_identity import Identity, identity_of
 
-__all__ = ["File", "FileSystem"]
+__all__ = ["FileSystem"]
 
-_IOV_MAX = 512
-_COPY_BYTES = 4 << 20
 _MEMORY_TYPES = {"tmpfs", "ramfs"}
-_SYNC_FILE_RANGE_WRITE = 2
 _NOT_OURS = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EROFS, errno.ENOTSUP, errno.ENOSYS}
-
-
-@functools.cache
-def _sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    """Return Linux's ``sync_file_range``; None on other systems."""
-    try:
-        function = ctypes.CDLL(None).sync_file_range
-    except (OSError, AttributeError):
-        return None
-    function.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
-    found: Callable[[int, int, int, int], int] = function
-    return found
-
-
-class _named:
-    """Turns an OSError into a `StorageError` that says what failed and where.
-
-    With ``may_be_missing``, a FileNotFoundError passes: the caller must distinguish it from a failing disk.
-    """
-
-    __slots__ = ("_may_be_missing", "_path", "_what")
-
-    def __init__(self, what: str, path: str | Path | File, *, may_be_missing: bool = False) -> None:
-        self._what, self._path, self._may_be_missing = what, path, may_be_missing
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, e: BaseException | None, __: object) -> None:
-        if isinstance(e, OSError) and not (self._may_be_missing and isinstance(e, FileNotFoundError)):
-            raise _failed(self._what, self._path, e) from e
-        if (
-            isinstance(e, ValueError) and isinstance(self._path, File) and self._path.is_closed()
-        ):  # Python rejects the descriptor -1
-            raise _closed(self._path.path) from e
-
-
-def _failed(what: str, path: str | Path | File, e: OSError) -> SpillableError:
-    if isinstance(path, File):
-        if path.is_closed():
-            return _closed(path.path)
-        path = path.path
-    return StorageError(f"{what} {path} failed: {e.strerror or e} (errno {e.errno})")
-
-
-def _closed(path: str | Path) -> ChannelClosedError:
-    return ChannelClosedError(
-        f"{path} was closed; what was opened before a fork is closed in the child: open the channel again there"
-    )
-
-
-class File:
-    """An open data file: positioned reads and writes, and a sync.
-
-    A forked child closes all of its copies. An open copy would keep the parent's locks held for as long as the child
-    lives. Closing it releases none of them, because the parent still has the file open.
-
-    Its methods raise `StorageError` if the system refuses, and `ChannelClosedError` if the file was closed.
-
-    Args:
-        path: the file.
-        descriptor: its open file descriptor, which this object then owns.
-    """
-
-    def __init__(self, path: Path, descriptor: int) -> None:
-        self.path = path
-        self._fd = descriptor
-        self._name = os.fsencode(path)
-        self._identity: Identity | None = None  # cached by is_in_place
-        _open_files[id(self)] = weakref.ref(self)
-
-    def fileno(self) -> int:
-        """Return the file descriptor.
-
-        Raises:
-            ChannelClosedError: the file was closed, or this is a forked child.
-        """
-        if self._fd < 0:
-            raise _closed(self.path)
-        return self._fd
-
-    def is_closed(self) -> bool:
-        """Tell whether the file was closed, by `close` or because this process is a forked child."""
-        return self._fd < 0
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-        with _named("reading the size of", self):
-            return os.fstat(self._fd).st_size
-
-    def identity(self) -> Identity:
-        """Return the file's identity, even if its path leads to another file by now; see `FileSystem.identity`."""
-        with _named("looking at", self):
-            found = os.fstat(self._fd)
-            return Identity(found.st_dev, found.st_ino)
-
-    def is_in_place(self) -> bool:
-        """Tell whether the file's path still leads to it: the file was not removed, moved or replaced.
-
-        Equal inode numbers prove it, because the inode of an open file cannot be reused.
-        """
-        if self._identity is None:
-            self._identity = self.identity()
-        try:
-            return identity_of(self._name) == self._identity
-        except FileNotFoundError:
-            return False
-        except OSError as e:
-            raise _failed("looking at", self, e) from e
-
-    def is_linked(self) -> bool:
-        """Tell whether the file is open and still has a name."""
-        try:
-            return os.fstat(self._fd).st_nlink > 0
-        except OSError as e:
-            if e.errno != errno.EBADF:
-                raise _failed("looking at", self, e) from e
-            return False  # closed
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
-        return bytes(self.read_buffer(offset, size).to_pybytes())
-
-    def read_buffer(self, offset: int, size: int) -> pa.Buffer:
-        """Read like `read`, into memory from Arrow's pool: allocating new memory would cost more than the read."""
-        buffer, got, more = pa.allocate_buffer(size), 0, 1
-        try:
-            while more and got < size:
-                more = os.preadv(self._fd, [memoryview(buffer)[got:]], offset + got)
-                got += more
-        except OSError as e:
-            raise _failed("reading", self, e) from e
-        return buffer if got == size else buffer.slice(0, got)
-
-    def write(self, offset: int, buffers: Sequence[Payload]) -> int:
-        """Write all buffers at ``offset``, one after the other, and return the number of bytes written."""
-        end = offset
-        try:
-            for i in range(0, len(buffers), _IOV_MAX):
-                part = buffers[i : i + _IOV_MAX]
-                written, size = os.pwritev(self._fd, part, end), sum(map(len, part))
-                if written < size:
-                    self._write_rest(end, part, written)
-                end += size
-        except OSError as e:
-            raise _failed("writing", self, e) from e
-        return end - offset
-
-    def _write_rest(self, offset: int, buffers: Sequence[Payload], written: int) -> None:
-        """Finish a short write at ``offset``: write all but the first ``written`` bytes of some buffers."""
-        views = [memoryview(b) for b in buffers]
-        while True:
-            offset += written
-            while views and written >= len(views[0]):
-                written -= len(views.pop(0))
-            if not views:
-                return
-            views[0] = views[0][written:]
-            written = os.pwritev(self._fd, views, offset)
-
-    def copy_from(self, source: File, size: int) -> None:
-        """Write the first ``size`` bytes of another file to the beginning of this one."""
-        for offset in range(0, size, _COPY_BYTES):
-            self.write(offset, [source.read_buffer(offset, min(_COPY_BYTES, size - offset))])
-
-    def preallocate(self, offset: int, size: int) -> None:
-        """Allocate blocks and extend the size ahead of later writes; a no-op if the file system does not support it."""
-        with _named("preallocating", self):
-            try:
-                os.posix_fallocate(self._fd, offset, size)
-            except OSError as e:
-                if e.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-                    raise
-
-    def truncate(self, size: int) -> None:
-        """Cut or extend the file to ``size`` bytes."""
-        with _named("truncating", self):
-            os.ftruncate(self._fd, size)
-
-    def start_sync(self, offset: int, size: int) -> None:
-        """Ask the kernel to start writing bytes to the medium, so that a later `sync` waits less. It is only a hint."""
-        if (start := _sync_file_range()) is not None:
-            start(self._fd, offset, size, _SYNC_FILE_RANGE_WRITE)
-
-    def sync(self) -> None:
-        """Return once the data, and the metadata needed to read it back, are on the medium."""
-        with _named("syncing", self):
-            os.fdatasync(self._fd)
-
-    def load(self, size: int) -> bytes:
-        """Return the first ``size`` bytes, which other processes may be writing.
-
-        It makes a system call. Reading a mapping would kill the process (SIGBUS) if the disk were gone.
-        """
-        try:
-            data = os.pread(self._fd, size, 0)
-            while len(data) < size and (more := os.pread(self._fd, size - len(data), len(data))):
-                data += more
-            return data
-        except OSError as e:
-            raise _failed("reading", self, e) from e
-
-    def store(self, offset: int, data: bytes) -> None:
-        """Write a few bytes for other processes to `load`. They need not survive a crash."""
-        try:
-            written = os.pwrite(self._fd, data, offset)
-            while written < len(data):
-                written += os.pwrite(self._fd, data[written:], offset + written)
-        except OSError as e:
-            raise _failed("writing", self, e) from e
-
-    def data_ranges(self, start: int) -> list[tuple[int, int]]:
-        """Return the byte ranges from ``start`` on that may hold data, as (begin, end); the rest of the file is zeros.
-
-        Call it before reading any of them: preallocated space that the kernel has read ahead counts as data.
-        """
-        found: list[tuple[int, int]] = []
-        try:
-            while True:
-                start = os.lseek(self._fd, start, os.SEEK_DATA)
-                found.append((start, os.lseek(self._fd, start, os.SEEK_HOLE)))
-                start = found[-1][1]
-        except OSError as e:
-            if e.errno == errno.ENXIO:  # nothing but a hole is left
-                return found
-            if e.errno == errno.EINVAL:  # the file system cannot tell
-                return [*found, (start, self.size())]
-            raise _failed("reading", self, e) from e
-
-    def drop_read_ahead(self, start: int) -> None:
-        """Drop clean pages from ``start`` on, so that `data_ranges` recognizes preallocated space again."""
-        with contextlib.suppress(OSError, AttributeError):
-            os.posix_fadvise(self._fd, start, 0, os.POSIX_FADV_DONTNEED)
-
-    def close(self) -> None:
-        """Close the file. Closing it twice is fine."""
-        if self._fd >= 0:
-            with _forking:
-                fd, self._fd = self._fd, -1  # no call until os.close, so an interrupt cannot land between
-                if fd >= 0:
-                    os.close(fd)
-                _open_files.pop(id(self), None)
-
-    def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
-            with contextlib.suppress(OSError):
-                self.close()
-
-
-_open_files: dict[int, weakref.ref[File]] = {}
-_forking = threading.RLock()  # keeps a fork from landing between opening or closing a descriptor and recording it above
-
-
-def _leave_files_to_parent() -> None:
-    """In a forked child: close every file."""
-    for reference in list(_open_files.values()):
-        file = reference()
-        if file is not None:
-            with contextlib.suppress(OSError):
-                file.close()
-    _open_files.clear()
-    _forking.release()
-
-
-os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_leave_files_to_parent)
 
 
 class FileSystem:
@@ -326,8 +51,8 @@ class FileSystem:
         """
         flags = (os.O_RDONLY if readonly else os.O_RDWR) | os.O_CLOEXEC | os.O_NOFOLLOW
         flags |= os.O_NONBLOCK  # opening a planted pipe must not wait for its other end
-        with _named("making" if create else "opening", path, may_be_missing=not create):
-            with _forking:
+        with named("making" if create else "opening", path, may_be_missing=not create):
+            with forking:
                 made = self.access.open_or_make(path, flags, exclusive=exclusive) if create else os.open(path, flags)
                 file = File(path, made)
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -337,7 +62,7 @@ class FileSystem:
 
     def list_files(self, directory: Path) -> list[str]:
         """Return the names of files and of all symbolic links in a directory, sorted; none if it is missing."""
-        with _named("listing", directory):
+        with named("listing", directory):
             try:
                 with os.scandir(directory) as entries:
                     return sorted(e.name for e in entries if e.is_symlink() or e.is_file())
@@ -346,7 +71,7 @@ class FileSystem:
 
     def list(self, directory: Path) -> list[str]:
         """Return the names in a directory, sorted; none if it is missing."""
-        with _named("listing", directory):
+        with named("listing", directory):
             try:
                 return sorted(os.listdir(directory))
             except FileNotFoundError:
@@ -362,7 +87,7 @@ class FileSystem:
 
     def size_bytes(self, path: Path) -> int:
         """Return the size of a file in bytes; 0 if it is missing."""
-        with _named("looking at", path):
+        with named("looking at", path):
             try:
                 return os.stat(path).st_size
             except FileNotFoundError:
@@ -374,14 +99,14 @@ class FileSystem:
         Raises:
             FileNotFoundError: the file is missing.
         """
-        with _named("looking at", path, may_be_missing=True):
+        with named("looking at", path, may_be_missing=True):
             return os.stat(path).st_mtime
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its missing parents, and sync the parent of each."""
         if os.path.isdir(path):
             return
-        with _named("making the directory", path):
+        with named("making the directory", path):
             self.make_directory(path.parent)
             with contextlib.suppress(FileExistsError):
                 self.access.make_directory(path)
@@ -390,12 +115,12 @@ class FileSystem:
     def share_directory(self, path: Path) -> None:
         """Set the channel's mode and group on a directory older than the channel; a no-op for a private channel."""
         if self.access.mode != PRIVATE_MODE:
-            with _named("changing the mode of", path):
+            with named("changing the mode of", path):
                 self.access.settle_directory(path)
 
     def group_of(self, path: Path) -> int:
         """Return the ID of the Unix group that owns a file or directory."""
-        with _named("looking at", path):
+        with named("looking at", path):
             return os.stat(path).st_gid
 
     def sync_parents(self, path: Path) -> None:
@@ -417,7 +142,7 @@ class FileSystem:
 
     def sync_directory(self, path: Path) -> None:
         """Return once the directory's entries are on the medium."""
-        with _named("syncing the directory", path):
+        with named("syncing the directory", path):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 os.fsync(fd)
@@ -478,19 +203,19 @@ class FileSystem:
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename a file, replacing any at ``target``; the directory still needs a sync."""
-        with _named("renaming", source):
+        with named("renaming", source):
             os.replace(source, target)
 
     def remove(self, path: Path) -> None:
         """Remove a file; a missing one is fine."""
-        with _named("removing", path), contextlib.suppress(FileNotFoundError):
+        with named("removing", path), contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def link(self, path: Path, target: Path) -> None:
         """Create a symbolic link at ``path``, replacing any there; the directory still needs a sync."""
         temporary = path.with_name(f"{path.name}.tmp")
         self.remove(temporary)
-        with _named("linking", path):
+        with named("linking", path):
             os.symlink(target, temporary)
         self.rename(temporary, path)
 
@@ -507,7 +232,7 @@ class FileSystem:
         Raises:
             FileNotFoundError: the path leads nowhere.
         """
-        with _named("looking at", path, may_be_missing=True):
+        with named("looking at", path, may_be_missing=True):
             return identity_of(os.fsencode(path))
 
     def real_path(self, path: Path) -> Path:
@@ -521,7 +246,7 @@ class FileSystem:
             path: the directory.
             owner_of: if this process is root, the directory gets the owner of this path.
         """
-        with _named("making the directory", path):
+        with named("making the directory", path):
             self.access.make_directory(path, owner_of)
 
     def is_private_directory(self, path: Path, owner_of: Path) -> bool:
@@ -553,7 +278,7 @@ class FileSystem:
         kept = {errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST}
         if self.access.mode != PRIVATE_MODE:
             kept |= {errno.EPERM, errno.EACCES}
-        with _named("removing", path):
+        with named("removing", path):
             try:
                 os.rmdir(path)
             except OSError as e:
@@ -562,10 +287,10 @@ class FileSystem:
 
     def free_bytes(self, path: Path) -> int:
         """Return the free space, in bytes, of the file system that holds ``path``."""
-        with _named("reading the free space of", path):
+        with named("reading the free space of", path):
             return shutil.disk_usage(path).free
 
     def total_bytes(self, path: Path) -> int:
         """Return the size, in bytes, of the file system that holds ``path``."""
-        with _named("reading the size of the file system of", path):
+        with named("reading the size of the file system of", path):
             return shutil.disk_usage(path).total

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, StorageError
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 
 __all__ = ["FileLock", "is_locked", "process_note"]

@@ -21,7 +21,7 @@ import struct
 import time
 
 from spillable_stream.errors import SpillableError, StorageError
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 
 __all__ = ["LockQueue", "open_lock_queue"]
 

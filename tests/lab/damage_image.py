@@ -20,7 +20,8 @@ from spillable_stream.log.frames import FrameScanner, LocatedFrame
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.ledger import Outcome
 from tests.lab.workload import CONFIGURATIONS, Program
 from tests.support.damage import kill, memory_of

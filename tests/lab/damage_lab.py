@@ -31,7 +31,8 @@ from spillable_stream import (
     UnsupportedFormatError,
 )
 from spillable_stream.log import head as head_module
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.contents import CONSUMERS, contents
 from tests.lab.damage_image import Changes, Image
 from tests.lab.ledger import Found, Outcome, check

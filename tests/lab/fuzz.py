@@ -27,7 +27,8 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.damage_image import Image
 from tests.lab.damage_lab import Damage
 

@@ -25,7 +25,8 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage import access
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
 __all__ = ["MUTANTS", "apply", "broken"]

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.log.anchors import are_anchored, write_anchors
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip
 from tests.support.fake_files import FaultyFileSystem
 

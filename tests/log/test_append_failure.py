@@ -16,7 +16,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.published_end import PublishedEnd
 from spillable_stream.log.tier_files import DiskFiles
 from spillable_stream.log.wal import WriteAheadLog
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 from tests.support.events import put, take
 from tests.support.fake_files import Call, FaultyFileSystem, nth
 from tests.support.interrupts import Interrupts

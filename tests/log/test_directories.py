@@ -17,7 +17,8 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.owner_file import OWNER_FILE, read_owner
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from tests.support.channels import first_bytes, spread
 from tests.support.events import put
 from tests.support.fake_files import FaultyFileSystem, nth

@@ -14,7 +14,8 @@ COMMITTER = """
 import sys, time
 from typing import Any
 from spillable_stream import Channel, Event
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 class SlowFile(File):
     def sync(self):

@@ -7,7 +7,7 @@ import pytest
 
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.log.frames import FrameScanner, find_frame
-from spillable_stream.storage.filesystem import File
+from spillable_stream.storage.file import File
 from tests.support.fake_files import FaultyFileSystem
 
 SEED = file_seed("channel", "file")

@@ -3,7 +3,8 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lru import LruCache
 
 FS = FileSystem()

@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 from spillable_stream.format.frame import Payload
-from spillable_stream.storage.filesystem import File, FileSystem
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
 
 
 class Call(NamedTuple):
