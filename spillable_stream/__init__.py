@@ -9,8 +9,9 @@ from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_sch
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
-from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
 

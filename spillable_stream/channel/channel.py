@@ -15,8 +15,9 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.stats import ChannelStats, channel_stats
-from spillable_stream.channel.transaction import PutTransaction, TakeTransaction
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,11 +12,8 @@ import pytest
 
 from spillable_stream import (
     Channel,
-    ChannelFullError,
     Event,
-    SchemaError,
     StorageError,
-    TransactionCapacityError,
     TransactionStateError,
 )
 from spillable_stream.channel.transaction import State
@@ -174,43 +170,6 @@ def test_what_is_not_committed_is_seen_by_nobody(open_channel: Open) -> None:
     assert (peek(channel), channel.stats().last_id) == ([], 0)
 
 
-def test_open_takes_of_one_group_never_overlap(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 10))
-    with channel.take_transaction() as one, channel.take_transaction() as two:
-        assert [e.body for e in one.take_many(3)] == numbered(0, 3)
-        assert [e.body for e in two.take_many(3)] == numbered(3, 3)
-        assert [e.body for e in one.take_many(2)] == numbered(6, 2)
-        one.rollback()
-    assert take(channel) == numbered(0, 3) + numbered(6, 4)
-
-
-def test_rolled_back_takes_return_to_the_head_in_order(open_channel: Open) -> None:
-    channel = open_channel()
-    put(channel, *numbered(0, 6))
-    with channel.take_transaction() as tx:
-        tx.take_many(4)
-        tx.rollback()
-    assert take(channel, 3) == numbered(0, 3)
-    assert take(channel) == numbered(3, 3)
-
-
-def test_take_waits_for_an_event(open_channel: Open) -> None:
-    channel = open_channel()
-    thread = threading.Timer(0.1, lambda: put(channel, b"late"))
-    thread.start()
-    with channel.take_transaction() as tx:
-        assert tx.take(timeout_seconds=30).body == b"late"  # type: ignore[union-attr]
-        assert tx.take(timeout_seconds=0.01) is None
-    thread.join()
-
-
-def test_take_waits_overflow_timeout_by_default(open_channel: Open) -> None:
-    channel = open_channel(overflow_timeout=0.05)
-    with channel.take_transaction() as tx:
-        assert tx.take() is None
-
-
 def test_a_committed_transaction_tells_its_ids(open_channel: Open) -> None:
     channel = open_channel()
     assert put(channel, *numbered(0, 3)) == (1, 3)
@@ -221,191 +180,10 @@ def test_a_committed_transaction_tells_its_ids(open_channel: Open) -> None:
 # ── capacities ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_put_beyond_the_transaction_capacity_is_refused_whole(open_channel: Open) -> None:
-    channel = open_channel(transaction_capacity=5)
-    with channel.put_transaction() as tx:
-        tx.put_many([Event(b"a")] * 3)
-        with pytest.raises(TransactionCapacityError, match="would hold 6 events, transactionCapacity is 5"):
-            tx.put_many([Event(b"b")] * 3)
-        tx.put_many([Event(b"c")] * 2)
-    assert peek(channel, 5) == [b"a"] * 3 + [b"c"] * 2
-
-
-def test_a_take_stops_at_the_transaction_capacity(open_channel: Open) -> None:
-    channel = open_channel(transaction_capacity=5)
-    put(channel, *numbered(0, 5))
-    put(channel, *numbered(5, 5))
-    with channel.take_transaction() as tx:
-        assert len(tx.take_many(3)) == 3
-        assert len(tx.take_many(10)) == 2
-        with pytest.raises(TransactionCapacityError, match="has taken 5 events"):
-            tx.take()
-
-
-def test_a_full_channel_says_what_it_holds_and_what_to_do(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=0.05)
-    put(channel, *numbered(0, 8))
-    with pytest.raises(ChannelFullError) as caught:
-        put(channel, *numbered(8, 3))
-    message = str(caught.value)
-    assert "3 events do not fit" in message and "disk holds 8 of overflowCapacity 10 events" in message
-    assert "Waited 0." in message and "take events, or raise overflowCapacity" in message
-    take(channel, 1)
-    put(channel, *numbered(8, 3))
-    assert channel.stats().channel_size == 10
-
-
-def test_a_transaction_larger_than_the_channel_does_not_wait(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=1e9)
-    with pytest.raises(ChannelFullError, match="put fewer at once"):
-        put(channel, *numbered(0, 11))
-
-
-def test_a_put_waits_keep_alive_for_room(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=60)
-    put(channel, *numbered(0, 10))
-    thread = threading.Timer(0.1, lambda: take(channel, 5))
-    thread.start()
-    put(channel, *numbered(10, 5))
-    thread.join()
-    assert take(channel) == numbered(5, 10)
-
-
-def test_rolled_back_puts_give_back_what_they_held(open_channel: Open) -> None:
-    channel = open_channel(overflow_capacity=10, keep_alive=0)
-    for _ in range(3):
-        tx = transaction(channel, "put_transaction", State.OPEN)
-        tx.put_many(Event(b) for b in numbered(0, 10))
-        tx.rollback()
-    put(channel, *numbered(0, 10))
-
-
 # ── sizes ───────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("max_inline_bytes", [0, 4 << 20, 1 << 30])
-def test_bodies_of_nothing_and_of_64_mebibytes(open_channel: Open, max_inline_bytes: int) -> None:
-    channel = open_channel(max_inline_bytes=max_inline_bytes)
-    large = bytes(range(256)) * (64 << 12)
-    bodies = [b"", large, b"", b"x"]
-    put(channel, *bodies)
-    assert peek(channel) == bodies
-    assert take(channel, 2) == bodies[:2]
-    assert take(channel) == bodies[2:]
-
-
-def test_a_transaction_larger_than_any_buffer_is_staged_and_whole(open_channel: Open) -> None:
-    channel = open_channel(transaction_capacity=200_000, max_inline_bytes=10_000)
-    bodies = numbered(0, 50_000)
-    put(channel, b"before")
-    put(channel, *bodies)
-    put(channel, b"after")
-    assert channel.stats().segments == 1
-    assert take(channel, 200_000) == [b"before", *bodies, b"after"]
-
-
-def test_a_staged_transaction_that_is_rolled_back_leaves_no_file(open_channel: Open) -> None:
-    channel = open_channel(max_inline_bytes=1000)
-    with channel.put_transaction() as tx:
-        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": bytes(5000)}], EVENT_SCHEMA))
-        assert channel.stats().segments == 1
-        tx.rollback()
-    assert channel.stats().segments == 0
-
-
-def test_a_segment_whose_commit_failed_is_removed_by_a_checkpoint(open_channel: Open) -> None:
-    """A commit that failed may still count, so that rolling back must not remove its events."""
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs, max_inline_bytes=1000)
-    put(channel, b"whole", bytes(2000))
-    with channel.put_transaction() as tx:
-        tx.put(Event(bytes(5000)))
-        with fs.failing(nth("sync", 1, "log")), pytest.raises(StorageError):
-            tx.commit()
-        tx.rollback()
-    assert channel.stats().segments == 2
-    channel.checkpoint()
-    assert channel.stats().segments == 1
-    assert peek(channel) == [b"whole", bytes(2000)]
-
-
 # ── staged files whose sync failed ──────────────────────────────────────────────────────────────
-
-
-def assert_only_a_rollback_is_left(tx: Any, why: str) -> None:
-    """The kernel marks what it could not write as clean: another sync of it says that all is well."""
-    for call in (tx.commit, lambda: tx.put(Event(b"x"))):
-        with pytest.raises(TransactionStateError, match=rf"{why}.*roll the transaction back"):
-            call()
-    tx.rollback()
-
-
-@pytest.mark.parametrize("call", ["sync", "sync_directory"])
-def test_a_staged_transaction_whose_sync_failed_can_only_be_rolled_back(open_channel: Open, call: str) -> None:
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs, max_inline_bytes=0)
-    with channel.put_transaction() as tx:
-        tx.put(Event(b"x"))
-        with fs.failing(nth(call, 1)), pytest.raises(StorageError):
-            tx.commit()
-        assert_only_a_rollback_is_left(tx, call)
-    assert channel.stats().segments == 0
-    assert peek(channel) == []
-
-
-def staged_in_memory(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a transaction that was staged in memory, where there is no room for it by now."""
-    from spillable_stream.channel import transaction as module
-
-    monkeypatch.setattr(module, "_INLINE_MEMORY_BYTES", 0)
-    put(channel, b"so that there is a memory tier")
-    tx = channel.put_transaction().__enter__()
-    for i in range(8):
-        tx.put_batch(pa.RecordBatch.from_pylist([{"headers": [], "body": b"%d" % i}], EVENT_SCHEMA))
-    put(channel, *numbered(0, 5))
-    return tx
-
-
-@pytest.mark.parametrize("call", ["sync", "write", "rename", "sync_directory"])
-def test_a_transaction_that_could_not_be_copied_from_memory_to_disk_can_only_be_rolled_back(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
-    tx = staged_in_memory(channel, monkeypatch)
-    file = "data" if call == "sync_directory" else "segment"
-    with fs.failing(nth(call, 1, file)), pytest.raises(StorageError):
-        tx.commit()
-    assert not [n for n in (channel.path / "data").iterdir() if n.name.startswith("segment")]
-    assert_only_a_rollback_is_left(tx, call)
-    assert len(peek(channel)) == 6
-
-
-def test_a_staged_file_that_could_not_be_copied_is_copied_and_synced_again(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Spark commits the same staged files again: what a failed copy left does not pass for one."""
-    from spillable_stream.engine.requests import Put
-
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs, max_inline_bytes=0, memory_capacity=10, overflow_timeout=0)
-    tx = staged_in_memory(channel, monkeypatch)
-    reference = tx._segment.finish()
-    with fs.failing(nth("sync", 1, "segment")), pytest.raises(StorageError):
-        channel.engine().commit(Put([], [reference]))
-    fs.calls.clear()
-    channel.engine().commit(Put([], [reference]))
-    assert fs.count("sync", "segment") == 1
-    assert len(peek(channel)) == 14
-
-
-def test_a_copy_that_was_killed_is_removed_by_a_checkpoint(open_channel: Open, tmp_path: Path) -> None:
-    channel = open_channel(data_dirs=[str(tmp_path / d) for d in "abc"])
-    for d in "abc":
-        (tmp_path / d / "segment.local.0.0123.tmp").write_bytes(b"half of it")
-    assert channel.stats().segments == 0
-    channel.checkpoint()
-    assert not list(tmp_path.glob("*/*.tmp"))
 
 
 # ── batches and typed channels ──────────────────────────────────────────────────────────────────
@@ -436,84 +214,9 @@ def test_event_batches_read_back(open_channel: Open) -> None:
         assert tx.take_many(5) == [Event(b"0", {"k": "v"}), Event(b"1")]
 
 
-def test_what_does_not_fit_is_refused_and_the_rest_of_the_transaction_stands(open_channel: Open) -> None:
-    channel = open_channel(schema=SCHEMA)
-    with channel.put_transaction() as tx:
-        tx.put({"n": 1})
-        for bad in ({"n": None}, {"x": 1}, Event(b"x")):
-            with pytest.raises(SchemaError):
-                tx.put_many([{"n": 2}, bad])  # type: ignore[list-item]
-        with pytest.raises(SchemaError):
-            tx.put_batch(pa.record_batch({"n": ["text"]}))
-        tx.put({"n": 3})
-    with channel.take_transaction() as tx:
-        assert [row["n"] for row in tx.take_many(10)] == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("names", "why"),
-    [
-        (["n", "extra"], "no column 'extra': leave it out, or add it with Channel.evolve"),
-        (["N", "s"], "no column 'N'"),
-        (["n", "s", "s"], "a column name occurs twice"),
-    ],
-)
-def test_a_batch_with_a_column_that_would_be_passed_over_is_refused(
-    open_channel: Open, names: list[str], why: str
-) -> None:
-    channel = open_channel(schema=pa.schema({"n": pa.int64(), "s": pa.int64()}))
-    with channel.put_transaction() as tx:
-        for kind in (pa.RecordBatch, pa.Table):
-            with pytest.raises(SchemaError, match=why):
-                tx.put_batch(kind.from_arrays([pa.array([1])] * len(names), names=names))
-        tx.put_batch(pa.table({"n": [3]}))
-    with channel.take_transaction() as tx:
-        assert tx.take_many(10) == [{"n": 3, "s": None}]
-
-
 NESTED = pa.schema(
     [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
 )
-
-
-@pytest.mark.parametrize(
-    ("column", "why"),
-    [
-        ({"s": pa.array([{"X": 1, "y": 2, "z": 3}])}, "'s' has another type: its field 'X' is unknown"),
-        ({"l": pa.array([["12"]])}, "'l.element' has another type: string does not fit into double"),
-        ({"id": pa.array(["12"])}, "'id' has another type: string does not fit into int64"),
-        ({"id": pa.array([12.0])}, "'id' has another type: double does not fit into int64"),
-    ],
-    ids=["names in a struct", "texts in a list", "text", "float"],
-)
-@pytest.mark.parametrize("rows", [0, 1])
-def test_a_batch_of_which_something_would_be_lost_is_refused_with_both_schemas(
-    open_channel: Open, column: dict[str, pa.Array], why: str, rows: int
-) -> None:
-    channel = open_channel(schema=NESTED)
-    with channel.put_transaction() as tx:
-        for batch in (pa.table(column).slice(0, rows), pa.record_batch(column).slice(0, rows)):
-            with pytest.raises(SchemaError, match=re.escape(why)) as caught:
-                tx.put_batch(batch)
-            assert "The channel has (id: int64, s: struct<x: int64, y: int64>, l: list<" in str(caught.value)
-            assert f"; the batch has ({batch.schema.field(0).name}: {batch.schema.field(0).type})" in str(caught.value)
-        assert tx.count == 0
-
-
-def test_a_batch_that_is_narrower_and_in_another_order_is_widened_at_every_depth(open_channel: Open) -> None:
-    channel = open_channel(schema=NESTED)
-    inner = pa.array([{"y": 2, "x": 1}, None, {"y": None, "x": 3}], pa.struct([("y", pa.int8()), ("x", pa.uint32())]))
-    batch = pa.record_batch({"l": pa.array([[1, None], None, []], pa.large_list(pa.int32())), "s": inner})
-    with channel.put_transaction() as tx:
-        tx.put_batch(batch)
-        tx.put_batch(pa.table({"s": pa.array([{"y": 5}]), "id": pa.array([1], pa.int8())}))
-    with channel.take_transaction() as tx:
-        assert tx.take_many(9) == [
-            {"id": None, "s": {"x": 1, "y": 2}, "l": [1.0, None]},
-            {"id": None, "s": None, "l": None},
-            {"id": None, "s": {"x": 3, "y": None}, "l": []},
-            {"id": 1, "s": {"x": None, "y": 5}, "l": None},
-        ]
 
 
 def test_what_was_taken_from_one_channel_can_be_put_into_another_as_it_is(open_channel: Open, tmp_path: Path) -> None:
@@ -540,42 +243,4 @@ def test_compressed_channels_read_back(open_channel: Open, compression: str) -> 
     assert channel.stats().disk.payload_bytes < 5000
 
 
-def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
-    with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
-        tx.take_many(0)
-
-
 # ── what a review found ─────────────────────────────────────────────────────────────────────────
-
-
-def test_after_a_put_that_failed_while_it_was_written_only_a_rollback_is_left(open_channel: Open) -> None:
-    """Events of the same buffer are gone with it: nothing may be committed without them."""
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs, max_inline_bytes=0)
-    tx = transaction(channel, "put_transaction", State.OPEN)
-    batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b"1"}, {"headers": [], "body": b"2"}], EVENT_SCHEMA)
-    tx.put_batch(batch)
-    with fs.failing(nth("write", 1, "segment")), pytest.raises(StorageError):
-        tx.put_batch(batch)
-    for call in (lambda: tx.put_batch(batch), lambda: tx.put(Event(b"x")), tx.commit):
-        with pytest.raises(TransactionStateError, match=r"after a put that failed.* roll the transaction back"):
-            call()
-    tx.rollback()
-    put(channel, b"x")
-    assert peek(channel) == [b"x"]
-
-
-def test_a_segment_write_that_failed_gives_its_ids_again(open_channel: Open) -> None:
-    from spillable_stream.format.batch import encode_batch
-    from spillable_stream.log.staged_file import StagedFileWriter
-
-    fs = FaultyFileSystem()
-    channel = open_channel(fs=fs)
-    writer = StagedFileWriter(fs, channel.engine().layout)
-    batch = pa.RecordBatch.from_pylist([{"headers": [], "body": b"1"}], EVENT_SCHEMA)
-    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
-        writer.write(encode_batch(batch))
-    assert (writer.count, writer.payload_bytes) == (0, 0)
-    writer.write(encode_batch(batch))
-    assert writer.finish().count == 1
-    writer.discard()

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, CorruptionError, Event, SchemaError
-from spillable_stream.channel import transaction as transaction_module
-from spillable_stream.channel.transaction import TakeTransaction
+from spillable_stream.channel import put_transaction as puts
+from spillable_stream.channel import take_transaction as takes
+from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.format.batch import EVENT_SCHEMA, check_new_schema, fit_batch
 from tests.support.arrow_values import ACCEPTED, LEAVES, nested, not_utf8
 from tests.support.events import numbered, put
@@ -46,7 +47,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Callable[[Channel, pa.RecordBa
 
     def put_unchecked(channel: Channel, batch: pa.RecordBatch) -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(transaction_module, "accept_batch", lambda batch, schema, _: fit_batch(batch, schema))
+            patch.setattr(puts, "accept_batch", lambda batch, schema, _: fit_batch(batch, schema))
             put_batch(channel, batch)
 
     return put_unchecked
@@ -235,8 +236,8 @@ def test_a_take_that_fails_in_any_way_acknowledges_nothing(
     tx.begin()
     assert tx.take_many(1)[0].body == b"0"
     with monkeypatch.context() as patch:
-        patch.setattr(transaction_module, "events_from_batch", fail)
-        patch.setattr(transaction_module, "id_column", fail)
+        patch.setattr(takes, "events_from_batch", fail)
+        patch.setattr(takes, "id_column", fail)
         with pytest.raises(error):
             WAYS[way](tx)
     tx.commit()

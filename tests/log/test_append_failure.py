@@ -60,15 +60,19 @@ def test_after_a_failed_sync_the_log_goes_on_in_a_new_file(wal: WriteAheadLog, f
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, SystemExit])
 def test_a_sync_that_was_interrupted_is_distrusted_too(
-    wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout, interrupt: type[BaseException]
+    wal: WriteAheadLog,
+    fs: FaultyFileSystem,
+    layout: Layout,
+    interrupt: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Interrupted(DiskFiles):
-        def sync(self, file: File) -> None:
-            raise interrupt
+    def interrupted(_: File) -> None:
+        raise interrupt
 
-    policy = Interrupted(fs)
+    policy = DiskFiles(fs)
     end = PublishedEnd(wal.lock, policy)
     with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
+        monkeypatch.setattr(type(file), "sync", interrupted)
         with pytest.raises(interrupt):
             AppendFailure(end, policy).sync_or_distrust(file, end.current())
         assert end.current().state == HeadState.SYNC_FAILED

@@ -1,0 +1,233 @@
+"""Put transactions: what is put is buffered in columns, staged if it is large, and committed whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, ParamSpec
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import (
+    ID_COLUMN,
+    Event,
+    EventColumns,
+)
+from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
+from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
+from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
+from spillable_stream.format.record import NumberedBatch, SegmentRef
+from spillable_stream.format.row_values import row_reader
+from spillable_stream.log.staged_file import StagedFileWriter
+
+__all__ = ["PutTransaction"]
+
+_P = ParamSpec("_P")
+_BUFFERED_EVENTS = 8192
+_BUFFERED_BYTES = 4 << 20
+_INLINE_MEMORY_BYTES = 64 << 20
+
+
+class PutTransaction(Transaction):
+    """Puts events, all or none. Made by `Channel.put_transaction`.
+
+    Args:
+        engine: the channel.
+        schema: the channel's schema.
+        typed: whether events are mappings of a typed channel rather than `Event`.
+
+    Attributes:
+        producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
+            that it got, if they are still known.
+        waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
+            that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
+    """
+
+    def __init__(self, engine: Engine, schema: pa.Schema, schema_id: int, typed: bool) -> None:
+        super().__init__(engine)
+        self._schema = schema
+        self._schema_id = schema_id
+        self._typed = typed
+        self._rows: list[dict[str, Any]] = []
+        self._events = EventColumns()
+        self._frames: list[Frame] = []
+        self._frames_bytes = 0
+        self._segment: StagedFileWriter | None = None
+        self._attempted = False
+        self._failure: BaseException | None = None
+        self.count: int = 0
+        self.producer: NumberedBatch | None = None
+        self.waited_seconds: float | None = None
+
+    def put(self, event: Event | Mapping[str, Any]) -> None:
+        """Put one event: an `Event`, or in a typed channel a mapping of column to value. It is copied at every depth.
+
+        Raises:
+            TransactionStateError: the transaction is not open.
+            TransactionCapacityError: it is full.
+            SchemaError: the event does not fit the channel.
+            DiskSpaceError: it would be staged on disk, and leave less than ``minimumRequiredSpace``.
+        """
+        self.put_many((event,))
+
+    def put_many(self, events: Iterable[Event | Mapping[str, Any]]) -> None:
+        """Put events in order; all of them or, when this raises, none. Raises what `put` raises."""
+        self._require_sound("put")
+        added = list(events)
+        self._admit(len(added))
+        parts = [added[i : i + _BUFFERED_EVENTS] for i in range(0, len(added), _BUFFERED_EVENTS)]
+        if self._typed:
+            read = row_reader(self._schema).read
+            for rows in [list(map(read, part)) for part in parts]:
+                self._rows += rows
+                if len(self._rows) >= _BUFFERED_EVENTS:
+                    self._flush_events()
+        else:
+            for columns in [EventColumns.of(part) for part in parts]:
+                for piece in columns.pieces(_BUFFERED_BYTES):
+                    self._events.extend(piece)
+                    if len(self._events) >= _BUFFERED_EVENTS or self._events.size_bytes >= _BUFFERED_BYTES:
+                        self._flush_events()
+        self.count += len(added)
+
+    def put_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Put the rows of an Arrow batch or table, in order.
+
+        Columns, and the fields of structs, may come in another order, nullable ones may be missing, and the rest may
+        be of a type that fits (`spillable_stream.format.widening`). What `TakeTransaction.take_batch` returned can be
+        put as it is: its column ``write_order_id`` is left out.
+
+        Raises what `put` raises.
+        """
+        self._require_sound("put_batch")
+        batches = [batch]
+        if isinstance(batch, pa.Table):
+            check_columns(batch.schema, self._schema, ID_COLUMN)  # it may have no batches
+            batches = batch.to_batches()
+        fitted = [accept_batch(b, self._schema, ID_COLUMN) for b in batches]
+        self._admit(batch.num_rows)
+        self._flush_events()
+        for b in fitted:
+            self._undivided(self._add, b)
+        self.count += batch.num_rows
+
+    def take(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: a put transaction does not take.
+
+        Raises:
+            TransactionStateError: always.
+        """
+        raise TransactionStateError("a put transaction can't take; puts and takes never mix")
+
+    take_many = take
+    take_batch = take
+
+    def _admit(self, count: int) -> None:
+        capacity, held = self._engine.state.options.transaction_capacity, self.count + count
+        if held > MAX_COUNT:
+            raise TransactionCapacityError(
+                f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
+            )
+        if held > capacity:
+            raise TransactionCapacityError(
+                f"the transaction would hold {held:,} events, transactionCapacity is {capacity:,}; commit more often, "
+                "or raise it"
+            )
+
+    def _require_sound(self, call: str) -> None:
+        self._require(State.OPEN, call)
+        if self._failure is not None:
+            raise TransactionStateError(
+                f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "
+                "roll the transaction back"
+            ) from self._failure
+
+    def _undivided(self, work: Callable[_P, None], *arguments: _P.args, **keywords: _P.kwargs) -> None:
+        """Do what leaves a part of the events behind if it fails, or can't be repeated, and remember if it does."""
+        try:
+            work(*arguments, **keywords)
+        except BaseException as e:
+            self._failure = e
+            raise
+
+    def _flush_events(self) -> None:
+        if self._rows:
+            rows, self._rows = self._rows, []
+            self._undivided(lambda: self._add(row_reader(self._schema).batch(rows)))
+        elif self._events.bodies:
+            events, self._events = self._events, EventColumns()
+            self._undivided(lambda: self._add(events.batch()))
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        frames = encode_batch(batch, self._schema_id, self._engine.state.options.compression)
+        self._frames += frames
+        self._frames_bytes += total_size(frames)
+        most = self._engine.state.options.max_inline_bytes
+        if self._frames_bytes > most and self._frames_bytes > self._inline_bytes():
+            self._stage()
+
+    def _inline_bytes(self) -> int:
+        """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
+        return _INLINE_MEMORY_BYTES if self._engine.memory.put_bytes() else 0
+
+    def _stage(self) -> None:
+        """Move what is buffered to a segment file, so that memory stays bounded."""
+        if self._segment is None:
+            memory_bytes = self._engine.memory.put_bytes()
+            self._segment = self._engine.log.stage(
+                memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
+            )
+        try:
+            self._segment.write(self._frames)
+        except DiskSpaceError:  # nothing of them was written
+            self._engine.make_room()
+            self._segment.write(self._frames)
+        self._frames, self._frames_bytes = [], 0
+
+    def _commit(self) -> None:
+        self._require_sound("commit")
+        counters = self._engine.counters
+        counters.event_put_attempt_count += self.count
+        try:
+            self._put_all()
+        except NoRoomYetError:  # the attempt continues in another transaction
+            counters.event_put_attempt_count -= self.count
+            raise
+        except BaseException:
+            counters.event_put_error_count += 1
+            raise
+        counters.event_put_success_count += self.count
+
+    def _put_all(self) -> None:
+        self._flush_events()
+        if self.count == 0:
+            return
+        segments: list[SegmentRef] = []
+        if self._segment is not None:
+            if self._frames:
+                self._undivided(self._stage)
+            self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
+            self._attempted = True
+        request = Put(self._frames, segments, producer=self.producer)
+        try:
+            self.committed: CommitResult = self._engine.commit(
+                request, self._engine.state.options.keep_alive, self.waited_seconds
+            )
+        except NoRoomYetError:
+            self._attempted = False  # nobody has adopted what was staged
+            raise
+        finally:
+            self._failure = request.not_staged
+        if self._segment is not None:
+            self._segment.close()
+
+    def _rollback(self) -> None:
+        self._rows, self._events, self._frames = [], EventColumns(), []
+        if self._segment is not None:
+            if self._attempted:  # a commit that failed late may have adopted it; a checkpoint knows
+                self._segment.close()
+            else:
+                self._segment.discard()

@@ -1,0 +1,155 @@
+"""Take transactions: events are claimed in order, and return to the queue at a rollback."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import pyarrow as pa
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import (
+    ID_COLUMN,
+    Event,
+    events_from_batch,
+    id_column,
+    rows_from_batch,
+)
+from spillable_stream.channel.transaction import State, Transaction
+from spillable_stream.engine.append_plan import CommitResult
+from spillable_stream.engine.checkpointing import IDLE_SECONDS
+from spillable_stream.engine.engine import Engine
+from spillable_stream.errors import TransactionCapacityError, TransactionStateError
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.state.ranges import Range, count_of
+
+__all__ = ["TakeTransaction"]
+
+_T = TypeVar("_T")
+
+
+class TakeTransaction(Transaction):
+    """Takes events, all or none. Made by `Channel.take_transaction`.
+
+    Args:
+        engine: the channel.
+        consumer: called once, at the first take, for the owner of the group.
+        typed: whether events are dictionaries of a typed channel rather than `Event`.
+    """
+
+    def __init__(self, engine: Engine, consumer: Callable[[], Consumer], typed: bool) -> None:
+        super().__init__(engine)
+        self._open_consumer = consumer
+        self._consumer: Consumer | None = None
+        self._typed = typed
+        self._ranges: list[Range] = []
+        self.count: int = 0
+
+    def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
+        """Take the next event.
+
+        Args:
+            timeout_seconds: how long to wait for one; ``overflowTimeout`` by default.
+
+        Returns:
+            An `Event`, in a typed channel a dictionary, or None when the channel stayed empty.
+
+        Raises:
+            TransactionStateError: the transaction is not open.
+            TransactionCapacityError: it is full.
+            GroupOwnedError: another live consumer owns the group.
+            CorruptionError: the event can't be read.
+            SchemaError: Python has no object for a value, which `take_batch` can give.
+
+        An event that can't be given is as if it had not been taken: it is still the next one.
+        """
+        self._require(State.OPEN, "take")
+        if timeout_seconds is None:
+            timeout_seconds = self._engine.state.options.overflow_timeout
+        found = self._take(1, timeout_seconds, self._objects)
+        return found[0] if found else None
+
+    def take_many(self, limit: int, timeout_seconds: float = 0.0) -> list[Any]:
+        """Take up to ``limit`` events, fewer at the end of the queue; raises what `take` raises."""
+        self._require(State.OPEN, "take_many")
+        return self._take(limit, timeout_seconds, self._objects)
+
+    def take_batch(self, limit: int, timeout_seconds: float = 0.0) -> pa.Table | None:
+        """Take up to ``limit`` events as an Arrow table, or None; raises what `take` raises.
+
+        The table has the channel's columns and ``write_order_id``.
+        """
+        self._require(State.OPEN, "take_batch")
+        return self._take(limit, timeout_seconds, self._table)
+
+    def put(self, *_: object, **__: object) -> NoReturn:
+        """Refuse: a take transaction does not put.
+
+        Raises:
+            TransactionStateError: always.
+        """
+        raise TransactionStateError("a take transaction can't put; puts and takes never mix")
+
+    put_many = put
+    put_batch = put
+
+    def _take(self, limit: int, timeout_seconds: float, convert: Callable[[list[ReadBatch]], _T]) -> _T:
+        """Claim, read and convert; only what can be given to the caller counts as taken."""
+        if limit < 1:
+            raise ValueError(f"a take needs a limit of at least 1, not {limit}")
+        capacity = self._engine.state.options.transaction_capacity - self.count
+        if capacity <= 0:
+            raise TransactionCapacityError(
+                f"the transaction has taken {self.count:,} events, which is transactionCapacity; commit it first"
+            )
+        if self._consumer is None:
+            self._consumer = self._open_consumer()
+        consumer = self._consumer
+        deadline = time.monotonic() + timeout_seconds
+        ranges = consumer.claim(min(limit, capacity))
+        if not ranges:
+            self._engine.checkpointing.give_back_when_idle()
+        while not ranges and (left := deadline - time.monotonic()) > 0:
+            self._engine.wait_for(lambda _: consumer.available(), min(left, IDLE_SECONDS))
+            self._engine.checkpointing.give_back_when_idle()
+            ranges = consumer.claim(min(limit, capacity))
+        self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
+        try:
+            given = convert(consumer.read(ranges))
+        except BaseException:
+            self._engine.counters.event_take_error_count += 1
+            consumer.release(ranges)
+            raise
+        self._ranges += ranges
+        self.count += count_of(ranges)
+        return given
+
+    def _table(self, found: list[ReadBatch]) -> pa.Table | None:
+        if not found:
+            return None
+        schema = self._engine.schemas()[-1]
+        ids = pa.chunked_array([id_column(b) for b in found])
+        table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
+        return table.append_column(ID_COLUMN, ids)
+
+    def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
+        if not self._typed:
+            return [e for read in found for e in events_from_batch(read)]
+        schema = self._engine.schemas()[-1]
+        return [row for r in found for row in rows_from_batch(r._replace(batch=fit_batch(r.batch, schema)))]
+
+    def _commit(self) -> None:
+        if self._ranges and self._consumer:
+            try:
+                tx = self._consumer.commit(self._ranges)
+            except BaseException:
+                self._engine.counters.event_take_error_count += 1
+                raise
+            self._engine.counters.event_take_success_count += self.count
+            self.committed: CommitResult = CommitResult(tx, self._ranges[0][0], self._ranges[-1][1])
+
+    def _rollback(self) -> None:
+        if self._consumer:
+            self._consumer.release(self._ranges)

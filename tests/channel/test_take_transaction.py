@@ -1,0 +1,82 @@
+"""Take transactions."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import (
+    Channel,
+    TransactionCapacityError,
+)
+from spillable_stream.channel.transaction import State
+from tests.support.events import numbered, put, take
+
+Open = Callable[..., Channel]
+BOTH = pytest.mark.parametrize("kind", ["put_transaction", "take_transaction"])
+ALLOWED = {
+    "begin": {State.NEW},
+    "commit": {State.OPEN},
+    "rollback": {State.OPEN},
+    "close": {State.NEW, State.COMPLETED, State.CLOSED},
+}
+SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("s", pa.string())])
+NESTED = pa.schema(
+    [("id", pa.int64()), ("s", pa.struct([("x", pa.int64()), ("y", pa.int64())])), ("l", pa.list_(pa.float64()))]
+)
+
+
+def test_open_takes_of_one_group_never_overlap(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    with channel.take_transaction() as one, channel.take_transaction() as two:
+        assert [e.body for e in one.take_many(3)] == numbered(0, 3)
+        assert [e.body for e in two.take_many(3)] == numbered(3, 3)
+        assert [e.body for e in one.take_many(2)] == numbered(6, 2)
+        one.rollback()
+    assert take(channel) == numbered(0, 3) + numbered(6, 4)
+
+
+def test_rolled_back_takes_return_to_the_head_in_order(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 6))
+    with channel.take_transaction() as tx:
+        tx.take_many(4)
+        tx.rollback()
+    assert take(channel, 3) == numbered(0, 3)
+    assert take(channel) == numbered(3, 3)
+
+
+def test_take_waits_for_an_event(open_channel: Open) -> None:
+    channel = open_channel()
+    thread = threading.Timer(0.1, lambda: put(channel, b"late"))
+    thread.start()
+    with channel.take_transaction() as tx:
+        assert tx.take(timeout_seconds=30).body == b"late"  # type: ignore[union-attr]
+        assert tx.take(timeout_seconds=0.01) is None
+    thread.join()
+
+
+def test_take_waits_overflow_timeout_by_default(open_channel: Open) -> None:
+    channel = open_channel(overflow_timeout=0.05)
+    with channel.take_transaction() as tx:
+        assert tx.take() is None
+
+
+def test_a_take_stops_at_the_transaction_capacity(open_channel: Open) -> None:
+    channel = open_channel(transaction_capacity=5)
+    put(channel, *numbered(0, 5))
+    put(channel, *numbered(5, 5))
+    with channel.take_transaction() as tx:
+        assert len(tx.take_many(3)) == 3
+        assert len(tx.take_many(10)) == 2
+        with pytest.raises(TransactionCapacityError, match="has taken 5 events"):
+            tx.take()
+
+
+def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
+    with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
+        tx.take_many(0)
