@@ -1,6 +1,6 @@
 """Settling what became of the memory tier, by the first to open its channel: it is used, or what went with it is told.
 
-Only what is certainly gone is declared lost. The rules are stated in `spillable_stream.state.memory_loss` and
+Only what is certainly gone is declared lost. The rules are stated in `spillable_stream.state.memory_loss_rules` and
 `spillable_stream.log.chain`.
 """
 
@@ -10,18 +10,17 @@ import errno
 import functools
 import logging
 import os
-import warnings
 from typing import NamedTuple
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.loading import StateLoader
 from spillable_stream.engine.memory_directory import MemoryDirectory
+from spillable_stream.engine.memory_loss_report import report_memory_loss
 from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import (
     CorruptionError,
     DataLossError,
-    MemoryLossWarning,
     OtherHostError,
     StorageError,
 )
@@ -36,14 +35,14 @@ from spillable_stream.log.recovery import recover
 from spillable_stream.log.tier_logs import Tiers
 from spillable_stream.log.wal import Position
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.memory_loss import (
+from spillable_stream.state.memory_loss_rules import (
     MemoryLoss,
     appends_may_be_missing,
     lose_memory,
     lose_newest_appends,
     may_have_been_used,
 )
-from spillable_stream.state.ranges import Range, count_of, shown
+from spillable_stream.state.ranges import Range, shown
 
 __all__ = ["MemoryRecovery", "RecoveredEnds"]
 
@@ -233,9 +232,7 @@ class MemoryRecovery:
 
     def _record(self, state: ChannelState, end: Position, loss: MemoryLoss) -> Position:
         """Warn of a loss, append its record to the disk tier, and return the new end."""
-        if loss.lost or loss.doubtful:  # before it is recorded: rather twice than never
-            message = _loss_message(str(self._layout.path), loss)
-            warnings.warn(MemoryLossWarning(message, tuple(loss.lost), tuple(loss.doubtful)), stacklevel=2)
+        report_memory_loss(str(self._layout.path), loss)  # before it is recorded: rather twice than never
         plan = AppendPlan(state, Tier.DISK, start=end.offset)
         Control(FrameType.LOST, loss.record()).plan(plan)
         return self._tiers.disk.append_unpublished(end, plan.entries)
@@ -244,15 +241,3 @@ class MemoryRecovery:
 def _is_of_medium(error: StorageError) -> bool:
     """Tell whether a call failed for what the medium is like, and would fail again."""
     return isinstance(error.__cause__, OSError) and error.__cause__.errno in (errno.EIO, errno.ENXIO, errno.ESTALE)
-
-
-def _loss_message(path: str, loss: MemoryLoss) -> str:
-    count = count_of(loss.lost)
-    message = f"the memory tier of {path} is gone: "
-    message += f"{count:,} events are lost, {shown(loss.lost)}" if loss.lost else "no event is known to be lost"
-    if loss.doubtful:
-        message += (
-            f"; events that were put in the last moments before that would have IDs among {shown(loss.doubtful)}, and "
-            "be lost too"
-        )
-    return message + ". All events on disk are there, in order"

@@ -22,7 +22,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import image_of
-from spillable_stream.state.memory_loss import (
+from spillable_stream.state.memory_loss_rules import (
     appends_may_be_missing,
     lose_memory,
     lose_newest_appends,

@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
-from spillable_stream.errors import CorruptionError, DataLossError, TornTailWarning
-from spillable_stream.format.file_names import Tier, log_name
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import NO_TIER, TierEnd
 from spillable_stream.format.record import FileHeader
@@ -29,7 +28,7 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
-from spillable_stream.log.tail import Tail, find_tail, refuse, written_bytes
+from spillable_stream.log.tail import cut_torn_tail, find_tail, refuse, written_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -214,22 +213,6 @@ def recover(
     floor = max(offset, known.end if known.file_id == last else 0)
     with contextlib.closing(fs.open(path)) as file:
         tail = find_tail(file, wal.seed(last), offset, floor, refuse, lambda found: apply(last, found))
-        _cut_torn_tail(file, tail, wal.tier)
+        cut_torn_tail(file, tail, wal.tier)
         wal.policy.sync_new(file)  # a roll may have been killed before that
     return RecoveredLog(Position(last, tail.end), tail.torn_bytes)
-
-
-def _cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
-    """Write the last append again, and cut what is behind it."""
-    # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
-    if tail.synced < tail.end:
-        file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
-    # Behind the end in memory may be what a file held before it was used again.
-    if tail.torn_bytes and tier is Tier.DISK:
-        message = (
-            f"{tail.torn_bytes} bytes after offset {tail.end} of {file.path} do not count: a transaction that was "
-            "never acknowledged"
-        )
-        warnings.warn(TornTailWarning(message), stacklevel=3)
-    if tail.torn_bytes or tier is Tier.MEMORY:  # zeros that are preallocated stay
-        file.truncate(tail.end)

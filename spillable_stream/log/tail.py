@@ -5,21 +5,24 @@ append is the only one that a power cut can have torn. Bytes that are not a whol
 are a torn tail, unless something proves that they had been synced: the head, a checkpoint, or a COMMIT after them
 that began behind them. Then they are corrupt.
 
-`find_tail` decides. A `Reporter` hears of what is corrupt: open raises it, verify continues behind it.
+`find_tail` decides, `cut_torn_tail` obeys. A `Reporter` hears of what is corrupt: open raises it, verify continues
+behind it.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from spillable_stream.errors import CorruptionError
+from spillable_stream.errors import CorruptionError, TornTailWarning
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
 from spillable_stream.storage.file import File
 
-__all__ = ["Reporter", "Tail", "find_tail", "go_on", "refuse", "written_bytes"]
+__all__ = ["Reporter", "Tail", "cut_torn_tail", "find_tail", "go_on", "refuse", "written_bytes"]
 
 Reporter = Callable[[CorruptionError], None]
 """Called with each corruption that a rule finds: it raises it, or returns, and the rule continues behind it."""
@@ -101,6 +104,28 @@ def find_tail(
         report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
         end = synced = max(end, proof.synced)
     return Tail(end, synced, written_bytes(file, end), size < floor)
+
+
+def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
+    """Write the last append again, and cut what is behind it. The caller syncs the file.
+
+    Args:
+        file: the newest file of a tier's log.
+        tail: what `find_tail` found in it.
+        tier: the tier.
+    """
+    # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
+    if tail.synced < tail.end:
+        file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
+    # Behind the end in memory may be what a file held before it was used again.
+    if tail.torn_bytes and tier is Tier.DISK:
+        message = (
+            f"{tail.torn_bytes} bytes after offset {tail.end} of {file.path} do not count: a transaction that was "
+            "never acknowledged"
+        )
+        warnings.warn(TornTailWarning(message), stacklevel=3)
+    if tail.torn_bytes or tier is Tier.MEMORY:  # zeros that are preallocated stay
+        file.truncate(tail.end)
 
 
 class _Proof(NamedTuple):

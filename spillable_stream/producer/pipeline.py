@@ -31,8 +31,7 @@ from spillable_stream.producer.io_pool import IoPool
 from spillable_stream.producer.mover import Mover
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry_policy import is_tried_again
-from spillable_stream.producer.retry_queue import RetryQueue
+from spillable_stream.producer.retry import RetryQueue, is_tried_again
 from spillable_stream.producer.room import Place
 from spillable_stream.producer.schedule import Lane, Schedule, Turn
 from spillable_stream.producer.send_task import SendTask

@@ -15,7 +15,7 @@ from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.context import with_context
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry_policy import MISFITS, REFUSALS, may_pass
+from spillable_stream.producer.retry import MISFITS, REFUSALS, may_pass
 from spillable_stream.producer.target import commit_to
 from spillable_stream.producer.trouble import text_of
 from spillable_stream.state.ranges import Range

@@ -19,7 +19,7 @@ from spillable_stream.producer.clock import Clock
 from spillable_stream.producer.io_pool import IoPool
 from spillable_stream.producer.mutex import Mutex
 from spillable_stream.producer.result import Attempt, Result
-from spillable_stream.producer.retry_queue import RetryQueue
+from spillable_stream.producer.retry import RetryQueue
 from spillable_stream.producer.schedule import Schedule
 from spillable_stream.producer.stats import Metrics
 from spillable_stream.producer.target import Target

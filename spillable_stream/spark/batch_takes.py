@@ -42,7 +42,7 @@ class BatchTakes:
                 return batch
         return None
 
-    def active_calls(self, begin: int) -> int | None:
+    def unfinished(self, begin: int) -> int | None:
         """Return where the batch after ``begin`` ended if its take is written; None otherwise.
 
         Spark's checkpoint may have lost such a batch although the sink has stored it.

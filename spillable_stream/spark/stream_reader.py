@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -23,11 +22,11 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
-from spillable_stream.spark.batch_end import batch_end
 from spillable_stream.spark.batch_takes import BatchTakes
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.latest_offset import latest_event_id
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import Offset, OffsetJson, starting_id
@@ -158,7 +157,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._check_batch(begin, begin)
         if question.proven_id is not None:
             self._commit_proven(question.proven_id)
-        end = self._takes.active_calls(begin)
+        end = self._takes.unfinished(begin)
         if end is None:
             end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
         answer = self._query.answer(question, end, uuid)
@@ -228,7 +227,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
     def _end_or_wait(self, begin: int, everything: bool) -> int:
-        """Return where the micro-batch after ``begin`` ends, like `_end`. An idle query waits a moment for one."""
+        """Return where the next micro-batch ends (`latest_event_id`). An idle query waits a moment for one."""
         end = self._end(begin, everything)
         if end == begin and self._target is None and self._idle.may_wait():
 
@@ -242,21 +241,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return end
 
     def _end(self, begin: int, everything: bool) -> int:
-        """Return where the micro-batch after ``begin`` ends; ``begin`` if there is none yet.
-
-        Args:
-            begin: the query has everything up to this ID.
-            everything: whether to ignore the options' limits.
-        """
-        consumer = self._consumer()
+        consumer, options, target = self._consumer(), self._options, self._target
         with self._port().snapshot() as state:
-            last = state.last_id if self._target is None else min(state.last_id, self._target)
-            if last <= begin or everything:
-                return max(last, begin)
-            limits = self._options
-            if self._target is not None:
-                limits = replace(limits, min_events_per_trigger=None)
-            return batch_end(state, consumer.untaken(begin + 1, last), begin, last, limits)
+            return latest_event_id(state, consumer.untaken, begin, options, target=target, everything=everything)
 
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have read.

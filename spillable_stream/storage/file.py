@@ -273,7 +273,8 @@ class File:
 
 
 _open_files: dict[int, weakref.ref[File]] = {}
-forking = threading.RLock()  # keeps a fork from landing between opening or closing a descriptor and recording it above
+# Keeps a fork from landing between opening or closing a descriptor and recording it above.
+forking: threading.RLock = threading.RLock()
 
 
 def _leave_files_to_parent() -> None:

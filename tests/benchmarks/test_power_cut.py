@@ -57,9 +57,9 @@ def test_what_was_taken_may_be_gone_and_must_not_come_back() -> None:
 
 
 def test_a_take_under_way_may_or_may_not_have_been_done() -> None:
-    for active_calls in (STORED + b"take 1\n", STORED + b"take 1\ntaken 1:0\n"):
+    for under_way in (STORED + b"take 1\n", STORED + b"take 1\ntaken 1:0\n"):
         for found in (FIRST, FIRST[1:]):
-            assert verdict(active_calls, found, certain=len(STORED)) == Verdict(acknowledged=len(FIRST))
+            assert verdict(under_way, found, certain=len(STORED)) == Verdict(acknowledged=len(FIRST))
 
 
 def test_an_error_is_counted_beside_what_could_be_read() -> None:

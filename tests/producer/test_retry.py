@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from spillable_stream import errors
 from spillable_stream.producer.batch import ProducerBatch
 from spillable_stream.producer.result import Attempt
-from spillable_stream.producer.retry_policy import MISFITS, REFUSALS, is_tried_again, may_pass
+from spillable_stream.producer.retry import MISFITS, REFUSALS, RetryQueue, is_tried_again, may_pass
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeClock, FakeTarget
 from tests.support.producers import wait_for_retry
@@ -101,3 +103,27 @@ def test_a_close_tries_once_again_where_the_application_closed_the_handle(batch:
 def test_what_is_refused_for_now_may_pass_and_what_does_not_fit_never_does() -> None:
     assert all(may_pass(error("x")) for error in REFUSALS)
     assert not any(may_pass(error("x")) for error in MISFITS)
+
+
+# ── the queue ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_batches_are_taken_when_they_are_due_and_in_that_order() -> None:
+    queue, late, early, later = RetryQueue(), *(object() for _ in range(3))
+    assert queue.next_due() is None
+    put(queue, (late, 5.0), (early, 2.0), (later, 9.0))
+    assert queue.next_due() == 2.0 and len(queue) == 3
+    assert queue.take_due(1.9) == []
+    assert queue.take_due(5.0) == [early, late]
+    assert queue.next_due() == 9.0 and queue.take_all() == [later] and len(queue) == 0
+
+
+def test_batches_that_are_due_at_once_keep_the_order_in_which_they_were_put() -> None:
+    queue, batches = RetryQueue(), [object() for _ in range(20)]
+    put(queue, *((batch, 1.0) for batch in batches))
+    assert queue.take_all() == batches
+
+
+def put(queue: RetryQueue, *batches: tuple[Any, float]) -> None:
+    for batch, due in batches:
+        queue.put(batch, due)

@@ -1,15 +1,42 @@
-"""Decides where a micro-batch ends: ``maxEventsPerTrigger`` and similar options."""
+"""Decides a stream's latest offset: where the next micro-batch ends, by ``maxEventsPerTrigger`` and similar options."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["batch_end"]
+__all__ = ["batch_end", "latest_event_id"]
+
+
+def latest_event_id(
+    state: ChannelState,
+    untaken: Callable[[int, int], Iterable[Range]],
+    begin: int,
+    options: StreamOptions,
+    *,
+    target: int | None,
+    everything: bool,
+) -> int:
+    """Return the event of the latest offset: the last of the next micro-batch; ``begin`` if there is none yet.
+
+    Args:
+        state: the channel's state.
+        untaken: returns the events between two IDs that the group has yet to take.
+        begin: the query has everything up to this ID.
+        options: the source's options.
+        target: where a run with ``availableNow`` ends; None for a run without an end.
+        everything: whether to ignore the options' limits.
+    """
+    last = state.last_id if target is None else min(state.last_id, target)
+    if last <= begin or everything:
+        return max(last, begin)
+    limits = options if target is None else replace(options, min_events_per_trigger=None)
+    return batch_end(state, untaken(begin + 1, last), begin, last, limits)
 
 
 def batch_end(state: ChannelState, untaken: Iterable[Range], begin: int, last: int, options: StreamOptions) -> int:

@@ -1,9 +1,12 @@
-"""Which errors may pass, so that a batch is tried again; and whether it is, after its last attempt.
+"""The retry of a batch: which errors may pass, whether it is tried again, and where it waits until it is due.
 
-`ProducerConfig.backoff_seconds` says how long it waits, `RetryQueue` holds it meanwhile.
+`SendTask` meets the errors. `Pipeline.retry` lets a batch wait for `ProducerConfig.backoff_seconds`.
 """
 
 from __future__ import annotations
+
+import heapq
+from itertools import count
 
 from spillable_stream.errors import (
     ChannelBusyError,
@@ -19,7 +22,7 @@ from spillable_stream.errors import (
 )
 from spillable_stream.producer.batch import ProducerBatch
 
-__all__ = ["MISFITS", "REFUSALS", "is_tried_again", "may_pass"]
+__all__ = ["MISFITS", "REFUSALS", "RetryQueue", "is_tried_again", "may_pass"]
 
 REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
 """What says for sure that nothing was stored: a batch that was only refused gets another number for its next try."""
@@ -63,3 +66,37 @@ def _found_a_closed_handle(batch: ProducerBatch) -> bool:
     return [a.error_code for a in batch.attempts[-2:]].count(ChannelClosedError.__name__) == 1 and (
         batch.attempts[-1].error_code == ChannelClosedError.__name__
     )
+
+
+class RetryQueue:
+    """Batches that wait to be tried again, by the time at which they are due.
+
+    Not thread-safe: the accumulator's mutex is held.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, ProducerBatch]] = []
+        self._number = count()
+
+    def __len__(self) -> int:
+        """Return how many batches wait."""
+        return len(self._heap)
+
+    def put(self, batch: ProducerBatch, due: float) -> None:
+        """Let a batch wait until ``due``, in the clock's monotonic seconds."""
+        heapq.heappush(self._heap, (due, next(self._number), batch))
+
+    def next_due(self) -> float | None:
+        """Return when the first batch is due, None if none waits."""
+        return self._heap[0][0] if self._heap else None
+
+    def take_due(self, now: float) -> list[ProducerBatch]:
+        """Return the batches that are due, those that are due first first; they wait no more."""
+        found = []
+        while self._heap and self._heap[0][0] <= now:
+            found.append(heapq.heappop(self._heap)[2])
+        return found
+
+    def take_all(self) -> list[ProducerBatch]:
+        """Return all batches; they wait no more."""
+        return self.take_due(float("inf"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.spark.batch_end import batch_end
+from spillable_stream.spark.latest_offset import batch_end, latest_event_id
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.ranges import Range
 from tests.support.spark.sources import batches, put, source
@@ -130,3 +130,16 @@ def test_too_few_events_are_no_batch_until_they_have_waited_long_enough(channel:
 def test_events_whose_time_is_not_known_are_not_waited_for(channel: ss.Channel) -> None:
     put(channel, 3)
     assert end_of(channel, [(7, 8)], 6, 8, min_events_per_trigger=5) == 8
+
+
+def test_a_run_with_an_end_goes_up_to_it_and_waits_for_no_more_events(channel: ss.Channel) -> None:
+    put(channel, 10)
+
+    def latest(begin: int, target: int | None, *, everything: bool = False) -> int:
+        options = StreamOptions.of({"max_events_per_trigger": 4, "min_events_per_trigger": 20})
+        with channel.engine().snapshot() as state:
+            return latest_event_id(state, lambda a, b: [(a, b)], begin, options, target=target, everything=everything)
+
+    assert latest(0, None) == 0, "too few"
+    assert latest(0, 7) == 4 and latest(4, 7) == 7 and latest(8, 7) == 8
+    assert latest(0, None, everything=True) == 10 and latest(0, 7, everything=True) == 7

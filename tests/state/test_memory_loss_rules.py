@@ -8,7 +8,7 @@ from spillable_stream.format.head_page import NO_TIER, CommitPoint, TierEnd
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState, GroupState, MemoryTierInfo
-from spillable_stream.state.memory_loss import (
+from spillable_stream.state.memory_loss_rules import (
     appends_may_be_missing,
     lose_memory,
     lose_newest_appends,
