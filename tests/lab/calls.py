@@ -23,6 +23,7 @@ import pytest
 
 from spillable_stream.format.head_page import CommitPoint, HeadState
 from spillable_stream.log.head import Head
+from tests.lab.os_calls import in_place_of_os
 
 __all__ = [
     "NEEDS_STRACE",
@@ -151,7 +152,7 @@ class _Module:
 @contextmanager
 def watching(watcher: Watcher) -> Iterator[None]:
     """Tell a watcher of every system call by which the package changes files, in this process."""
-    storage, write = "spillable_stream.storage", Head.write
+    write = Head.write
 
     def publish(self: Head, published: CommitPoint) -> CommitPoint:
         watcher(Moment("before", "publish", (published,)))
@@ -159,9 +160,8 @@ def watching(watcher: Watcher) -> Iterator[None]:
 
     with (
         mock.patch.object(Head, "write", publish),
-        mock.patch(f"{storage}.filesystem.os", _Module(os, watcher)),
-        mock.patch(f"{storage}.access.os", _Module(os, watcher)),
-        mock.patch(f"{storage}.lock.fcntl", _Module(fcntl, watcher)),
+        in_place_of_os(_Module(os, watcher)),
+        mock.patch("spillable_stream.storage.lock.fcntl", _Module(fcntl, watcher)),
     ):
         yield
 

@@ -8,9 +8,8 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
-from spillable_stream.storage import access, filesystem
+from tests.lab.os_calls import in_place_of_os
 
 __all__ = ["ERRORS", "SHORT", "Fault", "faulty"]
 
@@ -102,5 +101,5 @@ def _half(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -
 def faulty(fault: Fault) -> Iterator[None]:
     """Let a system call of the package fail, in this process."""
     failing = _Failing(fault)
-    with mock.patch.object(filesystem, "os", failing), mock.patch.object(access, "os", failing):
+    with in_place_of_os(failing):
         yield

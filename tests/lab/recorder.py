@@ -13,9 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from spillable_stream.storage import access, filesystem
+from tests.lab.os_calls import in_place_of_os
 
 __all__ = ["Note", "Operation", "Recording", "recording"]
 
@@ -206,5 +205,5 @@ def recording(root: Path, failing_sync: int = 0) -> Iterator[Recording]:
     """Record what is done to the files of a directory; a sync may be made to fail."""
     record = Recording(root, failing_sync=failing_sync)
     recorded = _Os(record)
-    with mock.patch.object(filesystem, "os", recorded), mock.patch.object(access, "os", recorded):
+    with in_place_of_os(recorded):
         yield record
