@@ -20,7 +20,7 @@ from spillable_stream.engine.group_commit import Ticket
 from spillable_stream.engine.position_hint import read_position_hint
 from spillable_stream.engine.requests import Rollback, Take
 from spillable_stream.log.event_reader import EventReader
-from tests.support.damage import reboot
+from tests.support.damage import memory_of, reboot
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -188,11 +188,11 @@ def test_an_owner_whose_lock_file_was_removed_takes_nothing_any_more(open_channe
 # ── many groups ─────────────────────────────────────────────────────────────────────────────
 
 
-def open_files(under: Path) -> list[str]:
-    """Return the files below a directory, or in shared memory, that this process has open."""
+def open_files(*under: Path) -> list[str]:
+    """Return the files below some directories that this process has open."""
     links = [Path("/proc/self/fd", number) for number in os.listdir("/proc/self/fd")]
     found = [os.readlink(link) for link in links if link.is_symlink()]
-    return [name for name in found if name.startswith((str(under), "/dev/shm"))]
+    return [name for name in found if name.startswith(tuple(map(str, under)))]
 
 
 @pytest.mark.parametrize("options", [{}, {"memory_capacity": 100}], ids=["disk", "memory"])
@@ -202,10 +202,11 @@ def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
     channel = open_channel(**options)
     put(channel, *numbered(0, 10))
     channel.consumer("idle")  # so that every group begins with the first event
-    before = len(open_files(path))
+    places = [path, memory_of(path)] if options else [path]
+    before = len(open_files(*places))
     for i in range(200):
         assert take(channel, 3, f"group-{i}") == numbered(0, 3)
-    names = open_files(path)
+    names = open_files(*places)
     assert sum(name.endswith(".lock") for name in names) - 200 <= 5
     assert len(names) - before <= 200 + 2 * 32
     assert take(channel, 3, "group-0") == numbered(3, 3)
@@ -213,7 +214,7 @@ def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
     told = [read_position_hint(channel.engine().fs, layout, f"group-{i}") for i in (0, 1, 199)]
     assert told == ([(6, []), (3, []), (3, [])] if options else [(0, [])] * 3)
     channel.close()
-    assert open_files(path) == []
+    assert open_files(*places) == []
 
 
 @pytest.mark.parametrize("taken_before", [0, 4])
