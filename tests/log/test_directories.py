@@ -142,7 +142,7 @@ def test_handles_of_a_moved_channel_that_open_together_all_open(tmp_path: Path) 
         with ThreadPoolExecutor(4) as threads:
             found = [threads.submit(opened) for _ in range(4)]
         assert [f.result() for f in found] == [[b"a", b"b"]] * 4
-        # A handle that was overtaken between two of its writes leaves the rest of the move to the next one to come first.
+        # A handle overtaken between two of its writes leaves the rest of the move to the next to come first.
         assert first_bytes(path) == [b"a", b"b"]
         owners = [read_owner(FS, d) for d in (path, tmp_path / "d0", tmp_path / "d1")]
         assert len({o and (o.token, o.home, o.next) for o in owners}) == 1
