@@ -56,8 +56,18 @@ METHODS = '''    others: Mapping[str, Any] = field(default_factory=dict)
         """Return the options as an image has them: values by keyword name, in the table's order."""
         return {**{name: getattr(self, name) for name in _STORED}, **self.others}
 
+    @property
+    def keeps(self) -> bool:
+        """Whether events stay readable after every group has taken them."""
+        return bool(self.retention_ms or self.retention_bytes)
+
+    def image(self) -> dict[str, Any]:
+        """Return the values that a channel stores: options that came later only where they are not at their default."""
+        return {name: value for name, value in self.values().items() if _LATER.get(name, _UNSET) != value}
+
 
 _STORED = tuple(name for name in ChannelOptions.__slots__ if name != "others")
+_UNSET = object()
 '''
 
 
@@ -76,7 +86,7 @@ def source() -> str:
             _keywords("ProducerKeywords", "The options of `Producer`, as keyword arguments.", producer),
             _stored("StoredOptions", "The stored options of a channel, as `Channel.options` returns them.", channel),
             _frozen("CreationOptions", "The options of a channel that are fixed when it is created.", creation),
-            _frozen("ChannelOptions", "The stored options of a channel.", channel) + METHODS,
+            _frozen("ChannelOptions", "The stored options of a channel.", channel) + METHODS + _later(channel),
         ]
     )
 
@@ -96,6 +106,12 @@ def _stored(name: str, doc: str, options: list[Option]) -> str:
 def _frozen(name: str, doc: str, options: list[Option]) -> str:
     fields = [f"    {o.keyword}: {_parsed_type(o)} = {_literal(o.default)}" for o in options]
     return "\n".join([DATACLASS, f"class {name}:", f'    """{doc}"""', "", *fields]) + "\n"
+
+
+def _later(options: list[Option]) -> str:
+    """Return the defaults with which an option is not stored."""
+    values = [f'    "{o.keyword}": {_literal(o.default)},' for o in options if not o.stored_at_default]
+    return "\n".join(["_LATER: dict[str, Any] = {", *values, "}"]) + "\n"
 
 
 def _parsed_type(option: Option) -> str:

@@ -80,6 +80,22 @@ class ChannelKeywords(TypedDict, total=False):
     """How long a commit waits for other processes' commits, and an open for their recovery, before it gives up.
     Default: 30.0."""
 
+    retention_ms: int | None
+    """How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, they
+    leave when they are taken. Default: 0."""
+
+    retention_bytes: int | None
+    """How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they leave
+    when they are taken. Default: 0."""
+
+    retention_untaken: Literal["keep", "drop"] | None
+    """Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and are
+    reported to the group as expired. Default: "keep"."""
+
+    auto_group_ttl: float | str | None
+    """How long the position of a stream without `group` is kept while nobody reads it, counted while the channel is
+    open. Default: 604800.0."""
+
     data_dirs: str | Sequence[str | os.PathLike[str]] | None
     """Where the data files go; several spread them over disks. Default: `data` in the channel."""
 
@@ -163,6 +179,10 @@ class StoredOptions(TypedDict):
     compression: Literal["none", "lz4", "zstd"]
     staging_ttl: float
     lock_timeout: float
+    retention_ms: int
+    retention_bytes: int
+    retention_untaken: Literal["keep", "drop"]
+    auto_group_ttl: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +218,10 @@ class ChannelOptions:
     compression: Literal["none", "lz4", "zstd"] = "none"
     staging_ttl: float = 86400.0
     lock_timeout: float = 30.0
+    retention_ms: int = 0
+    retention_bytes: int = 0
+    retention_untaken: Literal["keep", "drop"] = "keep"
+    auto_group_ttl: float = 604800.0
     others: Mapping[str, Any] = field(default_factory=dict)
     """Options of a later version, which are kept as they are."""
 
@@ -216,5 +240,21 @@ class ChannelOptions:
         """Return the options as an image has them: values by keyword name, in the table's order."""
         return {**{name: getattr(self, name) for name in _STORED}, **self.others}
 
+    @property
+    def keeps(self) -> bool:
+        """Whether events stay readable after every group has taken them."""
+        return bool(self.retention_ms or self.retention_bytes)
+
+    def image(self) -> dict[str, Any]:
+        """Return the values that a channel stores: options that came later only where they are not at their default."""
+        return {name: value for name, value in self.values().items() if _LATER.get(name, _UNSET) != value}
+
 
 _STORED = tuple(name for name in ChannelOptions.__slots__ if name != "others")
+_UNSET = object()
+_LATER: dict[str, Any] = {
+    "retention_ms": 0,
+    "retention_bytes": 0,
+    "retention_untaken": "keep",
+    "auto_group_ttl": 604800.0,
+}

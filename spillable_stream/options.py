@@ -60,6 +60,8 @@ class Option:
         doc: what it does.
         scope_defaults: other defaults in some scopes.
         alias: another name for it, Kafka's.
+        stored_at_default: whether a channel stores it also where it has its default. An option that came later is
+            not: a channel that does not use it is on disk what it was before.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Option:
     doc: str
     scope_defaults: Mapping[str, Any] = field(default_factory=dict)
     alias: str = ""
+    stored_at_default: bool = True
 
     def default_in(self, scope: str) -> Any:
         """Return the default in a scope."""
@@ -161,6 +164,23 @@ def _directory(value: str | os.PathLike[str]) -> str:
     return os.path.abspath(value)
 
 
+_MIB = 1 << 20
+_MOST_MILLISECONDS = 100 * 365 * 86_400_000
+
+
+def _integer_or_zero(low: int, high: int = 2**63 - 1) -> Callable[[Any], int]:
+    """Return a parser of integers from ``low`` on, and of 0, which means none."""
+    parse_integer = _integer(0, high)
+
+    def parse(value: int) -> int:
+        number = parse_integer(value)
+        if 0 < number < low:
+            raise ValueError
+        return number
+
+    return parse
+
+
 _event_id = _integer(0)
 
 
@@ -196,7 +216,7 @@ def _timestamp(value: datetime | int | str) -> int:
     return since // timedelta(microseconds=1)
 
 
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _duration(value: float | str) -> float:
@@ -206,6 +226,14 @@ def _duration(value: float | str) -> float:
     if unit:
         return _seconds(float(text.removesuffix(unit))) * _DURATION_UNITS[unit.strip()]
     return _seconds(float(text))
+
+
+def _duration_of_a_second(value: float | str) -> float:
+    """Return a time span in seconds, of a second at least."""
+    seconds = _duration(value)
+    if seconds < 1:
+        raise ValueError
+    return seconds
 
 
 def _power_of_two(low: int, high: int) -> Callable[[Any], int]:
@@ -272,6 +300,20 @@ OPTIONS: tuple[Option, ...] = (
            "How long the staged files of a Spark query that never committed them are kept."),
     Option("lockTimeout", (CHANNEL,), 30.0, _seconds, _SECONDS,
            "How long a commit waits for other processes' commits, and an open for their recovery, before it gives up."),
+    Option("retentionMs", (CHANNEL,), 0, _integer_or_zero(1000, _MOST_MILLISECONDS),
+           "a number of milliseconds, 1,000 or more, or 0",
+           "How old events get that stay readable after every group has taken them. With 0, and `retentionBytes` 0, "
+           "they leave when they are taken.", stored_at_default=False),
+    Option("retentionBytes", (CHANNEL,), 0, _integer_or_zero(_MIB), "a number of bytes, 2^20 or more, or 0",
+           "How many bytes of events stay readable after every group has taken them. With 0, and `retentionMs` 0, they "
+           "leave when they are taken.", stored_at_default=False),
+    Option("retentionUntaken", (CHANNEL,), "keep", _one_of("keep", "drop"), "keep or drop",
+           "Whether events that a group has yet to take stay beyond `retentionMs` and `retentionBytes`, or go too, and "
+           "are reported to the group as expired.", stored_at_default=False),
+    Option("autoGroupTtl", (CHANNEL,), 604_800.0, _duration_of_a_second,
+           "seconds, 1 or more, or a number with s, m, h or d",
+           "How long the position of a stream without `group` is kept while nobody reads it, counted while the channel "
+           "is open.", stored_at_default=False),
     Option("dataDirs", (CREATION,), None, _directories, "directories, separated by commas",
            "Where the data files go; several spread them over disks. Default: `data` in the channel."),
     Option("checkpointDir", (CREATION,), None, _text, _DIRECTORY,
@@ -307,7 +349,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("minEventsPerTrigger", (SOURCE,), None, _integer(1), _EVENTS,
            "A micro-batch waits until there are this many events. Kafka's name `minOffsetsPerTrigger` works too.",
            alias="minOffsetsPerTrigger"),
-    Option("maxTriggerDelay", (SOURCE,), 900.0, _duration, "seconds, or a number with ms, s, m or h",
+    Option("maxTriggerDelay", (SOURCE,), 900.0, _duration, "seconds, or a number with ms, s, m, h or d",
            "The longest that an event waits for `minEventsPerTrigger`."),
     Option("minPartitions", (SOURCE, BATCH), None, _integer(1, 100_000), "an integer, 1 to 100,000",
            "The fewest tasks that a read is split into. Default: one per core, of 4 to 128 MiB."),

@@ -79,6 +79,7 @@ class FrameType(IntEnum):
     SEGMENT_HEADER = 10
     RESERVE = 11
     LOST = 12
+    RETENTION = 13
 
 
 _TYPES = {int(t): t for t in FrameType}

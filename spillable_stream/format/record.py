@@ -10,11 +10,13 @@ COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sin
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
-GROUP           ``{group, position}`` to create one, ``{group, drop: true}`` to drop it
+GROUP           ``{group, position, auto?, since?}`` to create one, ``{group, seek, reset?}`` to move it,
+                ``{group, idle}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to drop it
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
+RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
 ==============  =========================================================================
 
 ``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.
@@ -50,6 +52,7 @@ __all__ = [
     "Ranges",
     "Record",
     "ReserveRecord",
+    "RetentionRecord",
     "SchemaRecord",
     "Seen",
     "SegmentFields",
@@ -262,11 +265,33 @@ class SchemaRecord(TypedDict):
 
 
 class GroupRecord(TypedDict):
-    """A group that is created at a position, or dropped."""
+    """A group that is created at a position, moved to another one, found without an owner, or dropped.
+
+    The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
+    whether a stream made it for itself; up to where that stream had read before it lost its group; how long it has had
+    no owner, in milliseconds; whether it is dropped.
+    """
 
     group: str
     position: NotRequired[int]
+    seek: NotRequired[int]
+    reset: NotRequired[str]
+    auto: NotRequired[bool]
+    since: NotRequired[int]
+    idle: NotRequired[int]
     drop: NotRequired[bool]
+
+
+class RetentionRecord(TypedDict):
+    """What leaves the channel by age or size, and by which clock that is told.
+
+    The keys: the last event that leaves; the clock, as `spillable_stream.state.wall_clock.ClockReading` has it; a jump
+    of the wall clock, as `spillable_stream.state.wall_clock.Jump` has it.
+    """
+
+    through: NotRequired[int]
+    clock: NotRequired[tuple[str, int, int]]
+    jump: NotRequired[tuple[int, int]]
 
 
 class ReserveRecord(TypedDict):
@@ -279,7 +304,7 @@ class ReserveRecord(TypedDict):
     token: str
 
 
-ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord
+ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord
 """What a control transaction changes, as the type of its frame tells. One that was read is proven by its use."""
 
 SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, int]
@@ -375,7 +400,14 @@ def parse_record(type: FrameType, payload: bytes | None) -> Record:
             return CommitRecord.parse(payload or b"")
         case FrameType.TAKE:
             return TakeRecord.parse(payload or b"")
-        case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
+        case (
+            FrameType.OPTIONS
+            | FrameType.SCHEMA
+            | FrameType.GROUP
+            | FrameType.RESERVE
+            | FrameType.LOST
+            | FrameType.RETENTION
+        ):
             control: ControlRecord = unpack(payload or b"")
             return control
     return None

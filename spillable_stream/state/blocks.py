@@ -75,12 +75,18 @@ class Block:
 class BlockIndex:
     """The blocks of one tier, in order.
 
+    The first ones are kept: every group has taken all of their events. The others are held::
+
+        ├── kept: whole blocks ──┼── held: what `events` counts ──┤
+
     Args:
         blocks: the blocks from a checkpoint's image.
 
     Attributes:
-        events: the number of events in all blocks.
+        events: the number of events in the blocks that are held.
         payload_bytes: the total size of their payloads.
+        kept_events: the number of events in the blocks that are kept.
+        kept_bytes: the total size of their payloads.
         files: the number of blocks in each file.
         emptied: files whose last block was dropped. Whoever removes these files clears the set.
         emptied_count: how many files have ever been added to `emptied`.
@@ -88,8 +94,12 @@ class BlockIndex:
 
     def __init__(self, blocks: Iterable[Block] = ()) -> None:
         self._blocks = list(blocks)
+        self._kept = 0  # how many blocks are kept,
+        self._kept_through = 0  # for having no event after this one
         self.events: int = sum(b.count for b in self._blocks)
         self.payload_bytes: int = sum(b.payload_bytes for b in self._blocks)
+        self.kept_events: int = 0
+        self.kept_bytes: int = 0
         self.files: Counter[int | str] = Counter(b.file for b in self._blocks)
         self.emptied: set[int | str] = set()
         self.emptied_count: int = 0
@@ -111,12 +121,32 @@ class BlockIndex:
             and block.offset - last.offset < _BLOCK_BYTES
             and block.time_us - last.time_us <= self._longest_us(block.time_us)
         ):
+            if self._kept == len(self._blocks):  # it is held again: one block for each put would be too many
+                self._kept -= 1
+                self._hold(last)
             last.count += block.count
             last.payload_bytes += block.payload_bytes
             self.events += block.count
             self.payload_bytes += block.payload_bytes
         else:
             self.insert(block)
+
+    def keep_through(self, last_id: int) -> None:
+        """Keep the blocks whose events all have IDs up to ``last_id``: every group has taken them."""
+        self._kept_through = max(self._kept_through, last_id)
+        while self._kept < len(self._blocks) and self._blocks[self._kept].last_id <= last_id:
+            block = self._blocks[self._kept]
+            self._kept += 1
+            self.events -= block.count
+            self.payload_bytes -= block.payload_bytes
+            self.kept_events += block.count
+            self.kept_bytes += block.payload_bytes
+
+    def _hold(self, block: Block) -> None:
+        self.events += block.count
+        self.payload_bytes += block.payload_bytes
+        self.kept_events -= block.count
+        self.kept_bytes -= block.payload_bytes
 
     def _longest_us(self, now_us: int) -> int:
         """Return the longest time that a block may span, given the time of the newest event."""
@@ -128,40 +158,51 @@ class BlockIndex:
         if at and self._blocks[-1].first_id > block.first_id:
             at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
         self._blocks.insert(at, block)
-        self.events += block.count
-        self.payload_bytes += block.payload_bytes
         self.files[block.file] += 1
+        if block.last_id <= self._kept_through:
+            self._kept += 1
+            self.kept_events += block.count
+            self.kept_bytes += block.payload_bytes
+        else:
+            self.events += block.count
+            self.payload_bytes += block.payload_bytes
 
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""
         dropped = 0
         while dropped < len(self._blocks) and self._blocks[dropped].last_id <= last_id:
-            self._forget(self._blocks[dropped])
+            self._forget(self._blocks[dropped], kept=dropped < self._kept)
             dropped += 1
         del self._blocks[:dropped]
+        self._kept = max(0, self._kept - dropped)
 
     def remove(self, first_id: int) -> None:
         """Forget the block whose first event is ``first_id``, if there is one."""
         at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
         if at >= 0 and self._blocks[at].first_id == first_id:
-            self._forget(self._blocks.pop(at))
+            self._forget(self._blocks.pop(at), kept=at < self._kept)
+            self._kept -= at < self._kept
 
     def clear(self) -> None:
         """Forget every block."""
         self.drop_through(_NO_END)
 
-    def _forget(self, block: Block) -> None:
-        self.events -= block.count
-        self.payload_bytes -= block.payload_bytes
+    def _forget(self, block: Block, *, kept: bool) -> None:
+        if kept:
+            self.kept_events -= block.count
+            self.kept_bytes -= block.payload_bytes
+        else:
+            self.events -= block.count
+            self.payload_bytes -= block.payload_bytes
         self.files[block.file] -= 1
         if not self.files[block.file]:
             del self.files[block.file]
             self.emptied.add(block.file)
             self.emptied_count += 1
 
-    def first(self) -> Block | None:
-        """Return the first block, or None."""
-        return self._blocks[0] if self._blocks else None
+    def first_held(self) -> Block | None:
+        """Return the first block that is not kept, or None."""
+        return self._blocks[self._kept] if self._kept < len(self._blocks) else None
 
     def between(self, first_id: int, last_id: int) -> Iterator[Block]:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
@@ -211,6 +252,11 @@ class Blocks:
         """Forget the blocks whose events all have IDs up to ``last_id``."""
         self.disk.drop_through(last_id)
         self.memory.drop_through(last_id)
+
+    def keep_through(self, last_id: int) -> None:
+        """Keep the blocks whose events all have IDs up to ``last_id``: every group has taken them."""
+        self.disk.keep_through(last_id)
+        self.memory.keep_through(last_id)
 
     def between(self, first_id: int, last_id: int) -> Iterator[Block]:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""

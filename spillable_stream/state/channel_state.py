@@ -6,7 +6,7 @@ commits and replaying after a crash all call it; only the source of the frames d
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import cast
@@ -21,6 +21,7 @@ from spillable_stream.format.record import (
     OptionsRecord,
     Record,
     ReserveRecord,
+    RetentionRecord,
     SchemaRecord,
     Seen,
     TakeRecord,
@@ -29,10 +30,11 @@ from spillable_stream.format.record import (
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.image import SmallImage, StateImage, TierImage, image_of
+from spillable_stream.state.image import RetentionImage, SmallImage, StateImage, TierImage, image_of
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, overflow_lasts, payload_limit
+from spillable_stream.state.wall_clock import ClockReading, Jump, WallClock
 
 __all__ = ["ChannelState", "Pending"]
 
@@ -55,7 +57,10 @@ class ChannelState:
     Attributes:
         next_id: the next write-order ID.
         next_transaction: the next transaction ID.
-        floor: the first event that some group has yet to take.
+        floor: the first event that counts as stored: every group has taken those before it, at least once. It never
+            goes back.
+        first_kept: the first event that is still there, or would be if it had not been lost: those from here to the
+            floor are kept for retention, or for a group that went back.
         time_us: the time of the last append, in microseconds since 1970. It is unique, so it orders appends across
             the logs of both tiers.
         options: the stored channel options.
@@ -72,12 +77,14 @@ class ChannelState:
         memory_only_groups: the groups with takes that only the memory tier's log has recorded.
         lost: events that were lost with a memory tier before every group had taken them.
         doubtful: IDs that a lost memory tier may or may not have used.
+        clock: by which clock the age of events is told.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
         self.next_id: int = 1
         self.next_transaction: int = 1
         self.floor: int = 1
+        self.first_kept: int = 1
         self.time_us: int = 0
         self.options: ChannelOptions = options
         self.schemas: list[bytes] = list(schemas)
@@ -93,6 +100,7 @@ class ChannelState:
         self.memory_only_groups: dict[str, None] = {}
         self.lost: RangeSet = RangeSet()
         self.doubtful: RangeSet = RangeSet()
+        self.clock: WallClock = WallClock()
         self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
@@ -104,7 +112,7 @@ class ChannelState:
             "nextTransaction": self.next_transaction,
             "floor": self.floor,
             "time": self.time_us,
-            "options": self.options.values(),
+            "options": self.options.image(),
             "schemas": list(self.schemas),
             "groups": {name: g.image() for name, g in self.groups.items()},
             "sinks": dict(self.sinks),
@@ -115,6 +123,7 @@ class ChannelState:
             },
             **self.producers.image(),
             **self._tier_image(),
+            **self._retention_image(),
         }
 
     def _tier_image(self) -> TierImage:
@@ -130,6 +139,17 @@ class ChannelState:
             image["unsaidGroups"] = list(self.memory_only_groups)
         return image
 
+    def _retention_image(self) -> RetentionImage:
+        """Return what is known of kept events, as plain values; {} for a channel that never kept any."""
+        image: RetentionImage = {}
+        if self.first_kept < self.floor:
+            image["firstKept"] = self.first_kept
+        if self.clock.reading is not None:
+            image["clock"] = self.clock.reading
+        if self.clock.jumps:
+            image["jumps"] = list(self.clock.jumps)
+        return image
+
     def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
@@ -143,13 +163,15 @@ class ChannelState:
         state.next_transaction = image["nextTransaction"]
         state.floor = image["floor"]
         state.time_us = image["time"]
-        state.groups = {
-            name: GroupState(position, *(RangeSet((a, b) for a, b in ranges) for ranges in sets))
-            for name, (position, *sets) in image["groups"].items()
-        }
+        state.first_kept = image.get("firstKept", state.floor)
+        state.groups = {name: GroupState.of(group) for name, group in image["groups"].items()}
         state.sinks = dict(image["sinks"])
         state.producers = ProducerHistory(image.get("producers"))
         state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
+        state.blocks.keep_through(state.floor - 1)
+        state.clock = WallClock(
+            ClockReading(*image["clock"]) if "clock" in image else None, [Jump(*j) for j in image.get("jumps", ())]
+        )
         for tx, takes in image["taking"].items():
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = Pending(takes=records)
@@ -175,22 +197,31 @@ class ChannelState:
         return self.lost.union(self.doubtful)
 
     def beginning(self) -> int:
-        """Return the ID where a read from `earliest` begins: the floor, or the start of a loss right before it.
+        """Return the ID where a read from `earliest` begins: the first event, or the start of a loss right before it.
 
         A new reader is therefore told about the loss, until an event after it leaves the channel.
         """
-        return next((first for first, last in self.gone() if first < self.floor <= last + 1), self.floor)
+        return next((first for first, last in self.gone() if first < self.first_kept <= last + 1), self.first_kept)
+
+    def needed_from(self) -> int:
+        """Return the first event that some group has yet to take; it is before the floor if a group went back."""
+        return min([self.floor, *(g.position + 1 for g in self.groups.values())])
+
+    def kept(self) -> TierUsage:
+        """Return what is kept although every group has taken it, at least once: whole blocks, in both tiers."""
+        disk, memory = self.blocks.disk, self.blocks.memory
+        return TierUsage(disk.kept_events + memory.kept_events, disk.kept_bytes + memory.kept_bytes)
 
     def stored(self) -> int:
-        """Return the number of events in the channel, which are those that some group has yet to take."""
+        """Return the number of events that some group has yet to take for the first time."""
         return self.next_id - self.floor - self._not_needed().size()
 
     def use(self, in_memory: bool) -> TierUsage:
-        """Return what a tier holds, counting only events that some group has yet to take."""
+        """Return what a tier holds, counting only events that some group has yet to take for the first time."""
         index = self.blocks.memory if in_memory else self.blocks.disk
         events, size_bytes = index.events, index.payload_bytes
         taken: Iterable[Range] = self._not_needed()
-        first = index.first()
+        first = index.first_held()
         if first is not None and first.first_id < self.floor:
             taken = [(first.first_id, self.floor - 1), *taken]
         for a, b in taken:
@@ -225,7 +256,7 @@ class ChannelState:
         """Return the lengths of runs of events in one tier, in take order; lengths of runs on disk are negative."""
         runs: list[int] = []
         not_needed = self._not_needed()
-        for block in self.blocks:
+        for block in self.blocks.between(self.floor, self.last_id):
             first = max(block.first_id, self.floor)
             count = count_of(not_needed.gaps(first, block.last_id))
             if count == 0:
@@ -237,34 +268,34 @@ class ChannelState:
                 runs.append(signed)
         return runs
 
-    def _not_needed(self) -> RangeSet:
-        """Return the IDs at or above the floor that no group needs any more."""
+    def _not_needed(self, begin: int | None = None) -> RangeSet:
+        """Return the IDs at or above ``begin``, by default the floor, that no group needs any more."""
+        begin = self.floor if begin is None else begin
         if not self.groups:
-            return RangeSet() if not self.lost and not self.doubtful else RangeSet(self._above_floor(self.gone()))
+            gone = ((max(a, begin), b) for a, b in self.gone() if b >= begin)
+            return RangeSet() if not self.lost and not self.doubtful else RangeSet(gone)
         holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
         for g in chain([holder], self.groups.values()):
-            if g is not None and not g.ahead and g.position < self.floor:
+            if g is not None and not g.ahead and g.position < begin:
                 return RangeSet()
         needed = RangeSet()
         for g in self.groups.values():
-            for first, last in g.ahead.gaps(max(g.position + 1, self.floor), self.last_id):
+            for first, last in g.ahead.gaps(max(g.position + 1, begin), self.last_id):
                 needed.add(first, last)
-        return RangeSet(needed.gaps(self.floor, self.last_id))
+        return RangeSet(needed.gaps(begin, self.last_id))
 
     def _holds(self, name: str) -> bool:
         """Tell whether a group has yet to take the event at the floor, so the floor cannot rise."""
         group = self.groups.get(name)
         return group is not None and group.position < self.floor
 
-    def _above_floor(self, ranges: Iterable[Range]) -> Iterator[Range]:
-        return ((max(a, self.floor), b) for a, b in ranges if b >= self.floor)
-
     def missing(self) -> list[Range]:
         """Return the events that some group has yet to take but no file holds, in order."""
         not_needed: RangeSet | None = None
         found: list[Range] = []
-        for first, last in self.blocks.gaps(self.floor, self.last_id):
-            not_needed = self._not_needed() if not_needed is None else not_needed
+        needed_from = self.needed_from()
+        for first, last in self.blocks.gaps(needed_from, self.last_id):
+            not_needed = self._not_needed(needed_from) if not_needed is None else not_needed
             found += not_needed.gaps(first, last)
         return found
 
@@ -305,7 +336,16 @@ class ChannelState:
                 pending.in_memory = in_memory(file_id)
                 assert isinstance(record, TakeRecord)
                 pending.takes.append(record)
-            case FrameType.OPTIONS | FrameType.SCHEMA | FrameType.GROUP | FrameType.RESERVE | FrameType.LOST:
+                if (group := self.groups.get(record.group)) is not None and group.is_automatic:
+                    group.has_planned, group.idle_ms = True, 0
+            case (
+                FrameType.OPTIONS
+                | FrameType.SCHEMA
+                | FrameType.GROUP
+                | FrameType.RESERVE
+                | FrameType.LOST
+                | FrameType.RETENTION
+            ):
                 controls = self.pending.setdefault(tx, Pending()).controls
                 controls.append((header.type, record))
             case FrameType.ROLLBACK:
@@ -334,8 +374,7 @@ class ChannelState:
             group = self.groups.get(take.group)
             if group is not None:
                 for first, last in take.ranges:
-                    group.take(first, last)
-                    group.lost.remove(0, first - 1)
+                    group.took(first, last)
                 if in_memory(file_id):
                     self.memory_only_groups[take.group] = None
         if record.sink:
@@ -350,7 +389,7 @@ class ChannelState:
             ids = header.write_order_id, header.write_order_id + header.count - 1
             self.producers.record(*record.producer, ids, in_memory=in_memory(file_id))
         self._raise_floor()
-        if pending.takes and len(self.blocks.memory):
+        if pending.takes and len(self.blocks.memory) and not self.options.keeps:
             self._drop_taken(r for take in pending.takes for r in take.ranges)
         self._settle_overflow(record)
 
@@ -398,7 +437,7 @@ class ChannelState:
         together = BlockIndex()
         for block in sorted(moved, key=lambda b: b.first_id):
             self.blocks.memory.remove(block.first_id)
-            if block.last_id >= self.floor:
+            if block.last_id >= self.first_kept:
                 together.add(block)
         for block in together:
             self.blocks.disk.insert(block)
@@ -444,9 +483,12 @@ class ChannelState:
                 self._lose(cast("LostRecord", value))
             case FrameType.GROUP:
                 self._change_group(cast("GroupRecord", value))
+            case FrameType.RETENTION:
+                self._retain(cast("RetentionRecord", value))
 
     def _change_options(self, value: OptionsRecord) -> None:
         self.options = self.options.changed(value)
+        self._let_go()
         if "byte_capacity" in value:
             self.memory.byte_capacity = self.options.byte_capacity or self.memory.byte_capacity
 
@@ -461,14 +503,46 @@ class ChannelState:
             self._forget_memory()
 
     def _change_group(self, value: GroupRecord) -> None:
+        group = self.groups.get(value["group"])
         if value.get("drop"):
             self.groups.pop(value["group"], None)
             self.memory_only_groups.pop(value["group"], None)
-        elif value["group"] not in self.groups:
-            # Events may have left the channel after the position was chosen and before this commit.
-            group = self.groups[value["group"]] = GroupState(max(value["position"], self.beginning() - 1))
-            for first, last in self.gone():
-                group.lose(first, last)
+        elif "position" in value:
+            if group is None:
+                self._create_group(value)
+        elif group is not None and "seek" in value:
+            group.seek(min(max(value["seek"], self.beginning() - 1), self.last_id), value.get("reset", ""))
+            self._tell_of_losses(group)
+        elif group is not None and "idle" in value:
+            group.idle_ms = value["idle"]
+
+    def _create_group(self, value: GroupRecord) -> None:
+        # Events may have left the channel after the position was chosen and before this commit.
+        first = max(value["position"], self.beginning() - 1)
+        group = self.groups[value["group"]] = GroupState(first, is_automatic=value.get("auto", False))
+        if "since" in value:  # the group that a stream had was dropped
+            group.has_planned = True
+            if value["since"] < first:
+                group.expired.add(value["since"] + 1, first)
+        self._tell_of_losses(group)
+
+    def _tell_of_losses(self, group: GroupState) -> None:
+        for first, last in self.gone():
+            group.lose(first, last)
+
+    def _retain(self, value: RetentionRecord) -> None:
+        """Let go of the oldest events, those too that some group has yet to take, and note what the clock is like."""
+        reading, jump = value.get("clock"), value.get("jump")
+        self.clock.note(ClockReading(*reading) if reading else None, Jump(*jump) if jump else None)
+        through = min(value.get("through", 0), self.last_id)
+        if through < self.first_kept:
+            return
+        for group in self.groups.values():
+            group.expire(1, through)
+        self.floor = max(self.floor, through + 1)
+        self.first_kept = through + 1
+        self.blocks.drop_through(through)
+        self.blocks.keep_through(self.floor - 1)
 
     def do_without_memory(self, next_id: int, groups: dict[str, GroupTaken]) -> None:
         """Forget the events in memory, and keep what is known about them.
@@ -505,12 +579,14 @@ class ChannelState:
         self.overflow = False
 
     def _raise_floor(self) -> None:
-        """Raise the floor past the events that every group has taken, and drop their blocks."""
+        """Raise the floor past the events that every group has taken, and let go of what needs not be kept."""
         floor = self.floor
         if self.groups:
             while self._holders and not self._holds(self._holders[-1]):
                 self._holders.pop()
             if self._holders:  # scanning all groups is slow when there are thousands
+                if self.first_kept < floor:
+                    self._let_go()
                 return
             floor = min([g.position for g in self.groups.values()]) + 1
             self._holders = [name for name, g in self.groups.items() if g.position < floor]
@@ -518,7 +594,20 @@ class ChannelState:
             floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
         if floor > self.floor:
             self.floor = floor
-            self.blocks.drop_through(floor - 1)
+            if self.options.keeps:
+                self.blocks.keep_through(floor - 1)
+            else:  # no group is before it
+                self.first_kept = floor
+                self.blocks.drop_through(floor - 1)
+        elif self.first_kept < floor:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Forget events before the floor that nobody asks to keep: no option, and no group that went back."""
+        if self.options.keeps or self.first_kept >= self.floor:
+            return
+        self.first_kept = max(self.first_kept, self.needed_from())
+        self.blocks.drop_through(self.first_kept - 1)
 
 
 def _block(file_id: int, offset: int, put: FrameHeader) -> Block:

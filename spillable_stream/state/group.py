@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
-from spillable_stream.format.record import GroupTaken
-from spillable_stream.state.image import GroupImage
+from spillable_stream.format.record import GroupTaken, Ranges
+from spillable_stream.state.image import GroupDetails, GroupImage
 from spillable_stream.state.ranges import Range, RangeSet
 
 __all__ = ["GroupState"]
@@ -20,11 +21,23 @@ class GroupState:
         position: every event up to this ID was taken.
         ahead: events after it that were taken too.
         lost: events that count as taken, but went with a memory tier before; until a later one is taken.
+        expired: events that count as taken, but left by age or size before; until a later one is taken.
+        is_automatic: whether a stream made it for itself.
+        has_planned: whether an automatic group has ever planned a batch.
+        idle_ms: how long an automatic group has had no owner while the channel was open, in milliseconds.
+        is_sought: whether it was moved by a seek and has taken nothing since.
+        reset: the name of the last seek that must not be done twice.
     """
 
     position: int
     ahead: RangeSet = field(default_factory=RangeSet)
     lost: RangeSet = field(default_factory=RangeSet)
+    expired: RangeSet = field(default_factory=RangeSet)
+    is_automatic: bool = False
+    has_planned: bool = False
+    idle_ms: int = 0
+    is_sought: bool = False
+    reset: str = ""
 
     def take(self, first: int, last: int) -> None:
         """Note that the events of a range were taken."""
@@ -40,9 +53,30 @@ class GroupState:
 
     def lose(self, first: int, last: int) -> None:
         """Note that the events of a range, as far as they were not taken, can't be any more."""
+        self._miss(first, last, self.lost)
+
+    def expire(self, first: int, last: int) -> None:
+        """Note that the events of a range have left by age or size, as far as they were not taken."""
+        self._miss(first, last, self.expired)
+
+    def _miss(self, first: int, last: int, missed: RangeSet) -> None:
         for a, b in list(self.ahead.gaps(max(first, self.position + 1), last)):
-            self.lost.add(a, b)
+            missed.add(a, b)
         self.take(first, last)
+
+    def took(self, first: int, last: int) -> None:
+        """Note that the group itself took the events of a range: it has been told what was missing before it."""
+        self.take(first, last)
+        self.lost.remove(0, first - 1)
+        self.expired.remove(0, last)
+        self.is_sought = False
+
+    def seek(self, position: int, reset: str) -> None:
+        """Move the group: it takes every event after ``position``, whatever it has taken."""
+        self.position = position
+        self.ahead, self.lost, self.expired = RangeSet(), RangeSet(), RangeSet()
+        self.is_sought = True
+        self.reset = reset or self.reset
 
     def taken_count(self) -> int:
         """Return how many events the group has taken, those before its beginning included."""
@@ -60,4 +94,39 @@ class GroupState:
 
     def image(self) -> GroupImage:
         """Return the group as plain values."""
+        if details := self._details():
+            return (*self.taken(), list(self.lost), details)
         return (*self.taken(), list(self.lost)) if self.lost else self.taken()
+
+    def _details(self) -> GroupDetails:
+        """Return what only some groups have."""
+        details: GroupDetails = {}
+        if self.expired:
+            details["expired"] = list(self.expired)
+        if self.is_automatic:
+            details["auto"] = True
+        if self.has_planned:
+            details["planned"] = True
+        if self.idle_ms:
+            details["idle"] = self.idle_ms
+        if self.is_sought:
+            details["sought"] = True
+        if self.reset:
+            details["reset"] = self.reset
+        return details
+
+    @classmethod
+    def of(cls, image: GroupImage) -> GroupState:
+        """Return the group that `image` returned; any other values raise one of `NONSENSE`."""
+        position, ahead, *more = image
+        lost = cast("Ranges", more[0]) if more else []
+        group = cls(position, RangeSet((a, b) for a, b in ahead), RangeSet((a, b) for a, b in lost))
+        if len(more) > 1:
+            details = cast("GroupDetails", more[1])
+            group.expired = RangeSet((a, b) for a, b in details.get("expired", ()))
+            group.is_automatic = bool(details.get("auto"))
+            group.has_planned = bool(details.get("planned"))
+            group.idle_ms = int(details.get("idle", 0))
+            group.is_sought = bool(details.get("sought"))
+            group.reset = str(details.get("reset", ""))
+        return group

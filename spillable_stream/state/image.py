@@ -6,18 +6,20 @@ The keys are as they are on disk (``docs/format.md``). Values read from a file a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 
 from spillable_stream.format.record import GroupTaken, ProducerImage, Ranges
 
 __all__ = [
     "BlockImage",
+    "GroupDetails",
     "GroupImage",
     "HistoryImage",
     "MemoryImage",
     "MemoryTierImage",
     "ProducersImage",
+    "RetentionImage",
     "SmallImage",
     "StateImage",
     "TierImage",
@@ -27,8 +29,20 @@ __all__ = [
 BlockImage = tuple[int, int, int | str, int, int, int, int, int, int]
 """The fields of a `Block`, in order."""
 
-GroupImage = GroupTaken | tuple[int, Ranges, Ranges]
-"""What a group has taken, and what of that it lost if it lost any."""
+
+class GroupDetails(TypedDict, total=False):
+    """What only some groups have; `spillable_stream.state.group.GroupState` says what it is."""
+
+    expired: Ranges
+    auto: bool
+    planned: bool
+    idle: int
+    sought: bool
+    reset: str
+
+
+GroupImage = GroupTaken | tuple[int, Ranges, Ranges] | tuple[int, Ranges, Ranges, GroupDetails]
+"""What a group has taken, what of that it lost if it lost any, and what only some groups have."""
 
 MemoryTierImage = tuple[int, int, bool, int, str, bool, int, list[int], dict[str, int]]
 """The fields of `MemoryTierInfo`, the overflow, how many puts spilled, the transactions that were prepared in memory,
@@ -59,7 +73,18 @@ class TierImage(TypedDict, total=False):
     unsaidGroups: list[str]
 
 
-class SmallImage(ProducersImage, TierImage):
+class RetentionImage(TypedDict, total=False):
+    """What a channel knows of taken events that it keeps; empty if it keeps none and never looked at a clock.
+
+    The keys: the first event that it keeps; the last reading of its clocks; the jumps of its wall clock.
+    """
+
+    firstKept: int
+    clock: tuple[str, int, int]
+    jumps: Sequence[tuple[int, int]]
+
+
+class SmallImage(ProducersImage, TierImage, RetentionImage):
     """A state without its blocks, with which every data file begins."""
 
     options: dict[str, object]
