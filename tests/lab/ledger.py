@@ -32,9 +32,11 @@ __all__ = [
     "LedgerFile",
     "LedgerLines",
     "Outcome",
+    "Range",
     "Said",
     "body",
     "check",
+    "check_puts",
     "in_doubt_since",
     "parse_body",
 ]
@@ -216,7 +218,7 @@ def check(outcome: Outcome, found: Found) -> list[str]:
     lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
     if list(found.bodies) != sorted(found.bodies) or _has_gaps(events, [*found.lost, *found.doubtful]):
         wrong.append("the write-order IDs have gaps or are out of order")
-    wrong += _wrong_puts(outcome, events, lost | doubtful)
+    wrong += check_puts(outcome, events, lost | doubtful)
     wrong += _wrong_takes(outcome, events, found.remaining, lost, doubtful)
     return wrong
 
@@ -243,8 +245,14 @@ def _has_gaps(events: Iterable[int], reported: list[Range]) -> bool:
     return False
 
 
-def _wrong_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
-    """Return what is wrong with what was put; some IDs are reported lost or in doubt."""
+def check_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
+    """Return what is wrong with what was put.
+
+    Args:
+        outcome: what the programs know.
+        events: what is known of the events that can be read, and of those that were taken.
+        reported: the IDs that need not be there: they are reported lost or in doubt.
+    """
     wrong: list[str] = []
     found: dict[tuple[str, int], int] = {}
     last: dict[str, int] = {}
