@@ -8,7 +8,8 @@ true then. A line that no ``ack`` and no ``not`` follows is in doubt::
     take GROUP 12:NAME:7:0:3 …    a group is about to commit the takes of these events
     seek GROUP 11             it is about to go to the event 12
     expire 30                 the events up to this one are about to leave
-    look                      what the options no longer keep is about to leave: ack 30
+    look 20 30                what is too much is about to leave: up to one of these, or nothing; ack 20
+    move                      what is kept is about to be moved out of memory; ack 25: all up to there is on disk
     keep 1                    taken events are about to be kept from now on; 0: no longer
     group GROUP 11 1          it is about to be made, to begin with the event 12; 1: by a stream
     drop GROUP                it is about to be dropped
@@ -18,11 +19,14 @@ true then. A line that no ``ack`` and no ``not`` follows is in doubt::
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
+from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.channel.event import events_from_batch
 from spillable_stream.engine.requests import Control
+from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.errors import CommitOutcomeUnknownError, SpillableError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
@@ -30,11 +34,16 @@ from spillable_stream.state.channel_state import ChannelState
 from tests.lab.contents import CONSUMERS
 from tests.lab.workload import Program, said
 
-__all__ = ["REWINDERS", "STREAM", "Keeping", "let_go", "set_retention"]
+__all__ = ["REWINDERS", "STREAM", "Keeping", "let_go", "set_retention", "upkeep_by_hand"]
 
 REWINDERS = "rewinders"
 STREAM = "stream-1"  # made by a stream for itself
-RETENTION_BYTES = 24_000  # far less than the options allow: a program puts no more than twice as much in a round
+_RETENTION_BYTES = 1 << 30  # so that nothing leaves but what the steps let go
+
+
+def upkeep_by_hand() -> AbstractContextManager[object]:
+    """Let no thread look after a channel: a recipe must do the same in the same order each time."""
+    return mock.patch.object(Upkeep, "ensure", lambda self: None)
 
 
 class Keeping(Program):
@@ -47,10 +56,10 @@ class Keeping(Program):
             steps = [self.put_small] * 3 + [self.take_some] * 3 + [self.take_as_rewinders] * 3
             steps += [self.put_many, self.put_staged, self.prepare_a_take, self.abandon_a_take]
             steps += [self.seek_back] * 2 + [self.seek_with_a_take_in_flight, self.seek_to_the_end]
-            steps += [self.expire, self.expire_untaken, self.take_as_stream, self.drop_stream]
+            steps += [self.expire, self.expire_untaken, self.look, self.take_as_stream, self.drop_stream]
             steps += [self.checkpoint] * 2 + [self.roll] * 2 + [self.reopen, self.do_not_keep]
             if self._options["memory_capacity"]:
-                steps += [self.flush]
+                steps += [self.flush] + [self.move] * 3
             self._rng.shuffle(steps)
             yield from steps
         yield from (self.seek_back, self.checkpoint, self.roll, self.drain, self.expire_all)
@@ -60,7 +69,7 @@ class Keeping(Program):
         """Open the channel, which makes it if it is missing, with its groups; taken events are kept from now on."""
         self.channel = Channel(self._path, fs=self._fs, **self._options)
         if not self._channel_state().options.keeps:
-            self._keep(RETENTION_BYTES)
+            self._keep(_RETENTION_BYTES)
         for group in (CONSUMERS, REWINDERS):
             self._own(group)
 
@@ -77,7 +86,7 @@ class Keeping(Program):
         except SpillableError:
             self._ledger.write("not")
             raise
-        self._ledger.write("ack", *([answer] if type(answer) is int else []))
+        self._ledger.write("ack", *([answer] if isinstance(answer, int) else []))
 
     def _own(self, group: str, automatic: bool = False) -> Any:
         """Return a group's consumer, which is made with the first kept event as its first if it is missing."""
@@ -128,8 +137,11 @@ class Keeping(Program):
             events = [event for read in consumer.read(ranges) for event in events_from_batch(read)]
             prepared = consumer.prepare(ranges)
             self.checkpoint()  # which must not forget it
-            words = ("take", CONSUMERS, *map(said, events))
-            self._commit(words, lambda: consumer.commit(ranges, prepared) and None)
+
+            def commit() -> None:
+                consumer.commit(ranges, prepared)
+
+            self._commit(("take", CONSUMERS, *map(said, events)), commit)
 
     def drain(self) -> None:
         """Take all that there is, as every group."""
@@ -142,7 +154,7 @@ class Keeping(Program):
 
     def _seek(self, position: int) -> None:
         consumer = self._own(REWINDERS)
-        self._commit(("seek", REWINDERS, position), lambda: consumer.seek(position) and None)
+        self._commit(("seek", REWINDERS, position), lambda: consumer.seek(position))
 
     def seek_back(self) -> None:
         """Go back to some event that is there, the first one often."""
@@ -182,6 +194,33 @@ class Keeping(Program):
         if through >= self._channel_state().first_kept:
             self._commit(("expire", through), lambda: let_go(self._open_channel(), through))
 
+    def look(self) -> None:
+        """Let go what is too much, whole files of it."""
+        engine = self._open_channel().engine()
+        state = self._channel_state()
+        lasts = [b.last_id for b in state.blocks if b.last_id < min(state.floor, state.needed_from())]
+
+        def let_go() -> int:
+            engine.retention.let_go_for_space(self._rng.randint(1, 8000))
+            through = self._channel_state().first_kept - 1
+            engine.checkpointing.give_back_within_a_call(0)
+            return through
+
+        self._commit(("look", *lasts), let_go)
+
+    def move(self) -> None:
+        """Move what is kept from memory to disk."""
+        engine = self._open_channel().engine()
+
+        def move() -> int:
+            while engine.moving.move_taken():
+                pass
+            memory = self._channel_state().blocks.memory
+            return min((b.first_id for b in memory), default=self._channel_state().next_id) - 1
+
+        self._channel_state()
+        self._commit(("move",), move)
+
     def do_not_keep(self) -> None:
         """Keep nothing for a while: what every group has taken goes."""
         self._keep(0)
@@ -189,7 +228,7 @@ class Keeping(Program):
             self.take_some()
             self.take_as_rewinders()
             self.put_small()
-        self._keep(RETENTION_BYTES)
+        self._keep(_RETENTION_BYTES)
 
     def _keep(self, size_bytes: int) -> None:
         self._commit(("keep", int(size_bytes > 0)), lambda: set_retention(self._open_channel(), size_bytes))
@@ -198,7 +237,12 @@ class Keeping(Program):
 
     def flush(self) -> None:
         """Move what is in memory to disk."""
-        self._commit(("flush",), lambda: self._open_channel().flush() and None)
+        channel = self._open_channel()
+
+        def flush() -> None:
+            channel.flush()
+
+        self._commit(("flush",), flush)
 
     def close(self) -> None:
         """Close the channel, which moves what is in memory to disk."""

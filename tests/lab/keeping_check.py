@@ -141,8 +141,12 @@ class World:
                 self.groups[name] = Group(int(position))
             case ["expire", through]:
                 self._expire(int(through))
-            case ["look"]:
+            case ["look", *lasts]:
+                if answer not in lasts and int(answer) != self.through and self._keeps_before(int(answer)):
+                    return False
                 self._expire(int(answer))
+            case ["move"]:
+                self.on_disk |= {i for i in self.held if i <= int(answer)}
             case ["keep", wanted]:
                 self.keeps = wanted == "1"
             case ["group", name, position, _]:
@@ -158,6 +162,9 @@ class World:
                 raise ValueError(f"not a line of a ledger: {' '.join(words)!r}")
         self._settle()
         return True
+
+    def _keeps_before(self, last_id: int) -> bool:
+        return any(i <= last_id for i in self.held)
 
     def _take(self, name: str, ids: list[int]) -> bool:
         group = self.groups.get(name)
@@ -268,10 +275,11 @@ class History:
     def _fork(self) -> None:
         """Let what is in doubt be done in one copy of each world, and not in the other."""
         asked, self._asked = self._asked, None
-        if asked is None or asked == ["look"]:
+        if asked is None or asked == ["move"]:
             return
-        others = copy.deepcopy(self.worlds)
-        self.worlds += [world for world in others if world.do(asked)]
+        for answer in asked[1:] if asked[0] == "look" else [""]:
+            others = copy.deepcopy(self.worlds)
+            self.worlds += [world for world in others if world.do(asked, answer)]
         assert len(self.worlds) <= _MOST_WORLDS, "too much is in doubt"
 
     def _keep_possible(self, worlds: list[World], asked: list[str]) -> None:

@@ -23,6 +23,7 @@ from spillable_stream import Channel
 from spillable_stream.format.head_page import parse_head
 from tests.lab.contents import changes, files_that_count
 from tests.lab.disk import Disk, Image, images
+from tests.lab.keeping import upkeep_by_hand
 from tests.lab.recorder import Note, Operation, recording
 from tests.lab.subject import Subject, Verdict, subject
 from tests.lab.workload import OPTIONS
@@ -110,7 +111,7 @@ class CrashStates:
         image.write(root)
         disk = Disk.of(image)
         self._boots += 1
-        with recording(root, failing_sync) as record, self._boot(), warnings.catch_warnings():
+        with recording(root, failing_sync) as record, self._boot(), upkeep_by_hand(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             record.know(disk.inodes())
             program = self._subject.program(root / CHANNEL, record, rounds, self.seed + 1000 * self._boots)
@@ -185,7 +186,7 @@ class CrashStates:
         path = root / CHANNEL
         options = {} if f"{CHANNEL}/channel.json" in image.names else OPTIONS  # else the open changes them
         try:
-            with warnings.catch_warnings():
+            with upkeep_by_hand(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with Channel(path, **options) as channel:
                     found = self._subject.contents(channel)
