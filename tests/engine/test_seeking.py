@@ -262,8 +262,9 @@ def test_a_group_that_was_moved_back_reads_what_is_left_after_its_memory_is_lost
     open_channel: Open, path: Path
 ) -> None:
     """What its file said that it had taken would move it forward again."""
-    with open_channel(memory_capacity=5, overflow_timeout=0, flush_on_close=False, retention_ms=HOUR_MS) as channel:
+    with open_channel(memory_capacity=5, overflow_timeout=0, flush_on_close=False) as channel:
         put(channel, *numbered(0, 5))
+        peek(channel, group="slow")
         put(channel, *numbered(5, 5))
         assert channel.stats().drain_order == [5, -5]
         assert take(channel, 8, "g") == numbered(0, 8)
@@ -276,8 +277,9 @@ def test_a_group_that_was_moved_back_reads_what_is_left_after_its_memory_is_lost
 
 
 def test_a_take_after_a_seek_is_remembered_when_memory_is_lost(open_channel: Open, path: Path) -> None:
-    with open_channel(memory_capacity=100, flush_on_close=False, retention_ms=HOUR_MS) as channel:
+    with open_channel(memory_capacity=100, flush_on_close=False) as channel:
         put(channel, *numbered(0, 10))
+        peek(channel, group="slow")
         take(channel, group="g")
         channel.consumer("g").seek(2)
         assert take(channel, 3, "g") == numbered(2, 3)
