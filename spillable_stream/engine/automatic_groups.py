@@ -24,8 +24,8 @@ from heapq import nsmallest
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
+from spillable_stream.engine.group_owner import look_for_owner
 from spillable_stream.engine.local_log import LocalLog
-from spillable_stream.engine.ownerless_groups import look_for_owner
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.format.record import GroupRecord
@@ -224,13 +224,13 @@ class AutomaticGroups:
             _log.info("the group %r of %s never planned a batch, and was dropped after %s", name, path, idle)
             return
         _log.warning(
-            "the group %r of %s, made by a stream without a group of its own, has had no owner for %s, and was "
-            "dropped: %s. Its stream continues with the events that are still there, and is told which are not. To keep "
-            "positions longer, raise autoGroupTtl; to keep one for good, give its stream the option group",
+            "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
+            "%s. If its stream is started again, it is told which events have left. To keep positions longer, raise "
+            "autoGroupTtl; to keep one until it is dropped by hand, give its stream the option group",
             name,
             path,
             idle,
-            f"{untaken:,} events are no longer kept for it" if untaken else "it had taken every event",
+            f"{untaken:,} events no longer wait for it" if untaken else "it had taken every event",
         )
 
 

@@ -32,10 +32,12 @@ class GroupChanges(Request):
     rolled_back: list[int] = field(default_factory=list)
 
     def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
         records = sum(frame_size(len(pack(record))) for record in self.records)
         return 2 * _COMMIT_BYTES + records + Rollback(self.rolled_back).size_bytes()
 
     def plan(self, plan: AppendPlan) -> CommitResult:
+        """Add the rollbacks and one transaction with all changes."""
         Rollback(self.rolled_back).plan(plan)
         tx = plan.new_transaction()
         for record in self.records:
