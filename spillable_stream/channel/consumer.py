@@ -79,21 +79,30 @@ class Consumer:
         self._mutex = threading.RLock()
         self._kept_position = PositionHint(engine.fs, engine.layout, group, engine.position_files)
         engine.log.directories.require_in_place()
-        self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-        if not self._lock.acquire_alone(owner_timeout_seconds):
-            owner = self._lock.read_holder()
-            self._lock.close()
-            raise GroupOwnedError(
-                f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; "
-                f"waited {owner_timeout_seconds:g} s. Stop it, or use another group",
-                owner,
-            )
+        self._lock = self._own(owner_timeout_seconds)
         try:
             self._lock.write_holder(self.owner)
             self._take_over(starting, resume)
         except BaseException:
             self.close()
             raise
+
+    def _own(self, timeout_seconds: float) -> FileLock:
+        """Return the group's lock, held; the file of an automatic group may go while it is waited for."""
+        fs, layout = self._engine.fs, self._engine.layout
+        while True:
+            lock = FileLock.open(fs, layout.group_lock(self.group))
+            if not lock.acquire_alone(timeout_seconds):
+                owner = lock.read_holder()
+                lock.close()
+                raise GroupOwnedError(
+                    f"the group {self.group!r} of {layout.path} is owned by {owner or 'another process'}; "
+                    f"waited {timeout_seconds:g} s. Stop it, or use another group",
+                    owner,
+                )
+            if lock.is_in_place():
+                return lock
+            lock.close()
 
     def _take_over(self, starting: str, resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
@@ -147,18 +148,19 @@ def drop_group(engine: Engine, group: str) -> None:
     if not is_name(group):
         if not isinstance(group, str) or group not in engine.follow().groups:
             check_group(group)
-        engine.commit(_dropped(group))
+        engine.commit(GroupChanges([{"group": group, "drop": True}]))
         return
     existing_group(engine.follow(), group, engine.layout.path)
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         if not lock.acquire_alone(0):
             raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
-        engine.commit(_dropped(group))
+        if not lock.is_in_place():  # it was dropped meanwhile, and the file removed
+            return drop_group(engine, group)
+        with engine.snapshot() as state:
+            automatic, drop = existing_group(state, group, engine.layout.path).is_automatic, drop_of(group, state)
+        engine.commit(drop)
+        if automatic:
+            remove_files_of(engine.fs, engine.layout, group)
     finally:
         lock.close()
-
-
-def _dropped(group: str) -> Control:
-    dropped: GroupRecord = {"group": group, "drop": True}
-    return Control(FrameType.GROUP, dropped)
