@@ -33,6 +33,7 @@ from tests.lab.patching import Patch, patch
 
 __all__ = ["MUTANTS", "apply", "broken"]
 
+
 def apply(name: str) -> None:
     """Break this process for good."""
     for found in MUTANTS[name]():
