@@ -178,7 +178,7 @@ class CrashStates:
         return wrong if found is None else wrong + verdict.wrong(found)
 
     def _open(self, image: Image, verdict: Verdict[Any]) -> tuple[Any, list[str]]:
-        """Return what the channel of an image holds, None if it does not open, and what is wrong with how it goes on."""
+        """Return what the channel of an image holds, if it opens, and what is wrong with how it goes on."""
         root = self.directory / "state"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
