@@ -197,6 +197,17 @@ class Contents:
         """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
 
+    def left_after(self, position: int) -> list[Range]:
+        """Return the events after a position that no file holds, and that were not lost: they were taken ahead.
+
+        In memory that frees them, though events before them are still there. A group that starts, or goes back, before
+        them can't take them.
+        """
+        if not self.memory.generation:
+            return []
+        gone = self.gone()
+        return [r for gap in self.blocks.gaps(position + 1, self.last_id) for r in gone.gaps(*gap)]
+
     def merge(self, other: Seen | LostRecord) -> None:
         """Merge what only the memory tier's log had recorded."""
         self.next_id = max(self.next_id, other["next"])

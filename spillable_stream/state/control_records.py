@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
 from spillable_stream.format.frame import FrameType
@@ -16,6 +17,7 @@ from spillable_stream.format.record import (
 )
 from spillable_stream.state.contents import Contents
 from spillable_stream.state.group import GroupState
+from spillable_stream.state.ranges import Range
 from spillable_stream.state.spill_rules import MemoryTierInfo
 from spillable_stream.state.wall_clock import ClockReading, Jump
 
@@ -75,6 +77,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
     elif group is not None and "seek" in value:
         group.seek(min(max(value["seek"], contents.beginning() - 1), contents.last_id), value.get("reset", ""))
         _tell_of_losses(contents, group)
+        _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
 
@@ -88,11 +91,17 @@ def _create_group(contents: Contents, value: GroupRecord) -> None:
         if value["since"] < first:
             group.expired.add(value["since"] + 1, first)
     _tell_of_losses(contents, group)
+    _pass_over(group, value.get("left", ()))
 
 
 def _tell_of_losses(contents: Contents, group: GroupState) -> None:
     for first, last in contents.gone():
         group.lose(first, last)
+
+
+def _pass_over(group: GroupState, left: Iterable[Range]) -> None:
+    for first, last in left:
+        group.take(first, last)
 
 
 def _retain(contents: Contents, value: RetentionRecord) -> None:
