@@ -86,10 +86,8 @@ class Upkeep:
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
-        if self._follower.state.options.keeps:
-            return True
-        with self._follower.snapshot as state:
-            return any(group.is_automatic for group in state.groups.values())
+        state = self._follower.state
+        return state.options.keeps or any(group.is_automatic for group in list(state.groups.values()))
 
     def ensure(self) -> None:
         """Start the thread if it is needed and not there."""
