@@ -80,7 +80,8 @@ class Retention:
 
     def _look_at_clocks(self) -> None:
         """Note the clocks once in a boot, and every jump of the wall clock."""
-        now, state = self.read_clocks(), self._follower.state
+        state = self._follower.state
+        now = self.read_clocks()._replace(last_us=state.time_us)
         if not state.options.retention_ms:
             return
         noted, mine, self._reading = state.clock.reading, self._reading, now
@@ -89,7 +90,7 @@ class Retention:
             return
         # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
         last = mine if mine is not None and mine.since_boot_us > noted.since_boot_us else noted
-        if (jump := WallClock(last).jump_to(now, state.time_us)) is not None:
+        if (jump := WallClock(last).jump_to(now)) is not None:
             _log.warning(
                 "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
             )
