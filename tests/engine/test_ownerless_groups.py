@@ -71,8 +71,8 @@ def test_a_full_channel_names_the_groups_that_nobody_reads_as_and_how_to_drop_th
 def test_a_full_channel_does_not_name_groups_that_have_taken_everything_or_have_an_owner(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=10, keep_alive=0)
     put(channel, *numbered(0, 10))
+    make_automatic(channel, "auto-b", planned=0, owned=True)
     make_automatic(channel, "auto-a", planned=10)
-    make_automatic(channel, "auto-b", owned=True)
     with pytest.raises(ChannelFullError) as caught:
         put(channel, b"x")
     assert "Nobody reads" not in str(caught.value)
@@ -82,11 +82,10 @@ def test_a_full_channel_does_not_name_groups_that_have_taken_everything_or_have_
 def test_a_full_channel_of_many_groups_names_those_with_most_to_take(open_channel: Open) -> None:
     channel = open_channel(overflow_capacity=30, keep_alive=0)
     put(channel, *numbered(0, 30))
-    for i in range(30):
-        take(channel, 30 - i, f"g{i}")
-        give_up(channel, f"g{i}")
-    channel.consumer("last")
-    with pytest.raises(ChannelFullError, match=r"last has 30 to take, g29 has 29 to take, .*, and 11 other groups\. "):
+    channel.consumer("g0")
+    for i in range(1, 31):
+        take(channel, i, f"g{i}")
+    with pytest.raises(ChannelFullError, match=r"g0 has 30 to take, g1 has 29 to take, .*, and 11 other groups\. "):
         put(channel, b"x")
 
 
