@@ -167,8 +167,10 @@ class Channel:
             self._require_writable(f"another value of {', '.join(changed)}")
             _check_capacities(stored.changed(changed))
             self._engine.commit(Control(FrameType.OPTIONS, changed))
+            self._engine.log.obey(self._engine.state)
         if schema is not None:
             self.evolve(schema)
+        self._engine.upkeep.ensure()
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
@@ -213,6 +215,7 @@ class Channel:
                 if self._pid != os.getpid():
                     self._consumers = {}
                     self._open()
+                    self._engine.upkeep.ensure()
         return self._engine
 
     def _require_writable(self, what: str) -> None:
@@ -407,6 +410,7 @@ class Channel:
         engine, options = self._engine, self._engine.state.options
         if engine.closed or engine.log.failed or self.readonly:
             return
+        engine.upkeep.settle()
         if options.checkpoint_on_close if checkpoint is None else checkpoint:
             engine.checkpointing.make()
         flush = options.flush_on_close if flush is None else flush

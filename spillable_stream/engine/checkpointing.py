@@ -43,6 +43,9 @@ class Checkpointing:
         memory: its memory tier.
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
+
+    Attributes:
+        before_each: called before each checkpoint.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Checkpointing:
         self._active_calls = active_calls
         self._counters = counters
         self._fs = log.fs
+        self.before_each: Callable[[], None] = lambda: None
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
@@ -131,8 +135,8 @@ class Checkpointing:
                 interval_seconds = self._follower.state.options.checkpoint_interval / 1000
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
 
-    def give_back_within_a_commit(self, timeout_seconds: float) -> None:
-        """Free the disk space of taken events, if there is any, for a commit that ran out of space.
+    def give_back_within_a_call(self, timeout_seconds: float) -> None:
+        """Free the disk space of taken events, if there is any, within a call that is under way.
 
         Args:
             timeout_seconds: how long to wait for another checkpoint to finish.
@@ -193,6 +197,7 @@ class Checkpointing:
     def _make(self) -> None:
         log, follower, appender = self._log, self._follower, self._appender
         log.directories.require_in_place(checkpoint=True)
+        self.before_each()
         self._leave_drained_file()
         with follower.snapshot as state:
             image, position = state.image(), follower.positions.disk

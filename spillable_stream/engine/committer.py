@@ -16,6 +16,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters
@@ -44,6 +45,7 @@ class Committer:
         follower: its state.
         appender: appends to the log.
         memory: its memory tier.
+        moving: moves taken events out of a put's way.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
         active_calls: the calls that are under way in this process.
@@ -59,6 +61,7 @@ class Committer:
         follower: Follower,
         appender: Appender,
         memory: MemoryTier,
+        moving: Moving,
         room: DiskRoom,
         staged: StagedPuts,
         active_calls: ActiveCalls,
@@ -68,6 +71,7 @@ class Committer:
         self._follower = follower
         self._appender = appender
         self._memory = memory
+        self._moving = moving
         self._room = room
         self._staged = staged
         self._active_calls = active_calls
@@ -246,6 +250,8 @@ class Committer:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
         if with_memory and (self._memory.open() if puts else self._memory.is_ready()):
+            if puts and self._follower.state.blocks.memory.kept_events:
+                self._moving.make_room(sum([put.use().payload_bytes for put in puts]))
             plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
         tier = waiting[0].request.tier(plan)
         if tier is Tier.MEMORY:

@@ -1,4 +1,7 @@
-"""Room on a disk that gets full: the space of taken events is given back where a put or a take finds little."""
+"""Room on a disk that gets full: the space of taken events is given back where a put or a take finds little.
+
+Those that retention keeps are the first to go.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, StorageError
 from spillable_stream.log.disk_space import required_bytes
 
@@ -27,15 +31,22 @@ class DiskRoom:
         log: the channel's log.
         follower: its state.
         checkpointing: makes its checkpoints.
+        retention: lets kept events go.
         active_calls: the calls that are under way in this process.
     """
 
     def __init__(
-        self, log: LocalLog, follower: Follower, checkpointing: Checkpointing, active_calls: ActiveCalls
+        self,
+        log: LocalLog,
+        follower: Follower,
+        checkpointing: Checkpointing,
+        retention: Retention,
+        active_calls: ActiveCalls,
     ) -> None:
         self._log = log
         self._follower = follower
         self._checkpointing = checkpointing
+        self._retention = retention
         self._active_calls = active_calls
         self._emptied = 0  # how many files on disk were emptied when the space was looked at last,
         self._look_at = float("-inf")  # and when a commit that finds more looks again
@@ -62,18 +73,29 @@ class DiskRoom:
             if self._is_short():
                 self._give_back(0)
 
+    def look(self) -> None:
+        """Do what `make_if_short` does, inside of a call that is under way, where events are kept."""
+        if self._follower.state.kept().events and self._is_short():
+            self._give_back(0)
+
     def _is_short(self) -> bool:
+        return self._lacking_bytes() > 0
+
+    def _lacking_bytes(self) -> int:
+        """Return how many bytes more must be free so that puts are not refused, or nearly; 0 if that is not known."""
         fs, given = self._log.fs, self._follower.state.options.minimum_required_space
         try:
             free = min(fs.free_bytes(d) - required_bytes(fs, d, given) for d in self._log.layout.data_dirs)
         except StorageError as e:
             _log.warning("the free space is not known: %s", e)
-            return False
-        return free < _NEARLY_FULL_BYTES
+            return 0
+        return max(0, _NEARLY_FULL_BYTES - free)
 
     def _give_back(self, timeout_seconds: float) -> None:
         try:
-            self._checkpointing.give_back_within_a_commit(timeout_seconds)
+            self._checkpointing.give_back_within_a_call(timeout_seconds)
+            while (lacking_bytes := self._lacking_bytes()) and self._retention.let_go_for_space(lacking_bytes):
+                self._checkpointing.give_back_within_a_call(timeout_seconds)
         except LockTimeoutError:
             return  # another thread or process makes a checkpoint
         except Exception as e:

@@ -17,9 +17,12 @@ from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.requests import Request
+from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters, Samples
+from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tier_logs import Positions
@@ -53,6 +56,7 @@ class Engine:
     Each part takes finished parts::
 
         LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
+                                   └───── Retention, Moving ─────────────────┘ └────── Upkeep
 
     Args:
         fs: the file system.
@@ -65,9 +69,12 @@ class Engine:
         follower: keeps the state up to date with the log.
         appender: appends to the log.
         memory: the memory tier.
+        moving: moves events from memory to disk.
+        retention: lets kept events go.
         checkpointing: makes checkpoints.
         room: frees disk space.
         committer: commits requests.
+        upkeep: lets events and groups go in the background.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.
         readers: the event readers of the groups that took last, by group. There may be thousands of groups.
@@ -88,7 +95,6 @@ class Engine:
     log: LocalLog
     make_room: Callable[[], None]
     make_room_if_short: Callable[[], None]
-    park: Callable[[], None]
     require_not_closed: Callable[[], None]
     require_open: Callable[[], None]
 
@@ -104,24 +110,30 @@ class Engine:
             self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
             self.appender = appender = Appender(log, follower, self.counters)
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
+            self.moving: Moving = Moving(log, follower, appender, self.memory)
+            self.retention: Retention = Retention(log, follower, appender)
             self.checkpointing: Checkpointing = Checkpointing(
                 log, follower, appender, self.memory, self.active_calls, self.counters
             )
         except BaseException:
             log.close()
             raise
-        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.active_calls)
+        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         staged = StagedPuts(log.fs, log.layout)
         self.committer: Committer = Committer(
-            log, follower, appender, self.memory, self.room, staged, self.active_calls, self.counters
+            log, follower, appender, self.memory, self.moving, self.room, staged, self.active_calls, self.counters
         )
+        self.upkeep: Upkeep = Upkeep(
+            log, follower, self.retention, self.moving, self.checkpointing, self.room, self.active_calls
+        )
+        self.checkpointing.before_each = self.upkeep.ensure
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.
         self.commit = self.committer.commit
         self.committing, self.append_alone = appender.committing, appender.append_alone
         self.follow, self.wait_for = follower.follow, follower.wait_for
         self.schemas, self.is_typed, self.ends = follower.schemas, follower.is_typed, follower.ends
         self.require_open, self.require_not_closed = log.require_open, log.require_not_closed
-        self.become_last, self.park = log.become_last, log.park
+        self.become_last = log.become_last
         self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
 
     # ── views of the parts ──────────────────────────────────────────────────────────────────
@@ -175,6 +187,11 @@ class Engine:
         """Whether `close` was called."""
         return self.log.closed
 
+    def park(self) -> None:
+        """Count as closed for everybody else until `resume`, with the state and the files at hand."""
+        self.upkeep.stop()
+        self.log.park()
+
     def resume(self) -> bool:
         """Reopen the handle after `park`, and tell whether that worked; if not, close it."""
         return self.log.resume(self.follower.positions)
@@ -185,6 +202,7 @@ class Engine:
         Args:
             forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
         """
+        self.upkeep.close(forked=forked)
         self.log.close(forked=forked)
         self.checkpointing.close()
         self.readers.clear()

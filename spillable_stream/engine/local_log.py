@@ -31,6 +31,8 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["LocalLog"]
 
+_FILES_OF_A_LIMIT = 8
+
 
 class LocalLog:
     """The log of a channel in a directory, as one handle has it open.
@@ -156,6 +158,8 @@ class LocalLog:
         """Write as the channel's options say."""
         options, disk, memory = state.options, self.tiers.disk, self.tiers.memory
         disk.max_file_size_bytes = options.max_file_size
+        if options.retention_bytes:  # so that there is always a file that can go
+            disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // _FILES_OF_A_LIMIT)
         disk.preallocation.minimum_required_space = options.minimum_required_space
         memory.max_file_size_bytes = file_size_bytes(state.memory_byte_capacity(), options)
 

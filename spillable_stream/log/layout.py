@@ -9,6 +9,7 @@
                                                 waits for it, and mean nothing after that
     DIR/open.lock                               kernel lock: shared by every handle that is neither closed nor parked
     DIR/checkpoint.lock                         kernel lock: one process at a time makes a checkpoint
+    DIR/upkeep.lock                             kernel lock: one process at a time lets events and groups go
     DIR/head                                    the published end of the log: a cache, rebuilt when it is missing
     DIR/groups/NAME.lock                        kernel lock of a group's owner; its contents are only a note
     DIR/groups/NAME.position                    what a group has taken, for the report of a loss
@@ -105,6 +106,11 @@ class Layout:
     def checkpoint_lock(self) -> Path:
         """The lock file for making a checkpoint."""
         return self.path / "checkpoint.lock"
+
+    @property
+    def upkeep_lock(self) -> Path:
+        """The lock of whoever lets kept events go by age and size, and groups that nobody reads."""
+        return self.path / "upkeep.lock"
 
     def group_lock(self, group: str) -> Path:
         """The lock file of a group's owner."""

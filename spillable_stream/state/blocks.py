@@ -200,9 +200,31 @@ class BlockIndex:
             self.emptied.add(block.file)
             self.emptied_count += 1
 
+    def kept(self) -> list[Block]:
+        """Return the blocks that are kept."""
+        return self._blocks[: self._kept]
+
     def first_held(self) -> Block | None:
         """Return the first block that is not kept, or None."""
         return self._blocks[self._kept] if self._kept < len(self._blocks) else None
+
+    def first_time_in(self, file_id: int) -> int | None:
+        """Return when the first event of the newest data file was committed, in microseconds since 1970.
+
+        Args:
+            file_id: the newest data file's number.
+
+        Returns:
+            None if the file holds no events.
+        """
+        time_us: int | None = None
+        left = self.files.get(file_id, 0)
+        for block in reversed(self._blocks):
+            if not left:
+                break
+            if block.file == file_id:
+                time_us, left = block.time_us, left - 1
+        return time_us
 
     def between(self, first_id: int, last_id: int) -> Iterator[Block]:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""

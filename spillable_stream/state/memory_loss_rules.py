@@ -5,7 +5,7 @@ Open obeys them when it recovers a channel, verify when it tells what the next o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from spillable_stream.format.file_names import generation_of
@@ -31,7 +31,7 @@ class MemoryLoss:
 
     Args:
         last_id: the last write-order ID that was, or may have been, in use.
-        lost: the events that some group had yet to take.
+        lost: the events that some group had yet to take, and those that were kept.
         doubtful: the IDs that the tier had reserved, and that may have been in use.
         groups: what every group had taken, as `GroupState.taken` says it.
         kept: whether the tier is still there, and only its newest appends may be missing.
@@ -115,7 +115,14 @@ def lose_memory(
     last_id = max(state.last_id, published_last_id)
     reserved = state.memory.reserved_id
     state.do_without_memory(last_id + 1, groups)
-    lost = state.missing()
+    lost = [*_kept_and_gone(state), *state.missing()]
     if unused or reserved <= last_id:
         return MemoryLoss(last_id, lost, groups=groups)
     return MemoryLoss(reserved, lost, [(last_id + 1, reserved)], groups)
+
+
+def _kept_and_gone(state: ChannelState) -> Iterator[Range]:
+    """Yield the events that went though they were kept; every group has taken them, but another one may come."""
+    gone = state.gone()
+    for first, last in state.blocks.gaps(state.first_kept, state.needed_from() - 1):
+        yield from gone.gaps(first, last)

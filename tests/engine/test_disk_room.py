@@ -107,13 +107,13 @@ def test_two_puts_that_are_refused_at_once_both_find_the_room_that_one_makes(
     channel = open_channel(fs=small_disk, minimum_required_space=16 * MIB)
     until_refused(channel)
     drain_without_a_word(channel)
-    give_back = Checkpointing.give_back_within_a_commit
+    give_back = Checkpointing.give_back_within_a_call
 
     def late(self: Checkpointing, timeout_seconds: float) -> None:
         give_back(self, timeout_seconds)  # another thread was faster
         give_back(self, timeout_seconds)
 
-    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", late)
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_call", late)
     put(channel, bytes(8 * MIB))
 
 
@@ -188,7 +188,7 @@ def test_a_put_does_not_fail_because_another_process_makes_a_checkpoint(
     def busy(self: Checkpointing, timeout_seconds: float) -> None:
         raise LockTimeoutError("held")
 
-    monkeypatch.setattr(Checkpointing, "give_back_within_a_commit", busy)
+    monkeypatch.setattr(Checkpointing, "give_back_within_a_call", busy)
     with caplog.at_level(logging.WARNING):
         channel.engine().make_room()
     assert caplog.text == ""

@@ -1,0 +1,129 @@
+"""Moves events from memory to disk, under the same write-order IDs: those of a flush, and taken ones that are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.requests import Control, Move
+from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import RetentionRecord, SegmentRef
+from spillable_stream.log.staged_file import copy_to_disk
+from spillable_stream.log.wal import Entry
+from spillable_stream.state.blocks import Block
+
+__all__ = ["Moving", "first_blocks"]
+
+_log = logging.getLogger(__name__)
+
+_MOVED_BYTES = 16 << 20
+
+
+class Moving:
+    """Moves blocks of the memory tier to disk.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the disk tier's log.
+        memory: the memory tier.
+    """
+
+    def __init__(self, log: LocalLog, follower: Follower, appender: Appender, memory: MemoryTier) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self._memory = memory
+
+    def move(self, blocks: list[Block]) -> int:
+        """Move blocks in one append, and return how many events they have; the commit lock is held.
+
+        Raises:
+            StorageError: the disk refused; they are still in memory.
+        """
+        entries: list[Entry] = []
+        segments: list[SegmentRef] = []
+        reader = self._log.reader(self._follower.schemas, self._follower.ends)
+        try:
+            for block in blocks:
+                if isinstance(block.file, str):
+                    segments.append(self._copy_segment(block, block.file))
+                else:
+                    entries += [Entry(header, payload) for header, payload in reader.frames(block.extent())]
+        finally:
+            reader.close()
+        self._appender.append_alone(Move(entries, segments))
+        self._memory.free_taken()
+        return sum(b.count for b in blocks)
+
+    def _copy_segment(self, block: Block, name: str) -> SegmentRef:
+        target, end = copy_to_disk(self._log.fs, self._log.layout, name)
+        return SegmentRef(
+            target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
+        )
+
+    def move_taken(self) -> bool:
+        """Move the first events in memory that are kept though every group has taken them; tell whether there were any.
+
+        Raises:
+            StorageError: the disk refused; they are still in memory.
+        """
+        if not self._follower.state.blocks.memory.kept_events:
+            return False
+        with self._appender.committing(), self._follower.snapshot as state:
+            blocks = first_blocks(state.blocks.memory.kept())
+            return bool(blocks) and self.move(blocks) > 0
+
+    def make_room(self, size_bytes: int) -> None:
+        """Move taken events out of the way of a put to memory; the commit lock is held.
+
+        If the disk refuses them they leave, and with them all kept ones before: kept events never make a put wait.
+
+        Args:
+            size_bytes: the size of the put's payloads.
+
+        Raises:
+            StorageError: the disk refused that, too.
+        """
+        while self._follower.state.blocks.memory.kept_events and not self._memory.has_pages_for(size_bytes):
+            try:
+                with self._follower.snapshot as state:
+                    self.move(first_blocks(state.blocks.memory.kept()))
+            except CommitOutcomeUnknownError:
+                raise
+            except StorageError as e:
+                self._give_up(e)
+
+    def _give_up(self, cause: StorageError) -> None:
+        state = self._follower.state
+        through = min(state.floor, state.needed_from()) - 1
+        if through < state.first_kept:
+            raise cause
+        _log.warning(
+            "%s: the kept events %d to %d leave early, to make room for a put: the disk refused them: %s",
+            self._log.path,
+            state.first_kept,
+            through,
+            cause,
+        )
+        self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
+        self._memory.free_taken()
+
+
+def first_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """Return as many of the first blocks as one append may have, at least one if there is one."""
+    return list(_first(blocks))
+
+
+def _first(blocks: Iterable[Block]) -> Iterator[Block]:
+    size_bytes = 0
+    for i, block in enumerate(blocks):
+        size_bytes += block.payload_bytes
+        if i and size_bytes > _MOVED_BYTES:
+            return
+        yield block

@@ -1,0 +1,212 @@
+"""Retention: which taken events stay readable, by ``retentionMs`` and ``retentionBytes``, and when they leave.
+
+Events leave from the oldest on, and file by file: a RETENTION record in the log says up to which event, and the next
+checkpoint removes the files that hold none any more. Nothing is rewritten. So that there is always a file that can go,
+the log begins a new one at an eighth of either limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.group_owner import has_owner
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import RetentionRecord
+from spillable_stream.state.blocks import Block
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.wall_clock import ClockReading, WallClock
+from spillable_stream.storage.boot import since_boot_us
+
+__all__ = ["FILES_OF_A_LIMIT", "Retention"]
+
+_log = logging.getLogger(__name__)
+
+FILES_OF_A_LIMIT = 8
+"""The log begins a new file at this part of a limit."""
+
+
+class Retention:
+    """Lets events go, and begins the files in which they go. Callers do not hold the channel's lock.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends the records.
+
+    Attributes:
+        read_clocks: reads both clocks; tests replace it.
+    """
+
+    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self.read_clocks: Callable[[], ClockReading] = lambda: ClockReading(
+            log.lock.head.boot.hex(), since_boot_us(), time.time_ns() // 1000
+        )
+        self._reading: ClockReading | None = None  # the last one in this process
+        self._began: tuple[int, int | None] = (0, None)  # the newest file, and when its first event was put
+
+    def look(self) -> bool:
+        """Let go what has stayed long enough, begin a new file if it is time, and tell whether events have left.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if not self._follower.follow(unchecked=True).options.keeps:
+            return False
+        self._look_at_clocks()
+        self._roll_if_old()
+        now_us = self.read_clocks().wall_us
+        return self._let_go(lambda state: _Limits.of(state, now_us))
+
+    def let_go_for_space(self, size_bytes: int) -> bool:
+        """Let go the oldest kept events of ``size_bytes`` at least, and tell whether any have left.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        return self._let_go(lambda state: _Limits(None, state.kept().payload_bytes - size_bytes, untaken_too=False))
+
+    # ── the clock ───────────────────────────────────────────────────────────────────────────
+
+    def _look_at_clocks(self) -> None:
+        """Note the clocks once in a boot, and every jump of the wall clock."""
+        now, state = self.read_clocks(), self._follower.state
+        if not state.options.retention_ms:
+            return
+        noted, mine, self._reading = state.clock.reading, self._reading, now
+        if noted is None or noted.boot != now.boot:
+            self._append({"clock": now})
+            return
+        # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
+        last = mine if mine is not None and mine.since_boot_us > noted.since_boot_us else noted
+        if (jump := WallClock(last).jump_to(now, state.time_us)) is not None:
+            _log.warning(
+                "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
+            )
+            self._append({"clock": now, "jump": jump})
+
+    # ── what leaves ─────────────────────────────────────────────────────────────────────────
+
+    def _let_go(self, limits_of: Callable[[ChannelState], _Limits]) -> bool:
+        with self._follower.snapshot as state:
+            limits = limits_of(state)
+            found = _last_to_leave(state, limits, self._most(state, limits))
+        if not found:
+            return False
+        with self._appender.committing():
+            state = self._follower.state
+            through = min(found, self._most(state, limits))  # groups may have gone back meanwhile
+            if through < state.first_kept:
+                return False
+            self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
+        return True
+
+    def _most(self, state: ChannelState, limits: _Limits) -> int:
+        """Return the last event that may leave: no event that a group has yet to take, unless it may expire."""
+        if not limits.untaken_too:
+            return min(state.floor, state.needed_from()) - 1
+        return min([state.last_id, *(first - 1 for first in self._being_taken(state))])
+
+    def _being_taken(self, state: ChannelState) -> Iterator[int]:
+        """Yield the first event of each take that is under way: a live owner reads its events."""
+        for name in state.groups:
+            firsts = [first for ranges in state.taking(name).values() for first, _ in ranges]
+            if firsts and has_owner(self._log.fs, self._log.layout, name):
+                yield min(firsts)
+
+    def _append(self, record: RetentionRecord) -> None:
+        with self._appender.committing():
+            self._appender.append_alone(Control(FrameType.RETENTION, record))
+
+    # ── files ───────────────────────────────────────────────────────────────────────────────
+
+    def _roll_if_old(self) -> None:
+        """Continue the log in a new file if the events of this one span an eighth of ``retentionMs``."""
+        state = self._follower.state
+        span_us = state.options.retention_ms * 1000 // FILES_OF_A_LIMIT
+        began_us = self._began_us() if span_us else None
+        if began_us is None or self.read_clocks().wall_us - state.clock.now_of(began_us) < span_us:
+            return
+        with self._appender.committing():
+            if self._began_us() == began_us:
+                self._log.tiers.disk.roll(self._follower.state.small)
+                self._follower.catch_up()
+
+    def _began_us(self) -> int | None:
+        """Return when the first event in the newest file was put; None if it has none."""
+        newest = self._follower.positions.disk.file_id
+        if self._began[0] != newest or self._began[1] is None:
+            with self._follower.snapshot as state:
+                newest = self._follower.positions.disk.file_id
+                self._began = newest, state.blocks.disk.first_time_in(newest)
+        return self._began[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """How old events may be, and how many bytes of them there may be.
+
+    Args:
+        cutoff_us: events put before that leave; None if age does not matter.
+        most_bytes: what is more leaves; None if size does not matter.
+        untaken_too: whether events leave that some group has yet to take.
+    """
+
+    cutoff_us: int | None
+    most_bytes: int | None
+    untaken_too: bool
+
+    @classmethod
+    def of(cls, state: ChannelState, now_us: int) -> _Limits:
+        """Return the limits that the options set."""
+        options = state.options
+        cutoff_us = now_us - options.retention_ms * 1000 if options.retention_ms else None
+        return cls(cutoff_us, options.retention_bytes or None, options.retention_untaken == "drop")
+
+    def size_bytes(self, state: ChannelState) -> int:
+        """Return the size of the events that count, in bytes."""
+        disk, memory = state.blocks.disk, state.blocks.memory
+        return state.kept().payload_bytes + (disk.payload_bytes + memory.payload_bytes if self.untaken_too else 0)
+
+
+def _last_to_leave(state: ChannelState, limits: _Limits, most_id: int) -> int:
+    """Return the last event that leaves: the last one in some file, of those that no limit keeps; 0 if there is none.
+
+    Args:
+        state: the channel's state.
+        limits: what keeps events.
+        most_id: the last event that may leave.
+    """
+    in_file = Counter(state.blocks.disk.files) + Counter(state.blocks.memory.files)
+    left_bytes, through = limits.size_bytes(state), 0
+    for block, newest_us in _with_ends(state):
+        left_bytes -= block.payload_bytes
+        too_old = limits.cutoff_us is not None and state.clock.now_of(newest_us) < limits.cutoff_us
+        too_many = limits.most_bytes is not None and left_bytes >= limits.most_bytes
+        if block.last_id > most_id or not (too_old or too_many):
+            break
+        in_file[block.file] -= 1
+        if not in_file[block.file]:
+            through = block.last_id
+    return through
+
+
+def _with_ends(state: ChannelState) -> Iterator[tuple[Block, int]]:
+    """Yield the blocks, and of each a time that none of its events is younger than, in microseconds since 1970."""
+    before: Block | None = None
+    for block in state.blocks:
+        if before is not None:
+            yield before, max(before.time_us, block.time_us)
+        before = block
+    if before is not None:
+        yield before, max(before.time_us, state.time_us)

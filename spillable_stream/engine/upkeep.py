@@ -1,0 +1,188 @@
+"""Upkeep: what has to be done in time, whether anybody commits or not.
+
+A channel that keeps taken events moves those in memory to disk, and lets the old ones go. A channel with automatic
+groups drops those that nobody reads. One process at a time does it, in a thread of its own: the holder of
+``upkeep.lock``. A channel with neither has no thread and no such file.
+
+::
+
+    ensure()          the handle of a channel that needs upkeep starts the thread: when it is opened, when it made the
+                      need, and with each checkpoint, since others may have made it
+    settle()          a handle that is closed looks once more: it may have been open for less than a period
+    stop(), close()   the thread ends; whoever is next takes the lock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+
+from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.disk_room import DiskRoom
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.retention import FILES_OF_A_LIMIT, Retention
+from spillable_stream.errors import LockTimeoutError, SpillableError
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.storage.boot import since_boot_us
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Upkeep"]
+
+_log = logging.getLogger(__name__)
+
+_LONGEST_SECONDS = 1.0
+_SHORTEST_SECONDS = 0.05
+_MOVING_SECONDS = 0.1  # taken events stay in memory for this long
+_SIZE_SECONDS = 0.2  # what is put in this time may be kept beyond ``retentionBytes``
+_WARN_AGAIN_SECONDS = 60.0
+
+
+class Upkeep:
+    """Looks after a channel in the background. Thread-safe.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        retention: lets kept events go.
+        moving: moves taken events from memory to disk.
+        checkpointing: frees the files of what left.
+        room: gives disk space back.
+        active_calls: the calls that are under way in this process.
+    """
+
+    def __init__(
+        self,
+        log: LocalLog,
+        follower: Follower,
+        retention: Retention,
+        moving: Moving,
+        checkpointing: Checkpointing,
+        room: DiskRoom,
+        active_calls: ActiveCalls,
+    ) -> None:
+        self._log = log
+        self._follower = follower
+        self._retention = retention
+        self._moving = moving
+        self._checkpointing = checkpointing
+        self._room = room
+        self._active_calls = active_calls
+        self._mutex = threading.Lock()  # of the thread's beginning and end
+        self._turn = threading.Lock()  # of a look
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._lock: FileLock | None = None  # held, while this process acts
+        self._looked_us: int | None = None  # at the groups, by the boot's clock
+        self._warned_at = float("-inf")
+
+    def is_needed(self) -> bool:
+        """Tell whether the channel keeps taken events, or has automatic groups."""
+        if self._follower.state.options.keeps:
+            return True
+        with self._follower.snapshot as state:
+            return any(group.is_automatic for group in state.groups.values())
+
+    def ensure(self) -> None:
+        """Start the thread if it is needed and not there."""
+        if self._thread is None and not self._log.is_view and self.is_needed():
+            with self._mutex:
+                if self._thread is None and not self._active_calls.ended:
+                    self._ended = threading.Event()
+                    self._thread = threading.Thread(
+                        target=self._run, args=(self._ended,), name="spillable upkeep", daemon=True
+                    )
+                    self._thread.start()
+
+    def _run(self, ended: threading.Event) -> None:
+        while not ended.wait(_period_seconds(self._follower.state.options)):
+            if self._active_calls.ended or self._log.closed:
+                return
+            self._active_calls.run("upkeep", self.look)
+
+    def look(self) -> None:
+        """Do what is due, if no other process does it; a failure is logged."""
+        with self._turn:
+            try:
+                if self._acts():
+                    self._look()
+            except (SpillableError, OSError) as e:
+                if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
+                    self._warned_at = time.monotonic()
+                    _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+
+    def _acts(self) -> bool:
+        """Tell whether this process is the one that acts."""
+        if self._lock is not None and self._lock.is_in_place():
+            return True
+        self._let_others()
+        lock = FileLock.open(self._log.fs, self._log.layout.upkeep_lock)
+        if not lock.try_acquire():
+            lock.close()
+            return False
+        self._lock, self._looked_us = lock, None
+        return True
+
+    def _look(self) -> None:
+        self._follower.follow(unchecked=True)
+        if not self.is_needed():
+            return
+        while self._moving.move_taken():
+            pass
+        left = self._retention.look()
+        now_us, before_us = since_boot_us(), self._looked_us
+        if before_us is None or now_us - before_us >= _LONGEST_SECONDS * 1e6:
+            self._looked_us = now_us
+            self._room.look()
+        if left:
+            with contextlib.suppress(LockTimeoutError):  # another process makes a checkpoint
+                self._checkpointing.give_back_within_a_call(0)
+
+    def settle(self) -> None:
+        """Look once more before the handle is closed; inside of no call."""
+        if not self._log.is_view and self.is_needed():
+            self.stop()
+            self.look()
+
+    def stop(self) -> None:
+        """End the thread, and let another process act."""
+        with self._mutex:
+            thread, self._thread = self._thread, None
+            self._ended.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        with self._turn:
+            self._let_others()
+
+    def close(self, *, forked: bool = False) -> None:
+        """End the thread for good.
+
+        Args:
+            forked: the process is a forked child, which has no such thread.
+        """
+        if forked:
+            if self._lock is not None:
+                self._lock.close()
+            return
+        self.stop()
+
+    def _let_others(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def _period_seconds(options: ChannelOptions) -> float:
+    """Return how often to look."""
+    if options.keeps and options.memory_capacity:
+        return _MOVING_SECONDS
+    wanted_seconds = [_LONGEST_SECONDS]
+    if options.retention_bytes:
+        wanted_seconds.append(_SIZE_SECONDS)
+    if options.retention_ms:
+        wanted_seconds.append(options.retention_ms / 1000 / (2 * FILES_OF_A_LIMIT))
+    return max(_SHORTEST_SECONDS, min(wanted_seconds))
