@@ -325,8 +325,8 @@ OPTIONS: tuple[Option, ...] = (
            "group of its directory; 0750 lets them only read."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
-           "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; with "
-           "a group, the events that the group has yet to take."),
+           "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "
+           "with a group, the events that the group has yet to take."),
     Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
            f"earliest, latest (streams), {_OFFSETS}",
            "Where a new query or group, or a batch read, starts: at the event with an ID, or after an offset; earliest "

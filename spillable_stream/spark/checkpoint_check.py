@@ -137,7 +137,7 @@ def not_the_default(path: str, read: str = "", lacking: str = " is not there") -
         lacking: what the group `default` lacks.
     """
     return (
-        f"the Spark checkpoint has read {path}{read} and names no group, so the query had the option group, or is of an "
-        f"earlier version and read as the group {DEFAULT_GROUP!r}; but that{lacking}. Give the query its option group "
-        f"again; of an earlier version, group={DEFAULT_GROUP}; or use a new checkpointLocation"
+        f"the Spark checkpoint has read {path}{read} and names no group, so the query had the option group, or is of "
+        f"an earlier version and read as the group {DEFAULT_GROUP!r}; but that{lacking}. Give the query its option "
+        f"group again; of an earlier version, group={DEFAULT_GROUP}; or use a new checkpointLocation"
     )

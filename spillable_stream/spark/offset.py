@@ -52,13 +52,10 @@ class Offset:
     def of(cls, value: object) -> Offset | None:
         """Return the offset that a JSON value is, or None if it is none of this source's."""
         match value:
-            case {"channel": str(channel), "writeOrderId": int(event_id)}:
-                start, group, reset = (value.get(key) for key in ("start", "group", "reset"))
-                if (
-                    isinstance(start, int | None)
-                    and (group is None or is_name(group))
-                    and isinstance(reset, str | None)
-                ):
+            case {"channel": str(channel), "writeOrderId": int(event_id), **more}:
+                start, group, reset = more.get("start"), more.get("group"), more.get("reset")
+                known = isinstance(start, int | None) and isinstance(reset, str | None)
+                if known and (group is None or is_name(group)):
                     return cls(channel, event_id, start, group, reset)
         return None
 

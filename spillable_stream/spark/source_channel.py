@@ -103,8 +103,8 @@ class SourceChannel:
     def _create_automatic(self, channel: Channel) -> None:
         """Create the query's own group where the query begins or, after it was dropped, where its checkpoint is.
 
-        What has left the channel since counts as expired. A new group has none of it, so that it goes again if the query
-        never plans a batch.
+        What has left the channel since counts as expired. Of a new group nothing has, so that it goes again if the
+        query never plans a batch.
         """
         port, read_id = channel.port(), self._group.read_id
         if read_id is None:
