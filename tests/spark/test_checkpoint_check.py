@@ -9,18 +9,21 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.checkpoint_check import check_batch, never_taken
-from tests.support.spark.sources import batches, batches_of, put, source
+from spillable_stream.spark.query_group import QueryGroup
+from tests.support.spark.sources import batches, batches_of, named_source, put
 
 
 def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channel) -> None:
     channel.consumer("keeps-everything")
     put(channel, 5)
-    reader = source(channel)
+    reader = named_source(channel)
     assert batches(reader) == [(1, 5)]
     old = {**reader.initialOffset(), "writeOrderId": 2}
     with pytest.raises(CheckpointMismatchError, match="to the event 2, but the group 'default' has taken 3 to 5 too"):
         reader.latestOffset(old)
-    with pytest.raises(CheckpointMismatchError, match="Use a new checkpointLocation"):
+    with pytest.raises(
+        CheckpointMismatchError, match="Use a new checkpointLocation with startingOffsets=3 and resetGroup=true"
+    ):
         reader.partitions(old, {**old, "writeOrderId": 4})
 
 
@@ -28,13 +31,13 @@ def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channe
     """A power cut may take its entry from Spark's commit log, which Spark does not sync."""
     channel.consumer("keeps-everything")
     put(channel, 5)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     reader.partitions(start, end)
     reader.commit(end)
     reader.stop()
-    again = source(channel)
+    again = named_source(channel)
     with pytest.raises(CheckpointMismatchError, match="up to the event 0, but the group 'default' has taken 1 to 5"):
         again.partitions(again.initialOffset(), end)
 
@@ -42,9 +45,9 @@ def test_first_batch_that_spark_repeats_after_it_was_committed_is_refused(channe
 def test_no_option_lets_an_old_checkpoint_go_on(channel: ss.Channel) -> None:
     """A sink would take its next batches, which have numbers that it knows, for batches that it has."""
     put(channel, 5)
-    assert batches_of(channel) == [(1, 5)]
+    assert batches_of(channel, group="default") == [(1, 5)]
     put(channel, 2)
-    reader = source(channel, failOnDataLoss=False)
+    reader = named_source(channel, failOnDataLoss=False)
     with pytest.raises(CheckpointMismatchError, match="has taken 3 to 5 too"):
         reader.latestOffset({**reader.initialOffset(), "writeOrderId": 2})
 
@@ -53,23 +56,23 @@ def test_events_of_an_older_copy_that_no_query_read_are_not_passed_over(
     channel: ss.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     put(channel, 5)
-    assert batches_of(channel) == [(1, 5)]
+    assert batches_of(channel, group="default") == [(1, 5)]
     put(channel, 6)  # 6 to 8 are not those that the checkpoint's 6 to 8 were
-    reader = source(channel)
+    reader = named_source(channel)
     start = {**reader.initialOffset(), "writeOrderId": 8}
     with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
         reader.latestOffset(start)
     with pytest.raises(CheckpointMismatchError, match="the group 'default' never took 6 to 8"):
         reader.partitions(start, {**start, "writeOrderId": 11})
     reader.stop()
-    lenient = source(channel, failOnDataLoss=False)
+    lenient = named_source(channel, failOnDataLoss=False)
     assert batches(lenient, 8) == [(9, 11)]
     assert caplog.text.count("the read continues without them") == 1
 
 
 def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None:
     put(channel, 5)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     with pytest.raises(CheckpointMismatchError, match="up to the event 9, but that has only 5"):
         reader.partitions(start, {**start, "writeOrderId": 9})
@@ -79,7 +82,7 @@ def test_checkpoint_ahead_of_the_channel_is_refused(channel: ss.Channel) -> None
 
 def check(channel: ss.Channel, begin: int, end: int) -> None:
     with channel.engine().snapshot() as state:
-        check_batch(state, "default", begin, end, "the channel")
+        check_batch(state, QueryGroup("default"), begin, end, "the channel")
 
 
 def missed(channel: ss.Channel, begin: int) -> list[tuple[int, int]]:
