@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import TypeVar
 
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -12,7 +13,14 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
-from spillable_stream.errors import ChannelClosedError, CorruptionError, DataLossError, GroupOwnedError
+from spillable_stream.engine.seeking import Choose, Seek, checked_position
+from spillable_stream.errors import (
+    ChannelClosedError,
+    CorruptionError,
+    DataLossError,
+    GroupOwnedError,
+    TransactionStateError,
+)
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import ReadBatch
@@ -46,6 +54,8 @@ class Consumer:
         group: the group's name.
         owner: what the group's lock file says of this owner, and of no other.
         active_calls: the calls that a close waits for, and that allow no other call inside.
+        moved_at: the first transaction ID that was not in use when this owner last moved the group (`seek`); 0 before.
+            What was claimed with an earlier value, and what was prepared with a smaller ID, is void.
 
     Raises:
         GroupOwnedError: another live consumer owns the group.
@@ -66,25 +76,35 @@ class Consumer:
         self.owner: str = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         self._engine = engine
         self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.layout.path}")
+        self.moved_at: int = 0
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._kept_position = PositionHint(engine.fs, engine.layout, group, engine.position_files)
         engine.log.directories.require_in_place()
-        self._lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-        if not self._lock.acquire_alone(owner_timeout_seconds):
-            owner = self._lock.read_holder()
-            self._lock.close()
-            raise GroupOwnedError(
-                f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; "
-                f"waited {owner_timeout_seconds:g} s. Stop it, or use another group",
-                owner,
-            )
+        self._lock = self._own(owner_timeout_seconds)
         try:
             self._lock.write_holder(self.owner)
             self._take_over(starting, resume, create)
         except BaseException:
             self.close()
             raise
+
+    def _own(self, timeout_seconds: float) -> FileLock:
+        """Return the group's lock, held; the file of an automatic group may go while it is waited for."""
+        fs, layout = self._engine.fs, self._engine.layout
+        while True:
+            lock = FileLock.open(fs, layout.group_lock(self.group))
+            if not lock.acquire_alone(timeout_seconds):
+                owner = lock.read_holder()
+                lock.close()
+                raise GroupOwnedError(
+                    f"the group {self.group!r} of {layout.path} is owned by {owner or 'another process'}; "
+                    f"waited {timeout_seconds:g} s. Stop it, or use another group",
+                    owner,
+                )
+            if lock.is_in_place():
+                return lock
+            lock.close()
 
     def _take_over(self, starting: str, resume: bool, create: Callable[[], object] | None) -> None:
         """Create the group, or roll back what a former owner left in flight.
@@ -152,9 +172,17 @@ class Consumer:
         busy = group.ahead.union(self._held) if len(self._held) else group.ahead
         return busy.gaps(group.position + 1, state.last_id)
 
-    def claim(self, limit: int) -> list[Range]:
-        """Take up to ``limit`` events out of the queue's head and return their IDs."""
-        return self._call("a take", lambda: self._claim(limit))
+    def claim(self, limit: int, moved_at: int | None = None) -> list[Range]:
+        """Take up to ``limit`` events out of the queue's head and return their IDs.
+
+        Args:
+            limit: how many at most.
+            moved_at: `moved_at` at the first claim of the same transaction; None if this is the first.
+
+        Raises:
+            TransactionStateError: the group was moved since.
+        """
+        return self._call("a take", lambda: self._claim(limit, moved_at))
 
     def _call(self, call: str, section: Callable[[], T]) -> T:
         """Call a section of code that `close` waits for.
@@ -172,9 +200,17 @@ class Consumer:
 
         return self.active_calls.run(call, unless_closed)
 
-    def _claim(self, limit: int) -> list[Range]:
+    def _moved(self) -> TransactionStateError:
+        return TransactionStateError(
+            f"the group {self.group!r} of {self._engine.layout.path} was moved by a seek since this transaction took "
+            "from it: nothing of it is committed. Roll it back, and begin another one"
+        )
+
+    def _claim(self, limit: int, moved_at: int | None) -> list[Range]:
         claimed: list[Range] = []
         with self._mutex, self._engine.snapshot() as state:
+            if moved_at is not None and moved_at != self.moved_at:
+                raise self._moved()
             for first, last in self._free(state):
                 last = min(last, first + limit - 1)
                 claimed.append((first, last))
@@ -242,13 +278,20 @@ class Consumer:
         prepare = Prepare(self.group, ranges, self._require_owner)
         return self._call("a commit", lambda: self._engine.commit(prepare)).transaction_id
 
-    def commit(self, ranges: list[Range], prepared: int = 0) -> int:
+    def commit(self, ranges: list[Range], prepared: int = 0, moved_at: int | None = None) -> int:
         """Commit claimed ranges: they never come back. Returns the transaction's ID.
+
+        Args:
+            ranges: the events.
+            prepared: the transaction's ID if `prepare` wrote it, else 0.
+            moved_at: `moved_at` when they were claimed; None if they were claimed just now.
 
         Raises:
             ChannelClosedError: the consumer was closed, or its group dropped: the events are back in the queue.
+            TransactionStateError: the group was moved since (`seek`): the events are back in the queue.
         """
-        take = Take(self.group, ranges, prepared, self._kept_position, self._require_owner)
+        require = partial(self._require_unmoved, self.moved_at if moved_at is None else moved_at, prepared)
+        take = Take(self.group, ranges, prepared, self._kept_position, require)
         done = self._call("a commit", lambda: self._engine.commit(take))
         with self._mutex:
             for first, last in ranges:
@@ -263,17 +306,81 @@ class Consumer:
 
         Raises what `commit` does.
         """
-        requests = [Take(self.group, r, tx, self._kept_position, self._require_owner) for r, tx in takes]
+        requests = [
+            Take(self.group, r, tx, self._kept_position, partial(self._require_unmoved, self.moved_at, tx))
+            for r, tx in takes
+        ]
         if requests:
             self._call("a commit", lambda: self._engine.commit(Takes(requests)))
 
-    def release(self, ranges: Iterable[Range], prepared: int = 0) -> None:
-        """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared."""
+    def _require_unmoved(self, moved_at: int, prepared: int) -> None:
+        """Prove that this is the owner, and what it commits was claimed or prepared where the group is now."""
+        self._require_owner()
+        if moved_at != self.moved_at or 0 < prepared < moved_at:
+            raise self._moved()
+
+    def release(self, ranges: Iterable[Range], prepared: int = 0, moved_at: int | None = None) -> None:
+        """Give claimed ranges back to the head of the queue; needs no disk unless they were prepared.
+
+        Args:
+            ranges: the events.
+            prepared: the transaction's ID if `prepare` wrote it, else 0.
+            moved_at: `moved_at` when they were claimed; None if they were claimed just now. What a seek has given back
+                may be claimed again by now.
+        """
         with self._mutex:
-            for first, last in ranges:
-                self._held.remove(first, last)
+            if moved_at in (None, self.moved_at):
+                for first, last in ranges:
+                    self._held.remove(first, last)
         if prepared:
             self._call("a rollback", lambda: self._engine.commit(Rollback([prepared])))
+
+    def seek(self, position: int, reset: str = "") -> None:
+        """Move the group: the next event that it takes is the one after ``position``, or the first one after that.
+
+        What it has claimed and prepared goes back to the queue; an open take transaction can only be rolled back. It is
+        one durable commit: after a crash the group is where it was, or where it should be.
+
+        Args:
+            position: an event that the channel keeps, or the one before the first of these; the last event at most.
+            reset: the move's name, if it must not be done twice: another seek of the name that was the last changes
+                nothing.
+
+        Raises:
+            ChannelClosedError: the consumer was closed, or its group dropped.
+            DataLossError: the event after ``position`` has left the channel; names the first that is kept.
+            GroupOwnedError: this is not the group's owner any more.
+            OptionError: ``position`` is beyond the last event.
+            StorageError: the disk refused; the group is where it was.
+        """
+        path = self._engine.layout.path
+        self.seek_to(lambda state: checked_position(position, state, path), reset)
+
+    def seek_to(self, choose: Choose, reset: str = "") -> int:
+        """Move the group as `seek` does, and return the event that it takes next.
+
+        Args:
+            choose: chooses the position, given the state of the moment in which the group is moved.
+            reset: as in `seek`.
+
+        It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
+        """
+        hint = self._kept_position
+        seek = Seek(self.group, choose, hint, self._engine.layout.path, reset, self._require_owner, self._give_back)
+
+        def move() -> int:
+            with self._mutex:  # nothing is claimed before the group is there
+                with self._engine.snapshot() as state:
+                    self._state(state)
+                self._engine.commit(seek)
+            return seek.next_id
+
+        return self._call("a seek", move)
+
+    def _give_back(self, transaction: int) -> None:
+        """Void what was claimed and prepared: the group is being moved, under the channel's lock."""
+        self.moved_at = transaction
+        self._held = RangeSet()
 
     def close(self) -> None:
         """Give the group up when the calls under way are over; what was claimed is back in the queue.

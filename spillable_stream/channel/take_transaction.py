@@ -45,6 +45,7 @@ class TakeTransaction(Transaction):
         self._consumer: Consumer | None = None
         self._typed = typed
         self._ranges: list[Range] = []
+        self._moved_at = 0  # the consumer's, before the first claim
         self.count: int = 0
 
     def take(self, timeout_seconds: float | None = None) -> Event | dict[str, Any] | None:
@@ -57,7 +58,7 @@ class TakeTransaction(Transaction):
             An `Event`, in a typed channel a dictionary, or None when the channel stayed empty.
 
         Raises:
-            TransactionStateError: the transaction is not open.
+            TransactionStateError: the transaction is not open, or the group was moved by a seek since its first take.
             TransactionCapacityError: it is full.
             GroupOwnedError: another live consumer owns the group.
             CorruptionError: the event can't be read.
@@ -108,19 +109,22 @@ class TakeTransaction(Transaction):
             self._consumer = self._open_consumer()
         consumer = self._consumer
         deadline = time.monotonic() + timeout_seconds
-        ranges = consumer.claim(min(limit, capacity))
-        if not ranges:
+        while True:
+            if not self._ranges:
+                self._moved_at = consumer.moved_at
+            ranges = consumer.claim(min(limit, capacity), self._moved_at)
+            if ranges:
+                break
             self._engine.checkpointing.give_back_when_idle()
-        while not ranges and (left := deadline - time.monotonic()) > 0:
+            if (left := deadline - time.monotonic()) <= 0:
+                break
             self._engine.wait_for(lambda _: consumer.available(), min(left, IDLE_SECONDS))
-            self._engine.checkpointing.give_back_when_idle()
-            ranges = consumer.claim(min(limit, capacity))
         self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
         try:
             given = convert(consumer.read(ranges))
         except BaseException:
             self._engine.counters.event_take_error_count += 1
-            consumer.release(ranges)
+            consumer.release(ranges, moved_at=self._moved_at)
             raise
         self._ranges += ranges
         self.count += count_of(ranges)
@@ -143,7 +147,7 @@ class TakeTransaction(Transaction):
     def _commit(self) -> None:
         if self._ranges and self._consumer:
             try:
-                tx = self._consumer.commit(self._ranges)
+                tx = self._consumer.commit(self._ranges, moved_at=self._moved_at)
             except BaseException:
                 self._engine.counters.event_take_error_count += 1
                 raise
@@ -152,4 +156,4 @@ class TakeTransaction(Transaction):
 
     def _rollback(self) -> None:
         if self._consumer:
-            self._consumer.release(self._ranges)
+            self._consumer.release(self._ranges, moved_at=self._moved_at)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
+from collections.abc import Callable, Sequence
+from heapq import nlargest
 from operator import attrgetter
 from threading import get_ident
 
@@ -17,6 +19,7 @@ from spillable_stream.engine.group_commit import GroupCommit, Ticket
 from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.ownerless_groups import OwnerlessGroup
 from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters
@@ -29,10 +32,13 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
+from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Committer"]
 
 _FULL_POLL_SECONDS = 0.01
+_NAMED_GROUPS = 20  # in an error
+_NAMED_UNREAD = 3
 _SIZE_BYTES = attrgetter("size_bytes")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
@@ -48,6 +54,7 @@ class Committer:
         moving: moves taken events out of a put's way.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
+        ownerless: finds the groups that nobody reads as, for the error of a put that finds no room.
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
 
@@ -64,6 +71,7 @@ class Committer:
         moving: Moving,
         room: DiskRoom,
         staged: StagedPuts,
+        ownerless: Callable[[ChannelState], Sequence[OwnerlessGroup]],
         active_calls: ActiveCalls,
         counters: Counters,
     ) -> None:
@@ -74,6 +82,7 @@ class Committer:
         self._moving = moving
         self._room = room
         self._staged = staged
+        self._ownerless = ownerless
         self._active_calls = active_calls
         self._counters = counters
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
@@ -154,7 +163,7 @@ class Committer:
             wanted, rates = request.use(), self._follower.samples.rates(state)
             put_at = state.blocks.time_of(state.floor)
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
-            lags = ", ".join(f"{n} has {state.lag(n):,} to take" for n in state.groups) or "there is no group"
+            lags, unread = _lags(state), self._unread(state)
             options = state.options
         path, held = (
             self._log.path,
@@ -179,8 +188,20 @@ class Committer:
         return ChannelFullError(
             f"{path}: {error}; {held}. Waited {waited_seconds:.2f} s; in the last {rates.seconds:,.0f} s "
             f"{rates.put:,.0f} events/s were put and {rates.taken:,.0f} taken; the oldest event's age is {age}; "
-            f"{lags}. "
+            f"{lags}. {unread}"
             + (f"To continue, take events, or raise {option}" if fits else f"Raise {option}, or put fewer at once")
+        )
+
+    def _unread(self, state: ChannelState) -> str:
+        """Return which groups hold events back that nobody reads, and what to do about it."""
+        found = [group for group in self._ownerless(state) if group.lag]
+        if not found:
+            return ""
+        named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])
+        more = f", and {len(found) - _NAMED_UNREAD:,} more like it" if len(found) > _NAMED_UNREAD else ""
+        return (
+            f"Nobody reads as {named}{more}, made by a stream without a group of its own: unless the stream will be "
+            f"started again, drop it with Channel.drop_group({found[0].name!r}). "
         )
 
     def commit_group(self, group: list[Ticket]) -> None:
@@ -257,6 +278,14 @@ class Committer:
         if tier is Tier.MEMORY:
             self._memory.reserve_ids(self._follower.state.last_id + sum([put.use().events for put in puts]))
         return tier
+
+
+def _lags(state: ChannelState) -> str:
+    """Return how much each group has yet to take; of many groups, those that have most."""
+    lags = {name: state.lag(name) for name in state.groups}
+    shown = list(lags) if len(lags) <= _NAMED_GROUPS else nlargest(_NAMED_GROUPS, lags, key=lags.__getitem__)
+    more = f", and {len(lags) - len(shown):,} other groups" if len(lags) > len(shown) else ""
+    return ", ".join(f"{name} has {lags[name]:,} to take" for name in shown) + more or "there is no group"
 
 
 def _is_of_space(error: DiskSpaceError | StorageError, request: Request) -> bool:

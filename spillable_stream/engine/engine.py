@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Protocol
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.disk_room import DiskRoom
@@ -18,6 +20,7 @@ from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.requests import Request
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.staged_puts import StagedPuts
@@ -56,7 +59,7 @@ class Engine:
     Each part takes finished parts::
 
         LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
-                                   └───── Retention, Moving ─────────────────┘ └────── Upkeep
+                                   └─ Retention, Moving, AutomaticGroups ─────┘ └────── Upkeep
 
     Args:
         fs: the file system.
@@ -121,10 +124,20 @@ class Engine:
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
         staged = StagedPuts(log.fs, log.layout)
         self.committer: Committer = Committer(
-            log, follower, appender, self.memory, self.moving, self.room, staged, self.active_calls, self.counters
+            log,
+            follower,
+            appender,
+            self.memory,
+            self.moving,
+            self.room,
+            staged,
+            partial(ownerless_groups, log.fs, log.layout),
+            self.active_calls,
+            self.counters,
         )
+        groups = AutomaticGroups(log, follower, appender)
         self.upkeep: Upkeep = Upkeep(
-            log, follower, self.retention, self.moving, self.checkpointing, self.room, self.active_calls
+            log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
         )
         self.checkpointing.before_each = self.upkeep.ensure
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.

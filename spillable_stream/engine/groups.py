@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
@@ -15,12 +16,14 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["create_group", "drop_group", "existing_group", "starting_position"]
+__all__ = ["create_group", "drop_group", "existing_group", "have_left", "starting_position"]
 
 _NAMED_GROUPS = 20  # named in an error message
 
 
-def create_group(engine: Engine, group: str, starting: str) -> int:
+def create_group(
+    engine: Engine, group: str, starting: str, *, automatic: bool = False, since: int | None = None
+) -> int:
     """Create a group unless it exists, and return its position. The group needs no owner.
 
     If several processes create it at once, the first one decides where it starts.
@@ -29,35 +32,46 @@ def create_group(engine: Engine, group: str, starting: str) -> int:
         engine: the channel.
         group: the group's name.
         starting: where it starts, as in `starting_position`.
+        automatic: whether a stream makes it for itself.
+        since: for a stream that had a group before: the last event that it had read when that was dropped. The new
+            group continues there, whatever ``starting`` says; events that have left meanwhile count as expired.
 
     Raises:
         DataLossError: the event to start at has left the channel.
-        OptionError: the name is invalid, or ``starting`` is beyond the next event's ID.
+        OptionError: the name is invalid, or the group would start beyond the next event's ID.
         StorageError: the file system refused.
     """
     check_group(group)
     with engine.snapshot() as state:
         if group in state.groups:
             return state.groups[group].position
-        position = starting_position(starting, state)
+        if since is None:
+            position = starting_position(starting, state, engine.layout.path)
+        else:
+            position = _position_since(since, state, engine.layout.path)
     with engine.committing():
         if group not in engine.state.groups:
             PositionHint(engine.fs, engine.layout, group).forget()  # left by a dropped group of this name
     made: GroupRecord = {"group": group, "position": position}
+    if automatic:
+        made["auto"] = True
+    if since is not None:
+        made["since"] = since
     engine.commit(Control(FrameType.GROUP, made))
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
 
-def starting_position(starting: str, state: ChannelState) -> int:
-    """Return the position of a new group.
+def starting_position(starting: str, state: ChannelState, path: str | Path) -> int:
+    """Return the position of a new group. It may start at any event that the channel keeps.
 
     Args:
-        starting: "earliest", "latest", or the write-order ID of its first event.
+        starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event.
         state: the channel's state.
+        path: the channel's directory, for the error.
 
     Raises:
-        DataLossError: that event has left the channel.
+        DataLossError: that event has left the channel; the message names the first that is kept.
         OptionError: the ID is beyond the next event's.
     """
     beginning = state.beginning()
@@ -67,10 +81,40 @@ def starting_position(starting: str, state: ChannelState) -> int:
         return state.last_id
     wanted = int(starting)
     if 0 < wanted < beginning:
-        raise DataLossError(f"the events {wanted} to {beginning - 1} have left the channel")
+        raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
         raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
     return max(wanted, beginning) - 1
+
+
+def _position_since(since: int, state: ChannelState, path: str | Path) -> int:
+    if since > state.last_id:
+        raise OptionError(
+            f"a query has read {path} up to the event {since}, and its last event is {state.last_id}: it is an older "
+            "copy of the channel. Start the query with a new checkpoint"
+        )
+    return max(since, state.beginning() - 1)
+
+
+def have_left(first_id: int, state: ChannelState, path: str | Path) -> DataLossError:
+    """Return the error that says that events have left the channel, and which is the first that has not.
+
+    Args:
+        first_id: the first event that was asked for.
+        state: the channel's state.
+        path: the channel's directory.
+    """
+    beginning = state.beginning()
+    kept = (
+        f"the first event that it keeps is {state.first_kept}"
+        if state.first_kept <= state.last_id
+        else f"it keeps none, and the next event will be {state.next_id}"
+    )
+    return DataLossError(
+        f"the events {first_id} to {beginning - 1} have left the channel: {kept}. Start there or later, or at "
+        "'earliest'",
+        str(path),
+    )
 
 
 def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
@@ -104,18 +148,19 @@ def drop_group(engine: Engine, group: str) -> None:
     if not is_name(group):
         if not isinstance(group, str) or group not in engine.follow().groups:
             check_group(group)
-        engine.commit(_dropped(group))
+        engine.commit(GroupChanges([{"group": group, "drop": True}]))
         return
     existing_group(engine.follow(), group, engine.layout.path)
     lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
     try:
         if not lock.acquire_alone(0):
             raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
-        engine.commit(_dropped(group))
+        if not lock.is_in_place():  # it was dropped meanwhile, and the file removed
+            return drop_group(engine, group)
+        with engine.snapshot() as state:
+            automatic, drop = existing_group(state, group, engine.layout.path).is_automatic, drop_of(group, state)
+        engine.commit(drop)
+        if automatic:
+            remove_files_of(engine.fs, engine.layout, group)
     finally:
         lock.close()
-
-
-def _dropped(group: str) -> Control:
-    dropped: GroupRecord = {"group": group, "drop": True}
-    return Control(FrameType.GROUP, dropped)

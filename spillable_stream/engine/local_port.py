@@ -80,10 +80,10 @@ class LocalPort:
 
     def starting_position(self, starting: str) -> int:
         with self.snapshot() as state:
-            return starting_position(starting, state)
+            return starting_position(starting, state, self._engine.layout.path)
 
-    def create_group(self, name: str, starting: str) -> int:
-        return create_group(self._engine, name, starting)
+    def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
+        return create_group(self._engine, name, starting, automatic=automatic, since=since)
 
     def owner_of(self, group: str) -> GroupOwner:
         note = group_owner(self._engine, group)

@@ -131,22 +131,25 @@ class ChannelPort(Protocol):
         """
 
     def starting_position(self, starting: str) -> int:
-        """Return the position of a group that starts now.
+        """Return the position of a group that starts now, at any event that the channel keeps.
 
         Args:
-            starting: "earliest", "latest", or the ID of its first event.
+            starting: "earliest" for the first event that is kept, "latest", or the ID of its first event.
 
         Raises:
-            DataLossError: that event has left the channel.
+            DataLossError: that event has left the channel; names the first that is kept.
             OptionError: the ID is beyond the next event's.
         """
 
-    def create_group(self, name: str, starting: str) -> int:
+    def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
         """Create a group unless it exists, and return its position; nobody needs to own it.
 
         Args:
             name: the group's name.
             starting: as in `starting_position`.
+            automatic: whether a stream makes it for itself.
+            since: for a stream that had a group before: the last event that it had read when that was dropped. The new
+                group continues there, whatever ``starting`` says; what has left meanwhile is in `GroupState.expired`.
 
         Raises:
             DataLossError: the event with which it should begin has left the channel.

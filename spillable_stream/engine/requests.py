@@ -384,9 +384,13 @@ class Control(Request):
 
 def _of_events_left(group: GroupRecord, state: ChannelState) -> GroupRecord:
     """Return the record of a group that begins at events that have not left since its position was chosen."""
-    if group.get("drop"):
+    if "position" not in group:
         return group
-    return {**group, "position": max(group["position"], state.beginning() - 1)}
+    position = max(group["position"], state.beginning() - 1)
+    found: GroupRecord = {**group, "position": position}
+    if left := state.left_after(position):
+        found["left"] = left
+    return found
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ import threading
 import time
 
 from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower
@@ -50,6 +51,7 @@ class Upkeep:
         follower: its state.
         retention: lets kept events go.
         moving: moves taken events from memory to disk.
+        groups: drops automatic groups that nobody reads as.
         checkpointing: frees the files of what left.
         room: gives disk space back.
         active_calls: the calls that are under way in this process.
@@ -61,6 +63,7 @@ class Upkeep:
         follower: Follower,
         retention: Retention,
         moving: Moving,
+        groups: AutomaticGroups,
         checkpointing: Checkpointing,
         room: DiskRoom,
         active_calls: ActiveCalls,
@@ -69,6 +72,7 @@ class Upkeep:
         self._follower = follower
         self._retention = retention
         self._moving = moving
+        self._groups = groups
         self._checkpointing = checkpointing
         self._room = room
         self._active_calls = active_calls
@@ -82,10 +86,8 @@ class Upkeep:
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
-        if self._follower.state.options.keeps:
-            return True
-        with self._follower.snapshot as state:
-            return any(group.is_automatic for group in state.groups.values())
+        state = self._follower.state
+        return state.options.keeps or any(group.is_automatic for group in list(state.groups.values()))
 
     def ensure(self) -> None:
         """Start the thread if it is needed and not there."""
@@ -138,6 +140,7 @@ class Upkeep:
         if before_us is None or now_us - before_us >= _LONGEST_SECONDS * 1e6:
             self._looked_us = now_us
             self._room.look()
+            self._groups.look(0 if before_us is None else (now_us - before_us) // 1000)
         if left:
             with contextlib.suppress(LockTimeoutError):  # another process makes a checkpoint
                 self._checkpointing.give_back_within_a_call(0)
@@ -147,6 +150,9 @@ class Upkeep:
         if not self._log.is_view and self.is_needed():
             self.stop()
             self.look()
+            with self._turn:
+                if self._lock is not None:
+                    self._groups.settle()
 
     def stop(self) -> None:
         """End the thread, and let another process act."""

@@ -268,14 +268,16 @@ class GroupRecord(TypedDict):
     """A group that is created at a position, moved to another one, found without an owner, or dropped.
 
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
-    whether a stream made it for itself; up to where that stream had read before it lost its group; how long it has had
-    no owner, in milliseconds; whether it is dropped.
+    which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
+    for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
+    milliseconds; whether it is dropped.
     """
 
     group: str
     position: NotRequired[int]
     seek: NotRequired[int]
     reset: NotRequired[str]
+    left: NotRequired[Ranges]
     auto: NotRequired[bool]
     since: NotRequired[int]
     idle: NotRequired[int]

@@ -11,7 +11,14 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["DamageFindings"]
 
-_CONTROLS = {FrameType.OPTIONS, FrameType.SCHEMA, FrameType.GROUP, FrameType.RESERVE, FrameType.LOST}
+_CONTROLS = {
+    FrameType.OPTIONS,
+    FrameType.SCHEMA,
+    FrameType.GROUP,
+    FrameType.RESERVE,
+    FrameType.LOST,
+    FrameType.RETENTION,
+}
 _ENDED = {FrameType.COMMIT, FrameType.ROLLBACK, FrameType.FILE_HEADER}
 
 

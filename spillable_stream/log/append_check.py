@@ -14,7 +14,14 @@ __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
 
 # The frames that a log may end with. A TAKE without a COMMIT is a micro-batch in flight; such a PUT is torn.
 ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
-_CONTROLS = {FrameType.OPTIONS, FrameType.SCHEMA, FrameType.GROUP, FrameType.RESERVE, FrameType.LOST}
+_CONTROLS = {
+    FrameType.OPTIONS,
+    FrameType.SCHEMA,
+    FrameType.GROUP,
+    FrameType.RESERVE,
+    FrameType.LOST,
+    FrameType.RETENTION,
+}
 
 
 class AppendChecker:

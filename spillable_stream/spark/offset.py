@@ -53,10 +53,10 @@ class Offset:
         """Return the offset that a JSON value is, or None if it is none of this source's."""
         match value:
             case {"channel": str(channel), "writeOrderId": int(event_id), **more}:
-                start, group, reset = more.get("start"), more.get("group"), more.get("reset")
-                known = isinstance(start, int | None) and isinstance(reset, str | None)
-                if known and (group is None or is_name(group)):
-                    return cls(channel, event_id, start, group, reset)
+                match more.get("start"), more.get("group"), more.get("reset"):
+                    case (int() | None as start, str() | None as group, str() | None as reset):
+                        if group is None or is_name(group):
+                            return cls(channel, event_id, start, group, reset)
         return None
 
     @classmethod

@@ -307,6 +307,17 @@ class ChannelState:
         """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
         return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
 
+    def left_after(self, position: int) -> list[Range]:
+        """Return the events after a position that no file holds, and that were not lost: they were taken ahead.
+
+        In memory that frees them, though events before them are still there. A group that starts, or goes back, before
+        them can't take them.
+        """
+        if not self.memory.generation:
+            return []
+        gone = self.gone()
+        return [r for gap in self.blocks.gaps(position + 1, self.last_id) for r in gone.gaps(*gap)]
+
     # ── the one way to change ───────────────────────────────────────────────────────────────
 
     def apply(self, file_id: int, offset: int, header: FrameHeader, payload: bytes | None) -> None:
@@ -513,6 +524,7 @@ class ChannelState:
         elif group is not None and "seek" in value:
             group.seek(min(max(value["seek"], self.beginning() - 1), self.last_id), value.get("reset", ""))
             self._tell_of_losses(group)
+            _pass_over(group, value.get("left", ()))
         elif group is not None and "idle" in value:
             group.idle_ms = value["idle"]
 
@@ -525,6 +537,7 @@ class ChannelState:
             if value["since"] < first:
                 group.expired.add(value["since"] + 1, first)
         self._tell_of_losses(group)
+        _pass_over(group, value.get("left", ()))
 
     def _tell_of_losses(self, group: GroupState) -> None:
         for first, last in self.gone():
@@ -608,6 +621,11 @@ class ChannelState:
             return
         self.first_kept = max(self.first_kept, self.needed_from())
         self.blocks.drop_through(self.first_kept - 1)
+
+
+def _pass_over(group: GroupState, left: Iterable[Range]) -> None:
+    for first, last in left:
+        group.take(first, last)
 
 
 def _block(file_id: int, offset: int, put: FrameHeader) -> Block:

@@ -18,9 +18,10 @@ from spillable_stream import (
 )
 from spillable_stream.engine import groups
 from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
+from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from tests.support.damage import lose_memory
+from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -55,8 +56,71 @@ def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> Non
     channel = open_channel()
     put(channel, *numbered(0, 5))
     take(channel, 3)
-    with pytest.raises(DataLossError, match="the events 2 to 3 have left the channel"):
+    with pytest.raises(DataLossError, match=r"the events 2 to 3 have left .*: the first event that it keeps is 4\."):
         channel.consumer("g", starting="2")
+
+
+def test_a_new_group_may_start_at_any_kept_event(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=3_600_000)
+    put(channel, *numbered(0, 5))
+    take(channel, 3)
+    for i, starting in enumerate(["earliest", "1", "2", "3", "4", "6"]):
+        channel.consumer(f"g{i}", starting=starting)
+    lags = [g.lag for name, g in channel.stats().groups.items() if name != "default"]
+    assert lags == [5, 5, 4, 3, 2, 0]
+    assert channel.stats().first_id == 4
+
+
+def test_a_group_that_a_stream_makes_is_automatic(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    assert create_group(channel.engine(), "a", "3", automatic=True) == 2
+    assert create_group(channel.engine(), "named", "3") == 2
+    assert [g.is_automatic for g in channel.engine().state.groups.values()] == [True, False]
+    assert not channel.engine().state.groups["a"].has_planned
+
+
+def test_a_stream_whose_group_was_dropped_continues_where_it_had_read(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    peek(channel, group="slow")
+    assert create_group(channel.engine(), "a", "latest", automatic=True, since=4) == 4
+    group = channel.engine().state.groups["a"]
+    assert (group.is_automatic, group.has_planned, list(group.expired)) == (True, True, [])
+    channel.close()
+    assert peek(open_channel(), group="a") == numbered(4, 6)
+
+
+def test_what_has_left_since_a_streams_group_was_dropped_is_expired_for_the_new_one(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    take(channel, 7, "other")
+    assert create_group(channel.engine(), "a", "earliest", automatic=True, since=4) == 7
+    assert list(channel.engine().state.groups["a"].expired) == [(5, 7)]
+    assert peek(channel, group="a") == numbered(7, 3)
+
+
+def test_a_stream_that_has_read_more_than_there_is_gets_no_group(open_channel: Open, path: Path) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    with pytest.raises(OptionError, match=f"read {path} up to the event 6, and its last event is 5: it is an"):
+        create_group(channel.engine(), "a", "earliest", automatic=True, since=6)
+    assert channel.stats().groups == {}
+
+
+@pytest.mark.parametrize("since", [None, 1])
+def test_a_new_group_passes_over_what_memory_has_freed_ahead_of_others(open_channel: Open, since: int | None) -> None:
+    channel = open_channel(memory_capacity=1000)
+    for body in (b"a", b"b", b"c"):
+        put(channel, *[body * 200_000] * 3)
+    consumer = channel.consumer("ahead")
+    consumer.claim(3)
+    consumer.commit(consumer.claim(3))
+    create_group(channel.engine(), "new", "earliest", automatic=since is not None, since=since)
+    left = [b"a"] * (3 - (since or 0)) + [b"c"] * 3
+    assert [body[:1] for body in peek(channel, group="new")] == left
+    kill(channel)
+    assert [body[:1] for body in peek(open_channel(), group="new")] == left
 
 
 def test_a_dropped_group_holds_back_nothing(open_channel: Open) -> None:

@@ -112,6 +112,8 @@ def test_takes_are_committed_for_their_owner_and_not_for_another(channel: ss.Cha
     assert port.commit_through("g", 6, owner.note) == 0
     assert port.commit_through("g", 7, owner.note) == 1
     assert port.group("g").position == 7
+    assert port.create_group("of-a-stream", "latest", automatic=True, since=8) == 8
+    assert port.group("of-a-stream").is_automatic
 
 
 def test_group_that_is_missing_is_refused(channel: ss.Channel) -> None:

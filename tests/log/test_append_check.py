@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, CorruptionError, TornTailWarning
+from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
@@ -47,6 +48,17 @@ def test_an_append_that_is_there_twice_is_not_delivered_twice(path: Path, open_c
         assert peek(channel) == [b"first", b"second"]
         put(channel, b"third")
         assert take(channel) == [b"first", b"second", b"third"]
+
+
+def test_what_lets_events_go_has_a_place_in_the_log(path: Path, open_channel: Open) -> None:
+    with open_channel() as channel:
+        take(channel)
+        put(channel, b"first")
+        put(channel, b"second")
+        channel.engine().commit(Control(FrameType.RETENTION, {"through": 1}))
+    reboot(path)
+    with reopened(path) as channel:
+        assert peek(channel) == [b"second"]
 
 
 @pytest.mark.parametrize("rebooted", [False, True])

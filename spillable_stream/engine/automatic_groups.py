@@ -1,0 +1,254 @@
+"""Automatic groups: made by a stream that has no group of its own, and dropped when nobody reads as them any more.
+
+A stream's checkpoint remembers its automatic group. Nothing says that a checkpoint was deleted, so a group goes when it
+has had no owner for `autoGroupTtl`. Only time counts in which somebody had the channel open::
+
+              an owner comes                       autoGroupTtl without an owner
+    idle 0 ◀───────────────── idle, grows ────────────────────────────────────────▶ dropped
+       │                            ▲
+       └────────────────────────────┘
+             its owner is gone
+
+How long it has been idle is counted in memory and recorded in the log now and then, so that the count outlives the
+process. A crash costs it what was not recorded yet, never more than a hundredth of the time or a minute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
+from spillable_stream.engine.group_owner import look_for_owner
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.format.record import GroupRecord
+from spillable_stream.names import is_name
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["UNPLANNED_SECONDS", "AutomaticGroups"]
+
+_log = logging.getLogger(__name__)
+
+UNPLANNED_SECONDS = 600.0
+"""How long a group that never planned a batch may be without an owner.
+
+A source whose query never got events gives its group up a minute after Spark's last call
+(`spillable_stream.spark.group_hold`) and takes it again with the next one. That may be minutes later, where the trigger
+has an interval: the group must not go in between, and its events with it.
+"""
+
+_MOST_LOOKS = 100  # at lock files, each time: with thousands of groups it takes longer until each one's turn comes
+_MOST_RECORDS = 1_000  # in one append
+_LONGEST_MS = 600_000  # more between two looks is the sleep of a machine, in which nobody could read
+_OFTEN_ENOUGH_MS = 60_000
+_RECORD_MS = 60_000
+_LOOK_PARTS = 20  # a group is looked at so many times before it is dropped,
+_RECORD_PARTS = 100  # and its idle time is recorded so many times
+_WORTH_A_RECORD_MS = 1_000  # at the end
+_DAY_MS, _HOUR_MS, _MINUTE_MS = 86_400_000, 3_600_000, 60_000
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What is known of a group since the last look at it.
+
+    Args:
+        looked_at_ms: when that was, by the count of `look`.
+        is_owned: whether it had an owner.
+        note: what its last owner wrote about itself. Each owner writes another note, so a new note tells of one that
+            came and went between two looks.
+        recorded_ms: how long it was idle by the log.
+        idle_ms: how long it has been idle.
+        may_be_idle_ms: how long it may be.
+    """
+
+    looked_at_ms: int
+    is_owned: bool
+    note: str
+    recorded_ms: int
+    idle_ms: int
+    may_be_idle_ms: int
+
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether it is time for another look."""
+        return now_ms - self.looked_at_ms >= min(_OFTEN_ENOUGH_MS, self.may_be_idle_ms // _LOOK_PARTS)
+
+    def is_over(self) -> bool:
+        """Tell whether the group goes."""
+        return not self.is_owned and self.idle_ms >= self.may_be_idle_ms
+
+    def must_be_recorded(self) -> bool:
+        """Tell whether the log is too far behind."""
+        grown_ms = self.idle_ms - self.recorded_ms
+        return grown_ms < 0 or grown_ms >= max(_RECORD_MS, self.may_be_idle_ms // _RECORD_PARTS)
+
+
+class AutomaticGroups:
+    """Counts how long automatic groups have had no owner, and drops them. Not thread-safe.
+
+    Only one process at a time may call `look`.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the log.
+    """
+
+    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self._now_ms = 0
+        self._refused_until_ms = 0  # by the disk
+        self._watched: dict[str, _Watch] = {}
+
+    def exist(self) -> bool:
+        """Tell whether there are automatic groups, so that somebody must look after them."""
+        with self._follower.snapshot as state:
+            return any(g.is_automatic for g in state.groups.values())
+
+    def look(self, elapsed_ms: int) -> None:
+        """Look which groups have an owner, count on, and drop those whose time is over.
+
+        Where the disk refuses, a warning is logged, and the next look tries again.
+
+        Args:
+            elapsed_ms: how much time has passed since the last look, in milliseconds.
+
+        Raises:
+            ChannelClosedError: the channel was closed, moved or removed.
+            LockTimeoutError: another thread or process has held the channel's lock for too long.
+        """
+        self._now_ms += max(0, min(elapsed_ms, _LONGEST_MS))
+        with self._follower.snapshot as state:
+            groups = {name: _seen(group, state) for name, group in _automatic(state)}
+        self._watched = {name: watch for name, watch in self._watched.items() if name in groups}
+        due = [name for name in groups if name not in self._watched or self._watched[name].is_due(self._now_ms)]
+        if not due:
+            return
+        self._log.directories.require_in_place()
+        looked_at = nsmallest(_MOST_LOOKS, due, key=self._looked_at)
+        for name in looked_at:
+            with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
+                self._look_at(name, *groups[name])
+        if self._now_ms < self._refused_until_ms:
+            return
+        watched = [(name, self._watched[name]) for name in looked_at if name in self._watched]
+        try:
+            for name in [name for name, watch in watched if watch.is_over()]:
+                self._drop(name)
+            if any(watch.must_be_recorded() for _, watch in watched):
+                self._record(_RECORD_MS // 2)
+        except StorageError as e:
+            self._refused_until_ms = self._now_ms + _OFTEN_ENOUGH_MS
+            _log.warning("the positions of streams that nobody reads stay for now: %s", e)
+
+    def settle(self) -> None:
+        """Record how long groups have been idle, for the next process; the handle is about to be closed."""
+        try:
+            self._record(_WORTH_A_RECORD_MS)
+        except SpillableError as e:
+            _log.debug("it was not recorded how long groups have had no owner: %s", e)
+
+    def _looked_at(self, name: str) -> int:
+        return self._watched[name].looked_at_ms if name in self._watched else -1
+
+    def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
+        owner, before = look_for_owner(self._log.fs, self._log.layout, name), self._watched.get(name)
+        idle_ms = recorded_ms
+        if owner.is_alive:
+            idle_ms = 0
+        elif before is not None and before.recorded_ms == recorded_ms:  # nobody has recorded anything else since
+            was_idle = not before.is_owned and before.note == owner.note
+            idle_ms = before.idle_ms + self._now_ms - before.looked_at_ms if was_idle else 0
+        self._watched[name] = _Watch(self._now_ms, owner.is_alive, owner.note, recorded_ms, idle_ms, may_be_idle_ms)
+
+    # ── what the log is told ────────────────────────────────────────────────────────────────
+
+    def _record(self, least_ms: int) -> None:
+        """Record how long groups have been idle, for all whose record is so many milliseconds behind."""
+        behind = [
+            name
+            for name, watch in self._watched.items()
+            if watch.idle_ms < watch.recorded_ms or watch.idle_ms - watch.recorded_ms >= least_ms
+        ]
+        for start in range(0, len(behind), _MOST_RECORDS):
+            with self._appender.committing():
+                groups = dict(_automatic(self._follower.state))
+                told = [
+                    name
+                    for name in behind[start : start + _MOST_RECORDS]
+                    if name in groups and groups[name].idle_ms == self._watched[name].recorded_ms
+                ]
+                if told:
+                    idle: list[GroupRecord] = [{"group": name, "idle": self._watched[name].idle_ms} for name in told]
+                    self._appender.append_alone(GroupChanges(idle))
+            for name in told:
+                self._watched[name].recorded_ms = self._watched[name].idle_ms
+
+    def _drop(self, name: str) -> None:
+        """Drop a group, unless it has an owner by now, or had one since the last look at it."""
+        fs, layout, watch = self._log.fs, self._log.layout, self._watched[name]
+        lock = FileLock.open(fs, layout.group_lock(name))
+        try:
+            if not lock.acquire_alone(0) or lock.read_holder() != watch.note:
+                return
+            with self._appender.committing():
+                state = self._follower.state
+                group = state.groups.get(name)
+                if group is None or _seen(group, state) != (watch.recorded_ms, watch.may_be_idle_ms):
+                    return
+                if not group.is_automatic or not lock.is_in_place():
+                    return
+                untaken = state.lag(name)
+                PositionHint(fs, layout, name).forget()
+                self._appender.append_alone(drop_of(name, state))
+            self._tell(name, watch, untaken, has_planned=group.has_planned)
+            del self._watched[name]
+            remove_files_of(fs, layout, name)
+        finally:
+            lock.close()
+
+    def _tell(self, name: str, watch: _Watch, untaken: int, *, has_planned: bool) -> None:
+        path, idle = self._log.path, _span(watch.idle_ms)
+        if not has_planned:
+            _log.info("the group %r of %s never planned a batch, and was dropped after %s", name, path, idle)
+            return
+        _log.warning(
+            "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
+            "%s. If its stream is started again, it is told which events have left. To keep positions longer, raise "
+            "autoGroupTtl; to keep one until it is dropped by hand, give its stream the option group",
+            name,
+            path,
+            idle,
+            f"{untaken:,} events no longer wait for it" if untaken else "it had taken every event",
+        )
+
+
+def _automatic(state: ChannelState) -> Iterable[tuple[str, GroupState]]:
+    """Yield the automatic groups; one whose name is not allowed has no lock file, and so never an owner."""
+    return ((name, group) for name, group in state.groups.items() if group.is_automatic and is_name(name))
+
+
+def _seen(group: GroupState, state: ChannelState) -> tuple[int, int]:
+    """Return how long a group was idle by the log, and how long it may be, in milliseconds."""
+    may_be_idle_ms = int(state.options.auto_group_ttl * 1000)
+    if not group.has_planned:
+        may_be_idle_ms = min(may_be_idle_ms, int(UNPLANNED_SECONDS * 1000))
+    return group.idle_ms, may_be_idle_ms
+
+
+def _span(ms: int) -> str:
+    for length, unit in ((_DAY_MS, "days"), (_HOUR_MS, "hours"), (_MINUTE_MS, "minutes")):
+        if ms >= length:
+            return f"{ms / length:.1f} {unit}"
+    return f"{ms / 1000:.0f} seconds"

@@ -1,0 +1,63 @@
+"""Changes of groups that nobody owns: one transaction for many, and what is left of a group that is dropped."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.requests import Request, Rollback
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import Frame, FrameType, frame_size
+from spillable_stream.format.record import GroupRecord, pack, parse_record
+from spillable_stream.log.layout import Layout
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["GroupChanges", "drop_of", "remove_files_of"]
+
+_COMMIT_BYTES = 512
+
+
+@dataclass(slots=True)
+class GroupChanges(Request):
+    """Change groups, all at once.
+
+    Args:
+        records: the changes.
+        rolled_back: their take transactions that `Prepare` wrote and nobody will commit, by ID.
+    """
+
+    records: list[GroupRecord]
+    rolled_back: list[int] = field(default_factory=list)
+
+    def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
+        records = sum(frame_size(len(pack(record))) for record in self.records)
+        return 2 * _COMMIT_BYTES + records + Rollback(self.rolled_back).size_bytes()
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        """Add the rollbacks and one transaction with all changes."""
+        Rollback(self.rolled_back).plan(plan)
+        tx = plan.new_transaction()
+        for record in self.records:
+            packed = pack(record)
+            plan.add(Frame.of(FrameType.GROUP, packed), tx, record=parse_record(FrameType.GROUP, packed))
+        plan.commit("control", 0, tx)
+        return CommitResult(tx)
+
+
+def drop_of(group: str, state: ChannelState) -> GroupChanges:
+    """Return the change that drops a group, and rolls back what its last owner left in flight."""
+    dropped: GroupRecord = {"group": group, "drop": True}
+    return GroupChanges([dropped], state.open_takes(group))
+
+
+def remove_files_of(fs: FileSystem, layout: Layout, group: str) -> None:
+    """Remove the files of an automatic group that was dropped: its name does not come again, so nobody needs them.
+
+    The group's lock is held, exclusively. If the file system refuses, they stay, and nothing depends on them.
+    """
+    with contextlib.suppress(StorageError):
+        for path in (layout.group_query(group), layout.group_position(group), layout.group_lock(group)):
+            fs.remove(path)
