@@ -264,7 +264,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _end(self, begin: int, everything: bool) -> int:
         consumer, options, target = self._consumer(), self._options, self._target
         with self._port().snapshot() as state:
-            untaken = consumer.untaken if self._start.reset is None else state.gone().gaps
+            untaken: Callable[[int, int], Iterable[Range]] = consumer.untaken
+            if self._start.reset is not None:
+                untaken = state.gone().union(state.left_after(begin)).gaps
             return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
 
     def _check_batch(self, begin: int, end: int) -> None:

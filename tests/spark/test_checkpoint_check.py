@@ -21,8 +21,8 @@ def test_checkpoint_older_than_the_groups_position_is_refused(channel: ss.Channe
     old = {**reader.initialOffset(), "writeOrderId": 2}
     with pytest.raises(CheckpointMismatchError, match="to the event 2, but the group 'default' has taken 3 to 5 too"):
         reader.latestOffset(old)
-    way = "Use a new checkpointLocation with startingOffsets=3 and resetGroup=true, or another group: a sink that has what"
-    with pytest.raises(CheckpointMismatchError, match=f"{way} the group took then has the events 3 to 5 twice"):
+    way = "Use a new checkpointLocation with startingOffsets=3 and resetGroup=true, or another group: a sink that has"
+    with pytest.raises(CheckpointMismatchError, match=f"{way} what the group took then has the events 3 to 5 twice"):
         reader.partitions(old, {**old, "writeOrderId": 4})
 
 
