@@ -66,7 +66,7 @@ def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, pa
 
 
 def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int) -> str:
-    """Return how to go on without a checkpoint that was refused, and what a sink then has twice."""
+    """Return how to continue without a checkpoint that was refused, and what a sink then has twice."""
     first = max(begin + 1, state.beginning())
     if first > position:
         return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
@@ -104,10 +104,10 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
         group: the group that takes the query's batches.
         begin: the query claims to have everything up to this event.
         path: the channel's path, for the message.
-        fail: whether to raise rather than to warn. If it is not known that the group is the query's, it raises anyhow.
+        fail: whether to raise rather than to warn; it raises anyhow if nothing says that the group is the query's.
 
     Raises:
-        CheckpointMismatchError: there are such events, and the read may not go on without them.
+        CheckpointMismatchError: there are such events, and the read may not continue without them.
     """
     if not passed:
         return

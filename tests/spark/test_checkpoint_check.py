@@ -137,3 +137,61 @@ def test_what_a_group_never_took_is_told_but_what_it_took_ahead_or_is_taking(cha
     assert missed(channel, 4) == []
     assert missed(channel, 7) == [(5, 7)]
     assert missed(channel, 15) == [(5, 7), (10, 10), (13, 15)]
+
+
+# ── a group that a seek moved ───────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("to", [2, 9])
+def test_a_checkpoint_that_disagrees_with_a_seek_is_told_so_in_those_words(channel: ss.Channel, to: int) -> None:
+    channel.consumer("keeps-everything")
+    put(channel, 10)
+    consumer = channel.consumer("default")
+    consumer.commit([(1, 5)])
+    consumer.seek(to)
+    with pytest.raises(CheckpointMismatchError) as e:
+        check(channel, 5, 5)
+    assert str(e.value) == (
+        f"the group 'default' was moved by a seek to the event {to + 1}, but the Spark checkpoint has read the channel "
+        "up to the event 5: a seek serves Python consumers and new checkpoints; use a new checkpointLocation (with "
+        "startingOffsets), or another group"
+    )
+    check(channel, to, 10)
+
+
+def test_a_group_that_took_something_after_a_seek_disagrees_like_any_other(channel: ss.Channel) -> None:
+    channel.consumer("keeps-everything")
+    put(channel, 10)
+    consumer = channel.consumer("default")
+    consumer.commit([(1, 5)])
+    consumer.seek(2)
+    consumer.commit([(3, 8)])
+    with pytest.raises(CheckpointMismatchError, match="the group 'default' has taken 6 to 8 too"):
+        check(channel, 5, 5)
+
+
+# ── the way on ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_way_on_begins_with_what_is_there_and_says_what_a_sink_then_has_twice(channel: ss.Channel) -> None:
+    channel.consumer("keeps-everything")
+    put(channel, 10)
+    channel.consumer("default").commit([(1, 8)])
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
+    with pytest.raises(CheckpointMismatchError, match=r"startingOffsets=5 and resetGroup=true, .* events 5 to 8 twice"):
+        check(channel, 2, 2)
+
+
+def test_the_way_on_is_a_new_checkpoint_where_nothing_is_there_any_more(channel: ss.Channel) -> None:
+    put(channel, 10)
+    channel.consumer("default").commit([(1, 8)])
+    with pytest.raises(CheckpointMismatchError, match=r"an old copy\. Use a new checkpointLocation, or another group$"):
+        check(channel, 2, 2)
+
+
+def test_expired_events_are_not_taken_by_the_group(channel: ss.Channel) -> None:
+    put(channel, 10)
+    channel.consumer("default")
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
+    check(channel, 0, 10)
+    check(channel, 4, 10)

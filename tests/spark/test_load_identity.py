@@ -146,11 +146,21 @@ def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
 
 @pytest.mark.spark
 def test_self_join_is_told_at_once_to_load_twice(spark: SparkSession, path: Path) -> None:
-    events = load(spark, path, ownerTimeout=1000)
+    events = load(spark, path, group="g", ownerTimeout=1000)
     query = events.alias("x").join(events.alias("y"), "body").writeStream.format("noop").start()
     with pytest.raises(PySparkException) as e:
         query.awaitTermination(500)
     assert explain(e.value).startswith(f"one load() of {path} is used twice, in one query (a self-join) or in two, ")
+
+
+@pytest.mark.spark
+def test_self_join_without_a_group_has_a_position_for_each_side(spark: SparkSession, put: Put, path: Path) -> None:
+    put("a", b"y")
+    events = load(spark, path)
+    joined = events.alias("x").join(events.alias("y"), "body").select("body")
+    query = joined.writeStream.format("memory").queryName("sides").trigger(availableNow=True).start()
+    assert query.awaitTermination(500)
+    assert sorted(bytes(row.body) for row in spark.table("sides").collect()) == [b"x", b"y"]
 
 
 @pytest.mark.spark
@@ -169,14 +179,14 @@ def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
 
 @pytest.mark.spark
 def test_second_query_of_one_load_says_what_to_write(spark: SparkSession, path: Path) -> None:
-    events = load(spark, path, ownerTimeout=1)
+    events = load(spark, path, group="g", ownerTimeout=1)
     first = events.writeStream.format("noop").start()
     try:
         first.processAllAvailable()
         second = events.writeStream.format("noop").start()
         with pytest.raises(PySparkException) as e:
             second.awaitTermination(500)
-        assert explain(e.value).startswith(f"a query of this load() has the group 'default' of {path} since ")
+        assert explain(e.value).startswith(f"a query of this load() has the group 'g' of {path} since ")
         assert WRITE in explain(e.value)
         assert first.isActive
     finally:
