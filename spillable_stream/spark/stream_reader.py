@@ -185,7 +185,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         channel, group = self._open(), self._group.name
         with channel.port().snapshot() as state:
-            lag = Lag.beyond(state, group, self._query.covered_id)
+            lag = Lag.beyond(state, group if self._start.reset is None else None, self._query.covered_id)
             return OffsetReport(
                 channel.uuid, state.last_id, str(channel.path), group, self._hold.owner(), lag
             ).to_json()
@@ -338,7 +338,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _hear(self, offset: Offset, read_id: int) -> None:
         """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
-        if self._group.hear(offset, read_id):
+        if self._group.hear(offset, read_id) and self._hold.owner() is not None:
             self._hold.close()
 
     def _parse(self, value: OffsetJson) -> Offset:

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.errors import CheckpointMismatchError, GroupOwnedError, OptionError
-from spillable_stream.options import SOURCE, parse_options
+from spillable_stream.errors import CheckpointMismatchError, GroupOwnedError
 from spillable_stream.spark.group_reset import is_done, new_reset
-from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.spark.sources import batches, batches_of, put, source
 
@@ -33,12 +31,6 @@ def test_a_reset_that_another_one_came_before_is_refused() -> None:
     for since in (new_reset(""), new_reset(first)):
         with pytest.raises(CheckpointMismatchError, match="another query has reset it since"):
             is_done(first, since, "g", "c")
-
-
-def test_reset_without_a_group_is_refused() -> None:
-    given = parse_options({"resetGroup": "true"}, (SOURCE,), where="a test")
-    with pytest.raises(OptionError, match="a stream without group has a position of its own"):
-        StreamOptions.of(given)
 
 
 # ── a query that resets its group ───────────────────────────────────────────────────────────
@@ -73,6 +65,7 @@ def test_query_begins_where_it_says_and_the_group_is_moved_when_its_first_batch_
     assert (start["writeOrderId"], end["start"], end["writeOrderId"]) == (3, 3, 8)
     assert start["reset"] == end["reset"]
     assert position(kept) == 10, "nothing has moved yet"
+    assert reader.reportLatestOffset()["lagEvents"] == 2
     assert reader.partitions(reader.initialOffset(), end)
     assert position(kept) == 3
     following = reader.latestOffset(end)

@@ -201,7 +201,7 @@ def test_commit_log_that_a_power_cut_took_after_the_take_was_committed_is_refuse
     run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck", tmp_path / "b")
     for file in (tmp_path / "ck" / "commits").glob("*2*"):
         file.unlink()
-    with pytest.raises(PySparkException, match="but the group 'auto-[0-9a-f]*' has taken 21 to 30"):
+    with pytest.raises(PySparkException, match=r"but the group 'auto-[0-9a-f]*' has taken 21 to 30"):
         run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck", tmp_path / "b")
     assert bodies(tmp_path / "b") == numbered(0, 30)
 
