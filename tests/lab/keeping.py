@@ -62,8 +62,10 @@ class Keeping(Program):
                 steps += [self.flush] + [self.move] * 3
             self._rng.shuffle(steps)
             yield from steps
-        yield from (self.seek_back, self.checkpoint, self.roll, self.drain, self.expire_all)
-        yield from (self.put_small, self.checkpoint, self.close)
+        yield from (self.seek_back, self.checkpoint, self.roll, self.put_many, self.drain)
+        if self._options["memory_capacity"]:
+            yield self.move
+        yield from (self.expire_all, self.put_small, self.checkpoint, self.close)
 
     def open(self) -> None:
         """Open the channel, which makes it if it is missing, with its groups; taken events are kept from now on."""
@@ -183,6 +185,7 @@ class Keeping(Program):
 
     def expire_untaken(self) -> None:
         """Let a few events go that some group has yet to take."""
+        self.put_small()
         state = self._channel_state()
         self._expire(min(state.needed_from() + self._rng.randint(0, 2), state.last_id))
 
