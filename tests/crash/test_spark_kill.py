@@ -97,7 +97,7 @@ def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(tmp_pa
     """The query has no `group`: it makes one, which its checkpoint names from the first batch on."""
     steps = [step for step in FIRST_BATCH if effect != "worker" or step[0] not in ("offsets", "commits")]
     with Lab(tmp_path, []) as lab:
-        for step, when in steps[:: sized(ci=4, full=1)]:
+        for step, when in steps[:: sized(ci=5, full=1)]:
             name = f"map {step} {when}"
             lab.pipelines = [Pipeline(tmp_path / name)]
             lab.kill_at(name, step, when, effect)
