@@ -22,6 +22,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import count_of, shown
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
 
@@ -80,7 +81,8 @@ class Retention:
 
     def _look_at_clocks(self) -> None:
         """Note the clocks once in a boot, and every jump of the wall clock."""
-        now, state = self.read_clocks(), self._follower.state
+        state = self._follower.state
+        now = self.read_clocks()._replace(last_us=state.time_us)
         if not state.options.retention_ms:
             return
         noted, mine, self._reading = state.clock.reading, self._reading, now
@@ -89,7 +91,7 @@ class Retention:
             return
         # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
         last = mine if mine is not None and mine.since_boot_us > noted.since_boot_us else noted
-        if (jump := WallClock(last).jump_to(now, state.time_us)) is not None:
+        if (jump := WallClock(last).jump_to(now)) is not None:
             _log.warning(
                 "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
             )
@@ -108,7 +110,15 @@ class Retention:
             through = min(found, self._most(state, limits))  # groups may have gone back meanwhile
             if through < state.first_kept:
                 return False
+            untaken = _untaken(state, through)
             self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
+        if untaken:
+            _log.warning(
+                "%s: events up to %d have expired before they were taken (retentionUntaken is drop): %s",
+                self._log.path,
+                through,
+                ", ".join(untaken),
+            )
         return True
 
     def _most(self, state: ChannelState, limits: _Limits) -> int:
@@ -150,6 +160,15 @@ class Retention:
                 newest = self._follower.positions.disk.file_id
                 self._began = newest, state.blocks.disk.first_time_in(newest)
         return self._began[1]
+
+
+def _untaken(state: ChannelState, through: int) -> list[str]:
+    """Return what groups have yet to take of what leaves, for people."""
+    found: list[str] = []
+    for name, group in state.groups.items():
+        if group.position < through and (ranges := list(group.ahead.gaps(group.position + 1, through))):
+            found.append(f"{count_of(ranges):,} by the group {name!r}, {shown(ranges)}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

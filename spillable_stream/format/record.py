@@ -292,7 +292,7 @@ class RetentionRecord(TypedDict):
     """
 
     through: NotRequired[int]
-    clock: NotRequired[tuple[str, int, int]]
+    clock: NotRequired[tuple[str, int, int, int]]
     jump: NotRequired[tuple[int, int]]
 
 

@@ -159,7 +159,7 @@ class BlockIndex:
             at = bisect_right(self._blocks, block.first_id, key=lambda b: b.first_id)
         self._blocks.insert(at, block)
         self.files[block.file] += 1
-        if block.last_id <= self._kept_through:
+        if block.first_id + block.count <= self._kept_through + 1:
             self._kept += 1
             self.kept_events += block.count
             self.kept_bytes += block.payload_bytes

@@ -43,7 +43,10 @@ class GroupState:
         """Note that the events of a range were taken."""
         if not self.ahead and first <= self.position + 1:
             self.position = max(self.position, last)
-            return
+        else:
+            self._take_ahead(first, last)
+
+    def _take_ahead(self, first: int, last: int) -> None:
         self.ahead.add(max(first, self.position + 1), last)
         for start, end in self.ahead:
             if start == self.position + 1:
@@ -66,7 +69,10 @@ class GroupState:
 
     def took(self, first: int, last: int) -> None:
         """Note that the group itself took the events of a range: it has been told what was missing before it."""
-        self.take(first, last)
+        if not self.ahead and first <= self.position + 1:  # as in `take`: every take comes here
+            self.position = max(self.position, last)
+        else:
+            self._take_ahead(first, last)
         self.lost.remove(0, first - 1)
         self.expired.remove(0, last)
         self.is_sought = False

@@ -80,7 +80,7 @@ class RetentionImage(TypedDict, total=False):
     """
 
     firstKept: int
-    clock: tuple[str, int, int]
+    clock: tuple[str, int, int, int]
     jumps: Sequence[tuple[int, int]]
 
 

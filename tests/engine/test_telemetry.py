@@ -10,7 +10,8 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine.telemetry import Samples
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.state.channel_state import ChannelState, GroupState
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]

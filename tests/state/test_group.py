@@ -41,3 +41,14 @@ def test_what_another_source_knows_is_merged() -> None:
     assert group.image() == (4, [(7, 8)])
     group.merge(3, [(5, 6)])
     assert group.image() == (8, [])
+
+
+def test_a_group_position_skips_what_was_taken_ahead() -> None:
+    group = GroupState(0)
+    for first, last in [(5, 6), (3, 3), (1, 1), (2, 2)]:
+        group.take(first, last)
+    assert (group.position, list(group.ahead)) == (3, [(5, 6)])
+    group.take(4, 4)
+    assert (group.position, list(group.ahead)) == (6, [])
+    group.take(1, 6)
+    assert (group.position, list(group.ahead)) == (6, [])

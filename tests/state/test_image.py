@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel, Event
-from spillable_stream.format.record import NumberedBatch, Numbers, pack, unpack
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import ControlRecord, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, SmallImage, StateImage
 from tests.support.events import numbered, put
@@ -25,14 +27,25 @@ def plain(open_channel: Open) -> Channel:
 
 @pytest.fixture
 def full(open_channel: Open) -> Channel:
-    """A channel of which there is everything to say: a memory tier, a producer, takes under way."""
-    channel = open_channel(memory_capacity=100, byte_capacity=1 << 20)
+    """A channel of which there is everything to say: a memory tier, a producer, takes under way, events kept."""
+    channel = open_channel(memory_capacity=100, byte_capacity=1 << 20, retention_ms=3_600_000)
     with channel.put_transaction() as tx:
         tx.put(Event(b"0"))
         tx.producer = NumberedBatch("a producer", Numbers(1, 1))
     put(channel, *numbered(1, 3))
-    channel.consumer("default").prepare([(1, 2)])
+    with channel.take_transaction() as tx:
+        tx.take()
+    change(channel, FrameType.RETENTION, {"clock": ("0a" * 16, 5, 1_000_000, 900_000), "jump": (900_000, -3)})
+    change(channel, FrameType.GROUP, {"group": "query", "position": 0, "auto": True, "since": 0})
+    change(channel, FrameType.GROUP, {"group": "query", "idle": 7})
+    change(channel, FrameType.GROUP, {"group": "back", "position": 1})
+    change(channel, FrameType.GROUP, {"group": "back", "seek": 0, "reset": "a token"})
+    channel.consumer("default").prepare([(2, 2)])
     return channel
+
+
+def change(channel: Channel, type_: FrameType, value: ControlRecord) -> None:
+    channel.engine().commit(Control(type_, value))
 
 
 def test_what_every_state_has_is_required(plain: Channel) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, TierEnd
-from spillable_stream.options import CHANNEL, defaults
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block
-from spillable_stream.state.channel_state import ChannelState, GroupState, MemoryTierInfo
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
 from spillable_stream.state.memory_loss_rules import (
     appends_may_be_missing,
     lose_memory,
@@ -15,13 +16,14 @@ from spillable_stream.state.memory_loss_rules import (
     may_have_been_used,
     token_of,
 )
+from spillable_stream.state.spill_rules import MemoryTierInfo
 
 BOOT = b"b" * 16
 
 
 def state(last_id: int = 10, reserved_id: int = 100) -> ChannelState:
     """Return a state with a memory tier, which holds the events from 5 on."""
-    found = ChannelState(defaults(CHANNEL), [])
+    found = ChannelState(ChannelOptions(), [])
     found.next_id = last_id + 1
     found.memory = MemoryTierInfo(1, 1 << 20, True, reserved_id, "token")
     found.groups = {"fast": GroupState(4), "slow": GroupState(0)}

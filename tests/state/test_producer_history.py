@@ -23,9 +23,9 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state import producer_history as producers_module
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.producer_history import NOT_KNOWN, PASSING, Answer, ProducerHistory, ProducerState
-from tests.state.test_channel_state import Log
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put
+from tests.support.state_log import Log
 
 Open = Callable[..., Channel]
 

@@ -1,0 +1,253 @@
+"""What a channel holds and remembers at one position of its logs, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+
+from spillable_stream.format.file_names import in_memory
+from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.record import LostRecord, Record, Seen, TakeRecord
+from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state.blocks import Blocks
+from spillable_stream.state.group import GroupState
+from spillable_stream.state.producer_history import ProducerHistory
+from spillable_stream.state.ranges import Range, RangeSet, count_of
+from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, payload_limit
+from spillable_stream.state.wall_clock import WallClock
+
+__all__ = ["Contents", "Pending"]
+
+
+@dataclass(slots=True)
+class Pending:
+    """The records of a transaction that is not committed yet."""
+
+    frames: list[tuple[int, int, FrameHeader]] = field(default_factory=list)
+    takes: list[TakeRecord] = field(default_factory=list)
+    controls: list[tuple[FrameType, Record]] = field(default_factory=list)
+    in_memory: bool = False
+
+
+class Contents:
+    """What is in a channel, and what its log says of it.
+
+    Attributes:
+        next_id: the next write-order ID.
+        next_transaction: the next transaction ID.
+        floor: the first event that counts as stored: every group has taken those before it, at least once. It never
+            goes back.
+        first_kept: the first event that is still there, or would be if it had not been lost: those from here to the
+            floor are kept for retention, or for a group that went back.
+        time_us: the time of the last append, in microseconds since 1970. It is unique, so it orders appends across
+            the logs of both tiers.
+        options: the stored channel options.
+        schemas: the channel's schemas, as Arrow IPC messages, oldest first.
+        groups: the state of each group, by name.
+        sinks: the last batch ID of each Spark query that wrote to the channel.
+        producers: the batches that producers committed.
+        blocks: the locations of the events.
+        pending: the transactions in flight, by ID.
+        memory: the memory tier.
+        overflow: whether a put that finds memory full goes to disk at once, without waiting for room.
+        spilled: how many put transactions went to disk because memory was full.
+        memory_only_sinks: the entries of `sinks` that only the memory tier's log has recorded.
+        memory_only_groups: the groups with takes that only the memory tier's log has recorded.
+        lost: events that were lost with a memory tier before every group had taken them.
+        doubtful: IDs that a lost memory tier may or may not have used.
+        clock: by which clock the age of events is told.
+    """
+
+    def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
+        self.next_id: int = 1
+        self.next_transaction: int = 1
+        self.floor: int = 1
+        self.first_kept: int = 1
+        self.time_us: int = 0
+        self.options: ChannelOptions = options
+        self.schemas: list[bytes] = list(schemas)
+        self.groups: dict[str, GroupState] = {}
+        self.sinks: dict[str, int] = {}
+        self.producers: ProducerHistory = ProducerHistory()
+        self.blocks: Blocks = Blocks()
+        self.pending: dict[int, Pending] = {}
+        self.memory: MemoryTierInfo = MemoryTierInfo()
+        self.overflow: bool = False
+        self.spilled: int = 0
+        self.memory_only_sinks: dict[str, int] = {}
+        self.memory_only_groups: dict[str, None] = {}
+        self.lost: RangeSet = RangeSet()
+        self.doubtful: RangeSet = RangeSet()
+        self.clock: WallClock = WallClock()
+        self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
+
+    @property
+    def last_id(self) -> int:
+        """The last write-order ID in use."""
+        return self.next_id - 1
+
+    def gone(self) -> RangeSet:
+        """Return the lost and the doubtful IDs, which count as taken by every group."""
+        return self.lost.union(self.doubtful)
+
+    def beginning(self) -> int:
+        """Return the ID where a read from `earliest` begins: the first event, or the start of a loss right before it.
+
+        A new reader is therefore told about the loss, until an event after it leaves the channel.
+        """
+        return next((first for first, last in self.gone() if first < self.first_kept <= last + 1), self.first_kept)
+
+    def needed_from(self) -> int:
+        """Return the first event that some group has yet to take; it is before the floor if a group went back."""
+        return min([self.floor, *(g.position + 1 for g in self.groups.values())])
+
+    def kept(self) -> TierUsage:
+        """Return what is kept although every group has taken it, at least once: whole blocks, in both tiers."""
+        disk, memory = self.blocks.disk, self.blocks.memory
+        return TierUsage(disk.kept_events + memory.kept_events, disk.kept_bytes + memory.kept_bytes)
+
+    def stored(self) -> int:
+        """Return the number of events that some group has yet to take for the first time."""
+        return self.next_id - self.floor - self.not_needed().size()
+
+    def use(self, in_memory: bool) -> TierUsage:
+        """Return what a tier holds, counting only events that some group has yet to take for the first time."""
+        index = self.blocks.memory if in_memory else self.blocks.disk
+        events, size_bytes = index.events, index.payload_bytes
+        taken: Iterable[Range] = self.not_needed()
+        first = index.first_held()
+        if first is not None and first.first_id < self.floor:
+            taken = [(first.first_id, self.floor - 1), *taken]
+        for a, b in taken:
+            for block in index.between(a, b):
+                inside = min(b, block.last_id) - max(a, block.first_id) + 1
+                events -= inside
+                size_bytes -= block.payload_bytes * inside // block.count
+        return TierUsage(events, size_bytes)
+
+    def memory_byte_capacity(self) -> int:
+        """Return how much memory the memory tier may use, in bytes; 0 if the channel never had one."""
+        return self.memory.byte_capacity if self.memory.generation else 0
+
+    def memory_limits(self) -> TierUsage:
+        """Return the most that the memory tier may hold."""
+        return TierUsage(self.options.memory_capacity, self.payloads_within(self.memory_byte_capacity()))
+
+    def payloads_within(self, byte_capacity: int) -> int:
+        """Return how many bytes of payload fit into ``byte_capacity``, less the percentage reserved for overhead."""
+        return payload_limit(byte_capacity, self.options.byte_capacity_buffer_percentage)
+
+    def lag(self, group: str) -> int:
+        """Return the number of events that a group has yet to take."""
+        g = self.groups[group]
+        return self.last_id - g.position - g.ahead.size()
+
+    def memory_free_percent(self) -> float:
+        """Return the free part of the memory tier in percent, by events or by bytes, whichever is less."""
+        return free_percent(self.use(in_memory=True), self.memory_limits())
+
+    def drain_order(self) -> list[int]:
+        """Return the lengths of runs of events in one tier, in take order; lengths of runs on disk are negative."""
+        runs: list[int] = []
+        not_needed = self.not_needed()
+        for block in self.blocks.between(self.floor, self.last_id):
+            first = max(block.first_id, self.floor)
+            count = count_of(not_needed.gaps(first, block.last_id))
+            if count == 0:
+                continue
+            signed = count if in_memory(block.file) else -count
+            if runs and (runs[-1] > 0) == (signed > 0):
+                runs[-1] += signed
+            else:
+                runs.append(signed)
+        return runs
+
+    def not_needed(self, begin: int | None = None) -> RangeSet:
+        """Return the IDs at or above ``begin``, by default the floor, that no group needs any more."""
+        begin = self.floor if begin is None else begin
+        if not self.groups:
+            gone = ((max(a, begin), b) for a, b in self.gone() if b >= begin)
+            return RangeSet() if not self.lost and not self.doubtful else RangeSet(gone)
+        holder = next((self.groups.get(name) for name in self._holders[-1:]), None)
+        for g in chain([holder], self.groups.values()):
+            if g is not None and not g.ahead and g.position < begin:
+                return RangeSet()
+        needed = RangeSet()
+        for g in self.groups.values():
+            for first, last in g.ahead.gaps(max(g.position + 1, begin), self.last_id):
+                needed.add(first, last)
+        return RangeSet(needed.gaps(begin, self.last_id))
+
+    def missing(self) -> list[Range]:
+        """Return the events that some group has yet to take but no file holds, in order."""
+        not_needed: RangeSet | None = None
+        found: list[Range] = []
+        needed_from = self.needed_from()
+        for first, last in self.blocks.gaps(needed_from, self.last_id):
+            not_needed = self.not_needed(needed_from) if not_needed is None else not_needed
+            found += not_needed.gaps(first, last)
+        return found
+
+    def open_takes(self, group: str) -> list[int]:
+        """Return the IDs of a group's take transactions that are written but not committed."""
+        return [tx for tx, p in self.pending.items() if any(t.group == group for t in p.takes)]
+
+    def taking(self, group: str) -> dict[int, list[Range]]:
+        """Return the ranges of a group's `open_takes`, by transaction ID, oldest first."""
+        return {tx: [r for t in self.pending[tx].takes for r in t.ranges] for tx in sorted(self.open_takes(group))}
+
+    def left_after(self, position: int) -> list[Range]:
+        """Return the events after a position that no file holds, and that were not lost: they were taken ahead.
+
+        In memory that frees them, though events before them are still there. A group that starts, or goes back, before
+        them can't take them.
+        """
+        if not self.memory.generation:
+            return []
+        gone = self.gone()
+        return [r for gap in self.blocks.gaps(position + 1, self.last_id) for r in gone.gaps(*gap)]
+
+    def merge(self, other: Seen | LostRecord) -> None:
+        """Merge what only the memory tier's log had recorded."""
+        self.next_id = max(self.next_id, other["next"])
+        for query, batch in other.get("sinks", {}).items():
+            self.sinks[query] = max(batch, self.sinks.get(query, batch))
+        self.producers.merge(other.get("producers", {}))
+        for name, (position, ahead) in other["groups"].items():
+            if name in self.groups:
+                self.groups[name].merge(position, ahead)
+
+    # ── the floor ───────────────────────────────────────────────────────────────────────────────
+
+    def raise_floor(self) -> None:
+        """Raise the floor past the events that every group has taken, and let go of what needs not be kept."""
+        floor = self.floor
+        if self.groups:
+            while self._holders:  # scanning all groups is slow when there are thousands
+                holder = self.groups.get(self._holders[-1])
+                if holder is not None and holder.position < floor:  # it has yet to take the event at the floor
+                    if self.first_kept < floor:
+                        self.let_go()
+                    return
+                self._holders.pop()
+            floor = min([g.position for g in self.groups.values()]) + 1
+            self._holders = [name for name, g in self.groups.items() if g.position < floor]
+        elif self.lost or self.doubtful:
+            floor = next(self.gone().gaps(floor, self.next_id), (floor, 0))[0]
+        if floor > self.floor:
+            self.floor = floor
+            if self.options.keeps:
+                self.blocks.keep_through(floor - 1)
+            else:  # no group is before it
+                self.first_kept = floor
+                self.blocks.drop_through(floor - 1)
+        elif self.first_kept < floor:
+            self.let_go()
+
+    def let_go(self) -> None:
+        """Forget events before the floor that nobody asks to keep: no option, and no group that went back."""
+        if self.options.keeps or self.first_kept >= self.floor:
+            return
+        self.first_kept = max(self.first_kept, self.needed_from())
+        self.blocks.drop_through(self.first_kept - 1)
