@@ -24,6 +24,7 @@ _TRACK = "rgba(128,128,128,.25)"
 
 _MOST_RUNS = 100
 _MOST_RANGES = 10
+_MOST_NAMES = 3
 _STRIP_CHARACTERS = 90  # about the width of the strip
 _SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 _AGES = ((86_400, "d"), (3600, "h"), (60, "min"))
@@ -50,6 +51,7 @@ def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
         _losses(stats),
         _strip(stats.drain_order),
         _groups(stats.groups),
+        _without_owner(stats.without_owner),
     )
 
 
@@ -144,6 +146,18 @@ def _groups(groups: Mapping[str, GroupStats]) -> str:
     rows = [_row("td", escape(name), f"{g.position:,}", f"{g.lag:,}", f"{g.in_flight:,}") for name, g in groups.items()]
     head = _row("th", "group", "position", "lag", "in flight")
     return f'<table style="margin:6px 0 0;border-collapse:collapse">{head}{"".join(rows)}</table>'
+
+
+def _without_owner(groups: Sequence[str]) -> str:
+    if not groups:
+        return ""
+    named = ", ".join(map(escape, groups[:_MOST_NAMES]))
+    more = f" and {len(groups) - _MOST_NAMES:,} more" if len(groups) > _MOST_NAMES else ""
+    call = escape(f"channel.drop_group({groups[0]!r})", quote=False)
+    return _line(
+        f"without an owner: {named}{more}. If the stream of one will not be started again, drop it: "
+        f'<code style="background:none">{call}</code>'
+    )
 
 
 def _row(tag: str, name: str, *numbers: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.format.file_names import Tier
 from spillable_stream.state.channel_state import ChannelState
@@ -77,6 +78,8 @@ class ChannelStats:
         torn_bytes: what this handle's open cut from the log's tail.
         unhealthy: whether a failure closed this handle's log.
         groups: the groups by name.
+        without_owner: the groups that streams made for themselves and that nobody reads as now; of more than a hundred
+            such groups, some of those with most to take.
         sinks: the last committed batch of every Spark query.
         producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
@@ -104,6 +107,7 @@ class ChannelStats:
     torn_bytes: int
     unhealthy: bool
     groups: Mapping[str, GroupStats]
+    without_owner: tuple[str, ...]
     sinks: Mapping[str, int]
     producers: Mapping[str, int]
     counters: Counters
@@ -158,6 +162,7 @@ def channel_stats(engine: Engine) -> ChannelStats:
             torn_bytes=engine.log.torn_bytes,
             unhealthy=engine.log.failed is not None,
             groups={name: _group(state, name) for name in state.groups},
+            without_owner=tuple(g.name for g in ownerless_groups(engine.fs, layout, state)),
             sinks=dict(state.sinks),
             producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),

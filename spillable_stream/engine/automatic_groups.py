@@ -59,13 +59,13 @@ _DAY_MS, _HOUR_MS, _MINUTE_MS = 86_400_000, 3_600_000, 60_000
 
 @dataclass(slots=True)
 class _Watch:
-    """What is known of a group since the last look at it.
+    """What the last look at a group found.
 
     Args:
         looked_at_ms: when that was, by the count of `look`.
         is_owned: whether it had an owner.
-        note: what its last owner wrote about itself. Each owner writes another note, so a new note tells of one that
-            came and went between two looks.
+        note: what its last owner wrote about itself. Each owner writes another note, so a new note shows that one came
+            and went between two looks.
         recorded_ms: how long it was idle by the log.
         idle_ms: how long it has been idle.
         may_be_idle_ms: how long it may be.
@@ -110,11 +110,6 @@ class AutomaticGroups:
         self._now_ms = 0
         self._refused_until_ms = 0  # by the disk
         self._watched: dict[str, _Watch] = {}
-
-    def exist(self) -> bool:
-        """Tell whether there are automatic groups, so that somebody must look after them."""
-        with self._follower.snapshot as state:
-            return any(g.is_automatic for g in state.groups.values())
 
     def look(self, elapsed_ms: int) -> None:
         """Look which groups have an owner, count on, and drop those whose time is over.

@@ -45,7 +45,7 @@ class Checkpointing:
         counters: what the handle counts.
 
     Attributes:
-        before_each: called before each checkpoint.
+        after_each: called after each checkpoint.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Checkpointing:
         self._active_calls = active_calls
         self._counters = counters
         self._fs = log.fs
-        self.before_each: Callable[[], None] = lambda: None
+        self.after_each: Callable[[], None] = lambda: None
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
@@ -197,7 +197,6 @@ class Checkpointing:
     def _make(self) -> None:
         log, follower, appender = self._log, self._follower, self._appender
         log.directories.require_in_place(checkpoint=True)
-        self.before_each()
         self._leave_drained_file()
         with follower.snapshot as state:
             image, position = state.image(), follower.positions.disk
@@ -207,6 +206,7 @@ class Checkpointing:
             self._memory.renew()
             log.lock.record_checkpoint()
             self._clean(position.file_id)
+        self.after_each()
 
     def _leave_drained_file(self) -> None:
         """Continue the log in a new file if nothing in this one is needed, so that the checkpoint can free it."""

@@ -1,4 +1,4 @@
-"""Changes of groups that nobody owns: one transaction for many, and what is left of a group that is dropped."""
+"""Changes of groups that nobody owns: many in one append, and what is left of a group that is dropped."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import contextlib
 from dataclasses import dataclass, field
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.requests import Request, Rollback
+from spillable_stream.engine.requests import Control, Request, Rollback
 from spillable_stream.errors import StorageError
-from spillable_stream.format.frame import Frame, FrameType, frame_size
-from spillable_stream.format.record import GroupRecord, pack, parse_record
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import GroupRecord
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["GroupChanges", "drop_of", "remove_files_of"]
 
-_COMMIT_BYTES = 512
-
 
 @dataclass(slots=True)
 class GroupChanges(Request):
-    """Change groups, all at once.
+    """Change groups, each in a transaction of its own, all in one append.
 
     Args:
         records: the changes.
@@ -33,18 +31,13 @@ class GroupChanges(Request):
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
-        records = sum(frame_size(len(pack(record))) for record in self.records)
-        return 2 * _COMMIT_BYTES + records + Rollback(self.rolled_back).size_bytes()
+        changes = sum(Control(FrameType.GROUP, record).size_bytes() for record in self.records)
+        return changes + Rollback(self.rolled_back).size_bytes()
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        """Add the rollbacks and one transaction with all changes."""
+        """Add the rollbacks, then the changes."""
         Rollback(self.rolled_back).plan(plan)
-        tx = plan.new_transaction()
-        for record in self.records:
-            packed = pack(record)
-            plan.add(Frame.of(FrameType.GROUP, packed), tx, record=parse_record(FrameType.GROUP, packed))
-        plan.commit("control", 0, tx)
-        return CommitResult(tx)
+        return [Control(FrameType.GROUP, record).plan(plan) for record in self.records][-1]
 
 
 def drop_of(group: str, state: ChannelState) -> GroupChanges:

@@ -1,0 +1,422 @@
+"""Automatic groups: how long they stay without an owner, and what goes with them. Time is given, none passes."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine import automatic_groups
+from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
+from spillable_stream.engine.group_owner import OwnerSeen, look_for_owner
+from spillable_stream.engine.log_port import Followed
+from spillable_stream.engine.requests import Control
+from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import GroupRecord
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log.layout import Layout
+from spillable_stream.log.wal import Position
+from spillable_stream.spark.group_hold import IDLE_SECONDS
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.support.events import numbered, peek, put, take
+from tests.support.groups import give_up, make_automatic
+
+Open = Callable[..., Channel]
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+LOOK_MS = 300_000  # less than what counts as a machine's sleep
+
+
+def look_after(channel: Channel) -> AutomaticGroups:
+    """Return what looks after the groups of a channel, beside the channel's own thread, which takes a second."""
+    channel.engine().upkeep.stop()
+    engine = channel.engine()
+    return AutomaticGroups(engine.log, engine.follower, engine.appender)
+
+
+def pass_time(groups: AutomaticGroups, ms: int) -> None:
+    """Let time pass, in looks that are not too far apart."""
+    groups.look(0)
+    for _ in range(ms // LOOK_MS):
+        groups.look(LOOK_MS)
+    groups.look(ms % LOOK_MS)
+
+
+def names(channel: Channel) -> set[str]:
+    """Return the groups of a channel."""
+    return set(channel.engine().follow().groups)
+
+
+@pytest.fixture
+def channel(open_channel: Open) -> Channel:
+    """A channel with ten events that keeps a position for a day."""
+    channel = open_channel(auto_group_ttl="1d")
+    put(channel, *numbered(0, 10))
+    return channel
+
+
+# ── which groups go ─────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_goes_when_it_has_had_no_owner_for_its_time(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+    groups.look(LOOK_MS)
+    assert names(channel) == set()
+
+
+def test_a_group_with_an_owner_stays(channel: Channel) -> None:
+    make_automatic(channel, "auto-a", owned=True)
+    pass_time(look_after(channel), 10 * DAY_MS)
+    assert names(channel) == {"auto-a"}
+    assert channel.engine().state.groups["auto-a"].idle_ms == 0
+
+
+def test_a_named_group_stays(channel: Channel) -> None:
+    take(channel, 1, "named")
+    give_up(channel, "named")
+    pass_time(look_after(channel), 10 * DAY_MS)
+    assert names(channel) == {"named"}
+
+
+def test_the_time_begins_when_the_owner_is_gone(channel: Channel) -> None:
+    make_automatic(channel, "auto-a", owned=True)
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS)
+    give_up(channel, "auto-a")
+    pass_time(groups, DAY_MS - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+    pass_time(groups, 2 * LOOK_MS)
+    assert names(channel) == set()
+
+
+def test_an_owner_lets_the_time_begin_anew(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS // 2)
+    channel.consumer("auto-a")
+    groups.look(LOOK_MS)
+    assert channel.engine().follow().groups["auto-a"].idle_ms == 0
+    give_up(channel, "auto-a")
+    pass_time(groups, DAY_MS - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_an_owner_that_comes_and_goes_between_two_looks_is_noticed(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS // 2)
+    channel.consumer("auto-a")
+    give_up(channel, "auto-a")
+    pass_time(groups, DAY_MS - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_batch_that_is_planned_between_two_looks_is_noticed(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS // 2)
+    assert channel.engine().state.groups["auto-a"].idle_ms > 0
+    channel.consumer("auto-a").prepare([(2, 2)])
+    assert channel.engine().state.groups["auto-a"].idle_ms == 0
+    give_up(channel, "auto-a")
+    pass_time(groups, DAY_MS - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_group_that_never_planned_a_batch_goes_soon(channel: Channel) -> None:
+    make_automatic(channel, "auto-a", planned=0)
+    make_automatic(channel, "auto-b")
+    groups = look_after(channel)
+    pass_time(groups, int(UNPLANNED_SECONDS * 1000) - 60_000)
+    assert names(channel) == {"auto-a", "auto-b"}
+    pass_time(groups, 60_000)
+    assert names(channel) == {"auto-b"}
+
+
+def test_a_group_that_never_planned_outlasts_a_source_that_is_not_asked(channel: Channel) -> None:
+    assert UNPLANNED_SECONDS > 2 * IDLE_SECONDS
+    make_automatic(channel, "auto-a", planned=0, owned=True)
+    pass_time(look_after(channel), 10 * DAY_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_shorter_time_holds_for_a_group_that_never_planned_too(open_channel: Open) -> None:
+    channel = open_channel(auto_group_ttl=2)
+    make_automatic(channel, "auto-a", planned=0)
+    pass_time(look_after(channel), 2000)
+    assert names(channel) == set()
+
+
+def test_time_in_which_the_machine_slept_does_not_count(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    groups.look(0)
+    groups.look(10 * DAY_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_look_that_another_holder_shares_does_not_pass_for_an_owner(channel: Channel, path: Path) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    with_lock = FileLock.open(FileSystem(), channel.engine().layout.group_lock("auto-a"))
+    assert with_lock.try_acquire(shared=True)
+    pass_time(groups, DAY_MS - LOOK_MS)
+    with_lock.close()
+    groups.look(LOOK_MS)
+    assert names(channel) == set()
+
+
+def test_a_consumer_that_comes_during_a_look_is_not_refused(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+
+    def and_own(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
+        seen = look_for_owner(fs, layout, group)
+        channel.consumer("auto-a", owner_timeout_seconds=0)
+        return seen
+
+    pass_time(groups, DAY_MS - LOOK_MS)
+    monkeypatch.setattr(automatic_groups, "look_for_owner", and_own)
+    groups.look(LOOK_MS)
+    assert names(channel) == {"auto-a"}
+    assert peek(channel, group="auto-a") == numbered(1, 9)
+
+
+def test_a_group_that_was_owned_after_the_last_look_stays(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+
+    def and_own(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
+        seen = look_for_owner(fs, layout, group)
+        channel.consumer("auto-a")
+        give_up(channel, "auto-a")
+        return seen
+
+    pass_time(groups, DAY_MS - LOOK_MS)
+    monkeypatch.setattr(automatic_groups, "look_for_owner", and_own)
+    groups.look(LOOK_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_group_whose_time_was_made_longer_meanwhile_stays(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS - LOOK_MS)
+    state = channel.engine().state
+    state.options = replace(state.options, auto_group_ttl=10 * 86_400)
+    groups.look(LOOK_MS)
+    assert names(channel) == {"auto-a"}
+
+
+# ── the count outlives the process ──────────────────────────────────────────────────────────────
+
+
+def test_the_time_counts_on_in_the_next_process(channel: Channel, open_channel: Open) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS // 2)
+    groups.settle()
+    assert verify(channel.path).healthy
+    channel.close()
+    channel = open_channel()
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS // 2 - LOOK_MS)
+    assert names(channel) == {"auto-a"}
+    groups.look(LOOK_MS)
+    assert names(channel) == set()
+
+
+def test_time_in_which_nobody_has_the_channel_open_does_not_count(channel: Channel, open_channel: Open) -> None:
+    make_automatic(channel, "auto-a")
+    for _ in range(5):
+        groups = look_after(channel)
+        groups.look(10 * DAY_MS)  # nobody knows who owned it before
+        channel.close()
+        channel = open_channel()
+    assert channel.engine().state.groups["auto-a"].idle_ms == 0
+
+
+def test_a_crash_costs_the_count_a_hundredth(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    pass_time(look_after(channel), DAY_MS // 2)
+    known_ms = channel.engine().state.groups["auto-a"].idle_ms
+    assert DAY_MS // 2 - DAY_MS // 100 - LOOK_MS <= known_ms <= DAY_MS // 2
+
+
+def test_counting_costs_few_records(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(20):
+        make_automatic(channel, f"auto-{i}")
+    groups = look_after(channel)
+    log, appended = channel.engine().log, list[AppendPlan]()
+    append = log.append
+
+    def and_note(plan: AppendPlan, start: Position, at: Followed) -> Position | None:
+        appended.append(plan)
+        return append(plan, start, at)
+
+    monkeypatch.setattr(log, "append", and_note)
+    pass_time(groups, DAY_MS // 2)
+    assert 40 <= len(appended) <= 50  # one for all groups, each hundredth of their time
+
+
+def test_a_group_with_an_owner_costs_no_record(channel: Channel) -> None:
+    make_automatic(channel, "auto-a", owned=True)
+    groups, before = look_after(channel), channel.engine().log.position()
+    pass_time(groups, DAY_MS)
+    groups.settle()
+    assert channel.engine().log.position() == before
+
+
+def test_a_settled_count_is_not_recorded_again(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, HOUR_MS)
+    groups.settle()
+    before = channel.engine().log.position()
+    groups.settle()
+    assert channel.engine().log.position() == before
+
+
+# ── what goes with a group ──────────────────────────────────────────────────────────────────────
+
+
+def test_the_events_that_only_it_had_yet_to_take_go(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    take(channel, 10)
+    assert channel.stats().channel_size == 9
+    pass_time(look_after(channel), DAY_MS)
+    assert channel.stats().channel_size == 0
+
+
+def test_its_files_go_and_nothing_of_it_is_left(channel: Channel, path: Path) -> None:
+    make_automatic(channel, "auto-a")
+    channel.consumer("auto-a").prepare([(2, 3)])
+    give_up(channel, "auto-a")
+    pass_time(look_after(channel), DAY_MS)
+    assert names(channel) == set()
+    assert os.listdir(path / "groups") == []
+    assert not channel.engine().state.pending
+    assert verify(path).healthy
+
+
+def test_a_group_that_is_dropped_by_hand_leaves_nothing_either(channel: Channel, path: Path) -> None:
+    make_automatic(channel, "auto-a")
+    channel.consumer("auto-a").prepare([(2, 3)])
+    channel.drop_group("auto-a")
+    assert os.listdir(path / "groups") == []
+    assert not channel.engine().state.pending
+
+
+def test_a_stream_that_comes_back_is_told_what_it_had_not_read(channel: Channel) -> None:
+    make_automatic(channel, "auto-a")
+    take(channel, 10)
+    pass_time(look_after(channel), DAY_MS)
+    put(channel, *numbered(10, 5))
+    again: GroupRecord = {"group": "auto-a", "position": 0, "auto": True, "since": 1}
+    channel.engine().commit(Control(FrameType.GROUP, again))
+    group = channel.engine().follow().groups["auto-a"]
+    assert list(group.expired) == [(2, 10)]
+    assert peek(channel, group="auto-a") == numbered(10, 5)
+
+
+def test_a_warning_names_the_group_and_what_waits_no_longer(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
+    make_automatic(channel, "auto-a")
+    with caplog.at_level(logging.INFO):
+        pass_time(look_after(channel), DAY_MS)
+    (said,) = [r for r in caplog.records if r.name == automatic_groups.__name__]
+    assert said.levelno == logging.WARNING
+    for words in ("'auto-a'", "no owner for 1.0 days", "9 events no longer wait for it", "raise autoGroupTtl"):
+        assert words in said.getMessage()
+
+
+def test_a_group_that_never_planned_goes_without_a_warning(channel: Channel, caplog: pytest.LogCaptureFixture) -> None:
+    make_automatic(channel, "auto-a", planned=0)
+    with caplog.at_level(logging.INFO):
+        pass_time(look_after(channel), HOUR_MS)
+    (said,) = [r for r in caplog.records if r.name == automatic_groups.__name__]
+    assert said.levelno == logging.INFO
+    assert said.getMessage().startswith("the group 'auto-a' of ")
+
+
+# ── what it costs, and what goes wrong ──────────────────────────────────────────────────────────
+
+
+def test_of_many_groups_each_is_looked_at_in_its_turn(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    records: list[GroupRecord] = [{"group": f"auto-{i}", "position": 0, "auto": True} for i in range(250)]
+    for record in records:
+        channel.engine().commit(Control(FrameType.GROUP, record))
+    looked: list[str] = []
+
+    def and_note(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
+        looked.append(group)
+        return look_for_owner(fs, layout, group)
+
+    monkeypatch.setattr(automatic_groups, "look_for_owner", and_note)
+    groups = look_after(channel)
+    for seen in (100, 200, 250, 250):
+        groups.look(1000)
+        assert len(looked) == len(set(looked)) == seen
+    pass_time(groups, 2 * int(UNPLANNED_SECONDS * 1000))
+    assert names(channel) == set()
+
+
+def test_a_disk_that_refuses_leaves_the_group_for_later(
+    channel: Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+
+    def refuse(*_: object) -> None:
+        raise StorageError("no space left on device")
+
+    pass_time(groups, DAY_MS - LOOK_MS)
+    with monkeypatch.context() as broken:
+        broken.setattr(channel.engine().log, "append", refuse)
+        for _ in range(5):
+            groups.look(15_000)
+        groups.look(LOOK_MS)
+        groups.settle()
+        assert caplog.text.count("no space left on device") == 1
+    assert names(channel) == {"auto-a"}
+    pass_time(groups, 2 * LOOK_MS)
+    assert names(channel) == set()
+
+
+def test_a_lock_file_that_cannot_be_read_leaves_the_group(channel: Channel, path: Path) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    lock = channel.engine().layout.group_lock("auto-a")
+    lock.unlink()
+    lock.mkdir()
+    pass_time(groups, 2 * DAY_MS)
+    assert names(channel) == {"auto-a"}
+
+
+def test_a_channel_that_was_moved_is_left_alone(channel: Channel, path: Path) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+    pass_time(groups, DAY_MS - LOOK_MS)
+    path.rename(path.with_name("moved"))
+    with pytest.raises(ChannelClosedError):
+        groups.look(LOOK_MS)
+    path.with_name("moved").rename(path)
+
+
+def test_a_group_of_a_name_that_is_not_allowed_is_left_alone(channel: Channel) -> None:
+    record: GroupRecord = {"group": "../a", "position": 0, "auto": True}
+    channel.engine().commit(Control(FrameType.GROUP, record))
+    groups = look_after(channel)
+    pass_time(groups, 2 * DAY_MS)
+    assert names(channel) == {"../a"}

@@ -1,0 +1,338 @@
+"""What leaves by age, by size and for want of space; what stays; in which files."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.retention import FILES_OF_A_LIMIT, Retention
+from spillable_stream.errors import OptionError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.layout import Layout
+from spillable_stream.state.wall_clock import ClockReading
+from spillable_stream.storage.boot import boot_id
+from spillable_stream.storage.filesystem import FileSystem
+from tests.support.events import numbered, put, take
+
+Open = Callable[..., Channel]
+
+HOUR_MS = 3_600_000
+MIB = 1 << 20
+
+
+class Clocks:
+    """Both clocks, which a test sets; they begin where the real wall clock is."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.wall_us = channel.engine().retention.read_clocks().wall_us
+        self.since_boot_us = 10**12
+        self.boot = boot_id().hex()
+
+    def __call__(self) -> ClockReading:
+        return ClockReading(self.boot, self.since_boot_us, self.wall_us)
+
+    def pass_by(self, ms: int) -> None:
+        """Let time pass."""
+        self.wall_us += ms * 1000
+        self.since_boot_us += ms * 1000
+
+
+def by_hand(channel: Channel) -> tuple[Retention, Clocks]:
+    """Return a channel's retention, which only the test lets look, and the clocks that it reads."""
+    engine = channel.engine()
+    engine.upkeep.stop()
+    clocks = Clocks(channel)
+    engine.retention.read_clocks = clocks
+    return engine.retention, clocks
+
+
+def kept(channel: Channel) -> tuple[int, int]:
+    """Return the first kept event and the floor."""
+    state = channel.engine().follow()
+    return state.first_kept, state.floor
+
+
+def sized(channel: Channel, count: int, size_bytes: int = 64 << 10) -> None:
+    """Put and take so many events, each in a transaction of its own."""
+    for _ in range(count):
+        put(channel, bytes(size_bytes))
+        take(channel)
+
+
+def test_taken_events_stay_until_they_are_older_than_the_limit(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    clocks.pass_by(HOUR_MS - 1000)
+    assert (retention.look(), kept(channel)) == (False, (1, 4))
+    clocks.pass_by(2000)
+    assert (retention.look(), kept(channel)) == (True, (4, 4))
+
+
+def test_untaken_events_never_leave_by_age_or_size(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS, retention_bytes=MIB)
+    retention, clocks = by_hand(channel)
+    take(channel)
+    for _ in range(40):
+        put(channel, bytes(64 << 10))
+    clocks.pass_by(10 * HOUR_MS)
+    assert not retention.look()
+    assert len(take(channel)) == 40
+
+
+def test_what_one_group_has_yet_to_take_stays_for_it(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 5))
+    take(channel, 2, "slow")
+    take(channel)
+    clocks.pass_by(2 * HOUR_MS)
+    retention.look()
+    assert take(channel, group="slow") == numbered(2, 3)
+
+
+def test_what_a_group_went_back_to_stays_for_it(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 5))
+    take(channel)
+    channel.consumer("default").seek(1)
+    clocks.pass_by(2 * HOUR_MS)
+    retention.look()
+    assert take(channel) == numbered(1, 4)
+    assert (retention.look(), kept(channel)) == (True, (6, 6))
+
+
+def test_the_oldest_leave_when_more_than_the_limit_is_kept_and_the_limit_stays(open_channel: Open) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    retention, _ = by_hand(channel)
+    sized(channel, 64)
+    assert retention.look()
+    size_bytes = channel.engine().state.kept().payload_bytes
+    assert MIB <= size_bytes <= MIB + 2 * MIB // FILES_OF_A_LIMIT
+    assert not retention.look()
+
+
+def test_files_go_whole_and_the_disk_stays_flat(open_channel: Open, path: Path) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    retention, _ = by_hand(channel)
+    for _ in range(6):
+        sized(channel, 32)
+        retention.look()
+        channel.checkpoint()
+        engine = channel.engine()
+        files = engine.layout.log_files(engine.fs)
+        sizes = sum(engine.layout.log_file(i).stat().st_size for i in files)
+        assert sizes <= 2 * MIB
+        assert engine.state.first_kept > 1
+
+
+def test_a_slow_channel_begins_a_file_at_an_eighth_of_the_time(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=8 * HOUR_MS)
+    retention, clocks = by_hand(channel)
+    layout, fs = channel.engine().layout, FileSystem()
+    put(channel, b"1")
+    retention.look()
+    assert _count_files(layout, fs) == 1
+    clocks.pass_by(HOUR_MS + 1000)
+    retention.look()
+    assert _count_files(layout, fs) == 2
+    retention.look()
+    assert _count_files(layout, fs) == 2
+
+
+def _count_files(layout: Layout, fs: FileSystem) -> int:
+    return len(layout.log_files(fs))
+
+
+def test_untaken_events_are_dropped_in_time_and_told_to_their_group(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 5))
+    take(channel, 2)
+    clocks.pass_by(HOUR_MS + 1000)
+    assert retention.look()
+    group = channel.engine().state.groups["default"]
+    assert (list(group.expired), group.position) == ([(3, 5)], 5)
+    put(channel, b"5")
+    assert take(channel) == [b"5"]
+    assert list(channel.engine().state.groups["default"].expired) == []
+
+
+def test_untaken_events_are_dropped_by_size(open_channel: Open) -> None:
+    channel = open_channel(retention_bytes=MIB, retention_untaken="drop")
+    retention, _ = by_hand(channel)
+    take(channel)
+    for _ in range(64):
+        put(channel, bytes(64 << 10))
+    assert retention.look()
+    (first, last), *others = channel.engine().state.groups["default"].expired
+    assert (first, others) == (1, [])
+    assert len(take(channel)) == 64 - last
+
+
+def test_what_a_live_owner_is_taking_is_not_dropped_meanwhile(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 5))
+    consumer = channel.consumer("default")
+    prepared = consumer.prepare([(1, 5)])
+    clocks.pass_by(2 * HOUR_MS)
+    assert not retention.look()
+    consumer.commit([(1, 5)], prepared)
+    assert retention.look()
+
+
+def test_what_a_dead_owner_was_taking_is_dropped(open_channel: Open) -> None:
+    owner = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
+    put(owner, *numbered(0, 5))
+    owner.consumer("default").prepare([(1, 5)])
+    owner.close()
+    channel = open_channel()
+    retention, clocks = by_hand(channel)
+    clocks.pass_by(2 * HOUR_MS)
+    assert retention.look()
+    assert list(channel.engine().state.groups["default"].expired) == [(1, 5)]
+
+
+@pytest.mark.parametrize("hours", [-48, -1, 1, 48])
+def test_a_wall_clock_that_jumps_expires_nothing(
+    open_channel: Open, caplog: pytest.LogCaptureFixture, hours: int
+) -> None:
+    channel = open_channel(retention_ms=2 * HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    clocks.pass_by(60_000)
+    retention.look()
+    with caplog.at_level(logging.WARNING):
+        clocks.wall_us += hours * HOUR_MS * 1000
+        retention.look()
+    assert "jumped" in caplog.text
+    clocks.pass_by(HOUR_MS)
+    retention.look()
+    assert kept(channel) == (1, 4)
+    clocks.pass_by(HOUR_MS + 1000)
+    if hours < 0:  # the newest events may have been put after the jump, until the clock is where it was
+        clocks.pass_by(-hours * HOUR_MS)
+    retention.look()
+    assert kept(channel) == (4, 4)
+
+
+def test_a_jump_that_another_process_saw_counts(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=2 * HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, b"1")
+    take(channel)
+    clocks.pass_by(60_000)
+    retention.look()
+    clocks.wall_us += 5 * HOUR_MS * 1000
+    retention.look()
+    channel.close()
+    again = open_channel()
+    other, _ = by_hand(again)
+    other.read_clocks = clocks
+    clocks.pass_by(HOUR_MS)
+    assert not other.look()
+    clocks.pass_by(HOUR_MS + 1000)
+    assert other.look()
+
+
+def test_a_clock_that_is_slewed_does_not_jump(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, b"1")
+    for _ in range(100):
+        clocks.pass_by(1000)
+        clocks.wall_us += 500
+        retention.look()
+    assert channel.engine().state.clock.jumps == []
+
+
+def test_another_boot_has_another_clock(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, b"1")
+    retention.look()
+    clocks.boot, clocks.since_boot_us = "00" * 16, 5
+    retention.look()
+    clock = channel.engine().state.clock
+    assert clock.reading is not None
+    assert (clock.reading.boot, clock.jumps) == ("00" * 16, [])
+
+
+def test_without_retention_nothing_is_looked_at(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, b"1")
+    take(channel)
+    retention, _ = by_hand(channel)
+    before = channel.engine().positions
+    assert (retention.look(), channel.engine().positions) == (False, before)
+
+
+def test_kept_events_go_for_space_the_oldest_first(open_channel: Open) -> None:
+    channel = open_channel(retention_bytes=64 * MIB, max_file_size=256 << 10)
+    retention, _ = by_hand(channel)
+    sized(channel, 32)
+    first, floor = kept(channel)
+    assert retention.let_go_for_space(512 << 10)
+    assert first < kept(channel)[0] < floor
+    while retention.let_go_for_space(512 << 10):
+        pass
+    assert kept(channel) == (floor, floor)
+
+
+def test_untaken_events_do_not_go_for_space_though_they_may_be_dropped(open_channel: Open) -> None:
+    channel = open_channel(retention_bytes=64 * MIB, retention_untaken="drop")
+    retention, _ = by_hand(channel)
+    take(channel)
+    put(channel, *numbered(0, 3))
+    assert not retention.let_go_for_space(MIB)
+    assert take(channel) == numbered(0, 3)
+
+
+def test_what_is_forgotten_is_forgotten_after_the_channel_was_opened_again(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    clocks.pass_by(HOUR_MS + 1000)
+    retention.look()
+    clocks.pass_by(-HOUR_MS)
+    put(channel, b"3")
+    take(channel)
+    channel.close()
+    assert kept(open_channel()) == (4, 5)
+
+
+def test_retention_that_is_turned_off_lets_everything_go_at_once(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    assert kept(channel) == (1, 4)
+    other = open_channel(retention_ms=0)
+    assert kept(other) == kept(channel) == (4, 4)
+
+
+@pytest.mark.parametrize("options", [{"retention_ms": 999}, {"retention_bytes": MIB - 1}])
+def test_a_limit_that_is_too_small_is_refused_and_changes_nothing(open_channel: Open, options: dict[str, int]) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    with pytest.raises(OptionError, match="must be a number of"):
+        open_channel(**options)
+    assert channel.options["retention_ms"] == HOUR_MS
+
+
+def test_a_record_of_retention_is_durable_at_once(open_channel: Open, path: Path) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 2}))
+    before = channel.engine().layout.log_file(1).read_bytes()
+    assert b"through" in before
+    assert kept(channel) == (3, 4)
