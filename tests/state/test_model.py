@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from spillable_stream.format.file_names import in_memory, memory_file_id
 from spillable_stream.format.frame import Frame, FrameHeader, FrameType
@@ -19,6 +19,7 @@ from spillable_stream.state.ranges import Range, RangeSet
 
 NAMES = st.sampled_from(["a", "b", "c"])
 EVENT_BYTES = 10
+MOSTLY = st.sampled_from([True, True, True, False])
 
 
 @dataclass
@@ -126,7 +127,16 @@ class Machine(RuleBasedStateMachine):
 
     # ── events ──────────────────────────────────────────────────────────────────────────────
 
-    @rule(counts=st.lists(st.integers(1, 6), min_size=1, max_size=3), to_memory=st.booleans())
+    @initialize(memory=st.booleans(), keeps=st.booleans(), names=st.sets(NAMES))
+    def begin_somewhere(self, memory: bool, keeps: bool, names: set[str]) -> None:
+        if memory:
+            self.open_memory()
+        if keeps:
+            self.change_options(keeps=True)
+        for name in sorted(names):
+            self.create(name, back=0)
+
+    @rule(counts=st.lists(st.integers(1, 6), min_size=1, max_size=3), to_memory=MOSTLY)
     def put(self, counts: list[int], to_memory: bool) -> None:
         to_memory = to_memory and self.state.memory.open
         file = self.memory_file() if to_memory else self.disk_file
@@ -271,24 +281,36 @@ class Machine(RuleBasedStateMachine):
         self.control(FrameType.GROUP, {"group": name, "drop": True})
 
     @precondition(lambda self: self.model.groups)
-    @rule(data=st.data(), skip=st.integers(0, 4), count=st.integers(1, 12), in_memory=st.booleans())
-    def prepare(self, data: st.DataObject, skip: int, count: int, in_memory: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.model.groups)))
+    @rule(data=st.data(), skip=st.integers(0, 4), count=st.integers(1, 12), in_memory=MOSTLY)
+    def begin_a_take(self, data: st.DataObject, skip: int, count: int, in_memory: bool) -> None:
+        self.prepare(data.draw(st.sampled_from(sorted(self.model.groups))), skip, count, in_memory)
+
+    def prepare(self, name: str, skip: int, count: int, in_memory: bool) -> int | None:
         busy = {i for group, ranges in self.takes.values() if group == name for a, b in ranges for i in range(a, b + 1)}
         free = [i for i in self.model.untaken(name) if i not in busy][skip : skip + count]
         if not free:
-            return
+            return None
         self.tx += 1
         ranges = ranges_of(set(free))
         self.takes[self.tx] = name, ranges
         memory = in_memory and self.state.memory.open and all(self.model.places[i] == "memory" for i in free)
         file = self.memory_file() if memory else self.disk_file
         self.frame(TakeRecord(name, ranges).frame(0), self.tx, file=file)
+        return self.tx
+
+    @precondition(lambda self: self.model.groups)
+    @rule(skip=st.sampled_from([0, 0, 2, 6]), count=st.integers(1, 30), in_memory=MOSTLY)
+    def every_group_takes(self, skip: int, count: int, in_memory: bool) -> None:
+        for name in sorted(self.model.groups):
+            if (tx := self.prepare(name, skip, count, in_memory)) is not None:
+                self.commit_take(tx)
 
     @precondition(lambda self: self.takes)
     @rule(data=st.data())
-    def commit_take(self, data: st.DataObject) -> None:
-        tx = data.draw(st.sampled_from(sorted(self.takes)))
+    def commit_a_take(self, data: st.DataObject) -> None:
+        self.commit_take(data.draw(st.sampled_from(sorted(self.takes))))
+
+    def commit_take(self, tx: int) -> None:
         name, ranges = self.takes.pop(tx)
         for first, last in ranges:
             self.model.groups[name].took(first, last)
