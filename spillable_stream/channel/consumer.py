@@ -158,6 +158,10 @@ class Consumer:
             group = self._state(state)
             return list(group.ahead.gaps(max(first_id, group.position + 1), last_id))
 
+    def is_taken(self, first_id: int, last_id: int) -> bool:
+        """Tell whether an event of a range, which the group had claimed, counts as taken: it has expired meanwhile."""
+        return self.untaken(first_id, last_id) != [(first_id, last_id)]
+
     def available(self) -> bool:
         """Tell whether there is an event to claim."""
         with self._mutex, self._engine.snapshot() as state:

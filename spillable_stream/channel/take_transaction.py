@@ -20,7 +20,7 @@ from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.checkpointing import IDLE_SECONDS
 from spillable_stream.engine.engine import Engine
-from spillable_stream.errors import TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.ranges import Range, count_of
@@ -110,25 +110,32 @@ class TakeTransaction(Transaction):
         consumer = self._consumer
         deadline = time.monotonic() + timeout_seconds
         while True:
+            ranges = self._claim(consumer, min(limit, capacity), deadline)
+            self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
+            try:
+                given = convert(consumer.read(ranges))
+            except BaseException as e:
+                consumer.release(ranges, moved_at=self._moved_at)
+                if isinstance(e, DataLossError) and consumer.is_taken(*ranges[0]):  # they have expired meanwhile
+                    continue
+                self._engine.counters.event_take_error_count += 1
+                raise
+            self._ranges += ranges
+            self.count += count_of(ranges)
+            return given
+
+    def _claim(self, consumer: Consumer, limit: int, deadline: float) -> list[Range]:
+        """Claim events; none if there are none until the deadline, in seconds of the monotonic clock."""
+        while True:
             if not self._ranges:
                 self._moved_at = consumer.moved_at
-            ranges = consumer.claim(min(limit, capacity), self._moved_at)
+            ranges = consumer.claim(limit, self._moved_at)
             if ranges:
-                break
+                return ranges
             self._engine.checkpointing.give_back_when_idle()
             if (left := deadline - time.monotonic()) <= 0:
-                break
+                return []
             self._engine.wait_for(lambda _: consumer.available(), min(left, IDLE_SECONDS))
-        self._engine.counters.event_take_attempt_count += count_of(ranges) or 1
-        try:
-            given = convert(consumer.read(ranges))
-        except BaseException:
-            self._engine.counters.event_take_error_count += 1
-            consumer.release(ranges, moved_at=self._moved_at)
-            raise
-        self._ranges += ranges
-        self.count += count_of(ranges)
-        return given
 
     def _table(self, found: list[ReadBatch]) -> pa.Table | None:
         if not found:

@@ -27,6 +27,8 @@ def _message(path: str, loss: MemoryLoss) -> str:
     count = count_of(loss.lost)
     message = f"the memory tier of {path} is gone: "
     message += f"{count:,} events are lost, {shown(loss.lost)}" if loss.lost else "no event is known to be lost"
+    if loss.taken:
+        message += f" (of them every group had taken {count_of(loss.taken):,}, which were kept: {shown(loss.taken)})"
     if loss.doubtful:
         message += (
             f"; events that were put in the last moments before that would have IDs among {shown(loss.doubtful)}, and "

@@ -22,6 +22,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import count_of, shown
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
 
@@ -109,7 +110,15 @@ class Retention:
             through = min(found, self._most(state, limits))  # groups may have gone back meanwhile
             if through < state.first_kept:
                 return False
+            untaken = _untaken(state, through)
             self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
+        if untaken:
+            _log.warning(
+                "%s: events up to %d have expired before they were taken (retentionUntaken is drop): %s",
+                self._log.path,
+                through,
+                ", ".join(untaken),
+            )
         return True
 
     def _most(self, state: ChannelState, limits: _Limits) -> int:
@@ -151,6 +160,15 @@ class Retention:
                 newest = self._follower.positions.disk.file_id
                 self._began = newest, state.blocks.disk.first_time_in(newest)
         return self._began[1]
+
+
+def _untaken(state: ChannelState, through: int) -> list[str]:
+    """Return what groups have yet to take of what leaves, for people."""
+    found: list[str] = []
+    for name, group in state.groups.items():
+        if group.position < through and (ranges := list(group.ahead.gaps(group.position + 1, through))):
+            found.append(f"{count_of(ranges):,} by the group {name!r}, {shown(ranges)}")
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,11 @@ groups drops those that nobody reads. One process at a time does it, in a thread
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
+import weakref
+from collections.abc import Callable
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.automatic_groups import AutomaticGroups
@@ -96,26 +97,38 @@ class Upkeep:
                 if self._thread is None and not self._active_calls.ended:
                     self._ended = threading.Event()
                     self._thread = threading.Thread(
-                        target=self._run, args=(self._ended,), name="spillable upkeep", daemon=True
+                        target=_run, args=(weakref.ref(self), self._ended), name="spillable upkeep", daemon=True
                     )
                     self._thread.start()
 
-    def _run(self, ended: threading.Event) -> None:
-        while not ended.wait(_period_seconds(self._follower.state.options)):
-            if self._active_calls.ended or self._log.closed:
-                return
-            self._active_calls.run("upkeep", self.look)
+    def run_once(self) -> bool:
+        """Look as a call that a close waits for, and tell whether there will be another look."""
+        if self._active_calls.ended or self._log.closed:
+            return False
+        self._active_calls.run("upkeep", self.look)
+        return True
+
+    def period_seconds(self) -> float:
+        """Return how often to look."""
+        return _period_seconds(self._follower.state.options)
 
     def look(self) -> None:
-        """Do what is due, if no other process does it; a failure is logged."""
+        """Do what is due, if no other process does it; a failure is logged, and keeps nothing else from being done."""
         with self._turn:
-            try:
-                if self._acts():
-                    self._look()
-            except (SpillableError, OSError) as e:
-                if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
-                    self._warned_at = time.monotonic()
-                    _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+            if self._try(self._acts):
+                for step in (self._move, self._retain, self._tidy):
+                    self._try(step)
+
+    def _try(self, step: Callable[[], bool]) -> bool:
+        try:
+            return step()
+        except LockTimeoutError:  # somebody is busy: there will be another look
+            return False
+        except (SpillableError, OSError) as e:
+            if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
+                self._warned_at = time.monotonic()
+                _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+            return False
 
     def _acts(self) -> bool:
         """Tell whether this process is the one that acts."""
@@ -129,21 +142,24 @@ class Upkeep:
         self._lock, self._looked_us = lock, None
         return True
 
-    def _look(self) -> None:
+    def _move(self) -> bool:
         self._follower.follow(unchecked=True)
-        if not self.is_needed():
-            return
         while self._moving.move_taken():
             pass
-        left = self._retention.look()
+        return True
+
+    def _retain(self) -> bool:
+        if self._retention.look():
+            self._checkpointing.give_back_within_a_call(0)
+        return True
+
+    def _tidy(self) -> bool:
         now_us, before_us = since_boot_us(), self._looked_us
         if before_us is None or now_us - before_us >= _LONGEST_SECONDS * 1e6:
             self._looked_us = now_us
             self._room.look()
             self._groups.look(0 if before_us is None else (now_us - before_us) // 1000)
-        if left:
-            with contextlib.suppress(LockTimeoutError):  # another process makes a checkpoint
-                self._checkpointing.give_back_within_a_call(0)
+        return True
 
     def settle(self) -> None:
         """Look once more before the handle is closed; inside of no call."""
@@ -180,6 +196,15 @@ class Upkeep:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+
+def _run(upkeep: weakref.ref[Upkeep], ended: threading.Event) -> None:
+    """Look again and again, until the handle is closed; or is no more, though nobody closed it."""
+    found = upkeep()
+    while found is not None:
+        period_seconds, found = found.period_seconds(), None
+        if ended.wait(period_seconds) or (found := upkeep()) is None or not found.run_once():
+            return
 
 
 def _period_seconds(options: ChannelOptions) -> float:

@@ -35,6 +35,7 @@ class MemoryLoss:
         doubtful: the IDs that the tier had reserved, and that may have been in use.
         groups: what every group had taken, as `GroupState.taken` says it.
         kept: whether the tier is still there, and only its newest appends may be missing.
+        taken: those of the lost events that every group had taken.
     """
 
     last_id: int
@@ -42,6 +43,7 @@ class MemoryLoss:
     doubtful: Ranges = field(default_factory=list)
     groups: dict[str, GroupTaken] = field(default_factory=dict)
     kept: bool = False
+    taken: Ranges = field(default_factory=list)
 
     def record(self) -> LostRecord:
         """Return the LOST record of it."""
@@ -115,10 +117,11 @@ def lose_memory(
     last_id = max(state.last_id, published_last_id)
     reserved = state.memory.reserved_id
     state.do_without_memory(last_id + 1, groups)
-    lost = [*_kept_and_gone(state), *state.missing()]
+    taken = list(_kept_and_gone(state))
+    lost = [*taken, *state.missing()]
     if unused or reserved <= last_id:
-        return MemoryLoss(last_id, lost, groups=groups)
-    return MemoryLoss(reserved, lost, [(last_id + 1, reserved)], groups)
+        return MemoryLoss(last_id, lost, groups=groups, taken=taken)
+    return MemoryLoss(reserved, lost, [(last_id + 1, reserved)], groups, taken=taken)
 
 
 def _kept_and_gone(state: ChannelState) -> Iterator[Range]:

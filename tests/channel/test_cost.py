@@ -174,7 +174,7 @@ def test_a_hundred_channels_of_one_event_take_a_dozen_megabytes_of_disk(open_cha
 
 
 @pytest.mark.parametrize("options", [{}, MEMORY], ids=["disk", "memory"])
-@pytest.mark.parametrize(("work", "most"), [("put", 245), ("take", 330)])
+@pytest.mark.parametrize(("work", "most"), [("put", 245), ("take", 332)])
 def test_python_does_as_much_for_a_thousand_events_as_for_one(
     open_channel: Open, options: dict[str, int], work: str, most: int
 ) -> None:

@@ -12,7 +12,11 @@ from spillable_stream import (
     Channel,
     TransactionCapacityError,
 )
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.transaction import State
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.log.event_reader import ReadBatch
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -80,3 +84,23 @@ def test_a_take_stops_at_the_transaction_capacity(open_channel: Open) -> None:
 def test_a_limit_below_one_is_refused(open_channel: Open) -> None:
     with open_channel().take_transaction() as tx, pytest.raises(ValueError, match="limit of at least 1"):
         tx.take_many(0)
+
+
+def test_events_that_expire_between_claim_and_read_are_passed_over(
+    open_channel: Callable[..., Channel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=64 << 20, retention_untaken="drop")
+    channel.engine().upkeep.stop()
+    put(channel, bytes(300 << 10))  # a block of its own
+    put(channel, b"2")
+    read, expired = Consumer.read, []
+
+    def overtaken(consumer: Consumer, ranges: list[tuple[int, int]]) -> list[ReadBatch]:
+        if not expired:
+            expired.append(ranges)
+            channel.engine().commit(Control(FrameType.RETENTION, {"through": 1}))
+        return read(consumer, ranges)
+
+    monkeypatch.setattr(Consumer, "read", overtaken)
+    assert take(channel) == [b"2"]
+    assert expired == [[(1, 2)]]

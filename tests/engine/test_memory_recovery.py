@@ -248,6 +248,27 @@ def test_many_lost_ranges_are_told_in_few_words() -> None:
     assert shown([(i, i) for i in range(1, 30, 2)], most=3) == "1, 3, 5, and 12 more ranges"
 
 
+def test_kept_events_that_went_with_memory_are_told_to_who_begins_there(path: Path, open_channel: Open) -> None:
+    channel = open_channel(**OPTIONS, retention_bytes=1 << 20)
+    channel.engine().upkeep.stop()
+    put(channel, *numbered(0, 4))
+    assert take(channel) == numbered(0, 4)
+    channel.flush()
+    put(channel, *numbered(4, 4))
+    assert take(channel) == numbered(4, 4)
+    kill(channel)
+    lose_memory(path)
+    channel, warning = reopened(path)
+    with channel:
+        assert warning.lost == ((5, 8),)
+        assert "every group had taken 4" in str(warning)
+        assert channel.stats().groups["default"].lost == ((9, RESERVED),)
+        assert take(channel, group="new") == numbered(0, 4)
+        assert channel.stats().groups["new"].lost == ((5, RESERVED),)
+    reopened_again = open_channel()
+    assert reopened_again.engine().state.missing() == []
+
+
 def test_a_group_made_after_the_loss_begins_with_what_is_there(path: Path, open_channel: Open) -> None:
     channel = open_channel(**OPTIONS)
     spilled(channel)

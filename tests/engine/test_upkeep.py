@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Callable
@@ -114,6 +115,35 @@ def test_a_parked_handle_has_no_thread_and_lets_others_act(open_channel: Open) -
     lock.close()
     assert channel.resume()
     assert len(threads()) == 1
+
+
+def test_a_handle_that_nobody_closed_does_not_live_on_for_its_thread(path: Path) -> None:
+    """As in a notebook, where a cell is run again."""
+    channel = Channel(path, retention_bytes=MIB, minimum_required_space=0)
+    channel.consumer("default")
+    del channel
+    gc.collect()
+    until(lambda: threads() == [])
+    with Channel(path) as again:
+        assert again.consumer("default", owner_timeout_seconds=0).position() == 0
+
+
+def test_a_move_that_fails_keeps_nothing_else_from_being_done(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    engine = channel.engine()
+    engine.upkeep.stop()
+    for _ in range(40):
+        put(channel, bytes(64 << 10))
+        take(channel)
+
+    def fail() -> bool:
+        raise StorageError("no space")
+
+    monkeypatch.setattr(engine.moving, "move_taken", fail)
+    engine.upkeep.look()
+    assert engine.state.first_kept > 1
 
 
 def test_a_failure_is_logged_once_in_a_while_and_tried_again(
