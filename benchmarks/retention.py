@@ -43,6 +43,7 @@ KEPT = "kept: every group has taken them"
 _FRAME = Shape(2_500, 1)
 _FRAMES_OF_A_TRANSACTION = 100
 _BLOCK_BYTES = 1024  # so that each frame is a block: as many as of events of 100 bytes, in a hundredth of the space
+_FILE_BYTES = 64 << 20  # as many files as 10 GiB have
 _MOST_ROUNDS = 3
 
 
@@ -210,7 +211,7 @@ class _Backlog:
         untaken, kept = self._directory / "untaken", self._directory / "kept"
         untaken.mkdir()
         options = {"overflow_capacity": 10**10, "transaction_capacity": 10**7, "max_inline_bytes": 1 << 30}
-        with new_channel(untaken, compression="zstd", **options) as channel:
+        with new_channel(untaken, compression="zstd", max_file_size=_FILE_BYTES, **options) as channel:
             channel.consumer("default")
             batch = event_batch(channel.schema, _FRAME)
             left = self._events // _FRAME.events
