@@ -14,6 +14,7 @@ true then. A line that no ``ack`` and no ``not`` follows is in doubt::
     group GROUP 11 1          it is about to be made, to begin with the event 12; 1: by a stream
     drop GROUP                it is about to be dropped
     flush                     what is in memory is about to be moved to disk
+    lost 31 40                the channel says so
 """
 
 from __future__ import annotations
@@ -70,10 +71,16 @@ class Keeping(Program):
     def open(self) -> None:
         """Open the channel, which makes it if it is missing, with its groups; taken events are kept from now on."""
         self.channel = Channel(self._path, fs=self._fs, **self._options)
+        self.note_losses()
         if not self._channel_state().options.keeps:
             self._keep(_RETENTION_BYTES)
         for group in (CONSUMERS, REWINDERS):
             self._own(group)
+
+    def note_losses(self) -> None:
+        """Write down which events the channel says are lost."""
+        for first, last in self._channel_state().lost:
+            self._ledger.write("lost", first, last)
 
     def _channel_state(self) -> ChannelState:
         return self._open_channel().engine().follow()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream import Channel
-from tests.lab.ledger import Outcome, Range, Said, check_puts, parse_body
+from tests.lab.ledger import Outcome, Range, Said, check_puts, known_ids, parse_body
 
 __all__ = ["Group", "History", "Kept", "World", "kept"]
 
@@ -110,6 +110,7 @@ class World:
         keeps: whether taken events are kept.
         floor: every group has had, at some time, all events before this one.
         through: all events up to this one have left by age or size.
+        known: the events that were put.
         held: the events that must be there.
         on_disk: those of them that are on disk for sure.
         groups: the groups.
@@ -119,15 +120,21 @@ class World:
     keeps: bool = False
     floor: int = 1
     through: int = 0
+    known: set[int] = field(default_factory=set)
     held: set[int] = field(default_factory=set)
     on_disk: set[int] = field(default_factory=set)
     groups: dict[str, Group] = field(default_factory=dict)
 
     def put(self, ids: Iterable[int]) -> None:
-        """Events were put."""
+        """Note that events were put."""
+        self.known.update(ids)
         self.held.update(ids)
         if self.durable:
             self.on_disk.update(ids)
+
+    def lose(self, first: int, last: int) -> None:
+        """Note that the channel says that events are lost."""
+        self.held = {i for i in self.held if not first <= i <= last}
 
     def do(self, words: Sequence[str], answer: str = "") -> bool:
         """Do what a line of the ledger says, and tell whether that can have been done here."""
@@ -205,7 +212,7 @@ class World:
             wrong.append(f"{again} expired, and are there")
         if found.first <= self.through:
             wrong.append(f"what is kept begins at {found.first}, though all up to {self.through} expired")
-        if found.floor < self.floor and not any(found.is_gone(i) for i in range(found.floor, self.floor)):
+        if any(found.floor <= i < self.floor and not found.is_gone(i) for i in self.known):
             wrong.append(f"what counts as stored begins at {found.floor}; it began at {self.floor} before")
         if lost := sorted(i for i in self.on_disk & self.held if _is_in(i, found.lost)):
             wrong.append(f"{lost} were on disk, and are reported lost")
@@ -261,6 +268,10 @@ class History:
                 self._keep_possible([w for w in self.worlds if w.do(asked, *answer)], asked)
             case ["not"]:
                 self._asked = None
+            case ["lost", first, last]:
+                self._fork()
+                for world in self.worlds:
+                    world.lose(int(first), int(last))
             case _:
                 self._fork()
                 self._asked = words
@@ -315,14 +326,13 @@ class History:
         each = [world.wrong(found) for world in self.worlds]
         return wrong + min(each, key=len)
 
-    def _need_not_be_there(self, events: Iterable[int], found: Kept) -> set[int]:
+    def _need_not_be_there(self, events: dict[int, Said], found: Kept) -> set[int]:
         """Return the IDs of events that have left in some world, or are reported."""
         needed = set().union(*(world.held for world in self.worlds))
         through = max(world.through for world in self.worlds)
-        firsts = [(first, self.outcome.started[key]) for key, first in self.outcome.acknowledged.items()]
-        acknowledged = {i for first, count in firsts for i in range(first, first + count)}
-        most = max([*events, self.last_id()], default=0)
-        return {i for i in range(1, most + 1) if i <= through or found.is_gone(i)} | (acknowledged - needed)
+        acknowledged = set().union(*(world.known for world in self.worlds))
+        left = {i for i in known_ids(self.outcome, events) if i <= through or found.is_gone(i)}
+        return left | (acknowledged - needed)
 
 
 def _is_in(event_id: int, ranges: Iterable[Range]) -> bool:

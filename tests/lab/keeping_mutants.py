@@ -12,7 +12,9 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.seeking import Seek
 from spillable_stream.format.frame import FrameType
+from spillable_stream.state import control_records
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Contents
 from spillable_stream.state.group import GroupState
 from spillable_stream.storage.file import File
 from tests.lab.patching import Patch, patch
@@ -44,39 +46,39 @@ def lower_the_floor_at_a_seek() -> list[Patch]:
     """What a group goes back to counts as stored again."""
 
     def make(real: Any) -> Any:
-        def _change_group(self: ChannelState, value: Any) -> None:
-            real(self, value)
-            self.floor = min(self.floor, value.get("seek", self.floor) + 1)
+        def _change_group(contents: Contents, value: Any) -> None:
+            real(contents, value)
+            contents.floor = min(contents.floor, value.get("seek", contents.floor) + 1)
 
         return _change_group
 
-    return [patch(ChannelState, "_change_group", make)]
+    return [patch(control_records, "_change_group", make)]
 
 
 def drop_what_is_kept() -> list[Patch]:
     """Events leave as soon as every group has taken them, whatever the options say."""
 
     def make(real: Any) -> Any:
-        def _raise_floor(self: ChannelState) -> None:
+        def raise_floor(self: Contents) -> None:
             real(self)
             self.blocks.disk.drop_through(min(self.floor, self.needed_from()) - 1)
 
-        return _raise_floor
+        return raise_floor
 
-    return [patch(ChannelState, "_raise_floor", make)]
+    return [patch(Contents, "raise_floor", make)]
 
 
 def keep_nothing_of_memory() -> list[Patch]:
     """What was taken from memory goes before it is on disk."""
 
     def make(real: Any) -> Any:
-        def _raise_floor(self: ChannelState) -> None:
+        def raise_floor(self: Contents) -> None:
             real(self)
             self.blocks.memory.drop_through(min(self.floor, self.needed_from()) - 1)
 
-        return _raise_floor
+        return raise_floor
 
-    return [patch(ChannelState, "_raise_floor", make)]
+    return [patch(Contents, "raise_floor", make)]
 
 
 def forget_takes_from_memory() -> list[Patch]:

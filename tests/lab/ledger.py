@@ -38,6 +38,7 @@ __all__ = [
     "check",
     "check_puts",
     "in_doubt_since",
+    "known_ids",
     "parse_body",
 ]
 
@@ -214,7 +215,7 @@ def check(outcome: Outcome, found: Found) -> list[str]:
             continue
         if outcome.seen.get(event_id, said) != said:
             wrong.append(f"event {event_id} is another one than was taken")
-    known = _known(outcome, events) | set(found.remaining)
+    known = known_ids(outcome, events) | set(found.remaining)
     lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
     if list(found.bodies) != sorted(found.bodies) or _has_gaps(events, [*found.lost, *found.doubtful]):
         wrong.append("the write-order IDs have gaps or are out of order")
@@ -223,7 +224,7 @@ def check(outcome: Outcome, found: Found) -> list[str]:
     return wrong
 
 
-def _known(outcome: Outcome, events: dict[int, Said]) -> set[int]:
+def known_ids(outcome: Outcome, events: dict[int, Said]) -> set[int]:
     """Return every ID that an event has, or one that was put with it: millions more may be in doubt."""
     first_ids = [(first_id, outcome.started[key]) for key, first_id in outcome.acknowledged.items()]
     first_ids += {(event_id - said.index, said.count) for event_id, said in events.items()}
