@@ -185,6 +185,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) == 1:
         return batches
     try:
-        return pa.Table.from_batches(batches).combine_chunks().to_batches()
+        joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return joined
     except pa.ArrowNotImplementedError:
         return batches
