@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
@@ -261,6 +261,7 @@ class Channel:
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",
+        create: Callable[[], object] | None = None,
     ) -> Consumer:
         """Return this handle's consumer of a group, becoming the group's owner if it is not yet.
 
@@ -283,7 +284,7 @@ class Channel:
                 engine = self.engine()  # another thread may have closed the channel meanwhile
                 found = self._consumers.get(group)
                 if found is None:
-                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note)
+                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
                     self._consumers[group] = found
                 return found
 
