@@ -361,11 +361,7 @@ class Consumer:
         self.seek_to(lambda state: checked_position(position, state, path), reset)
 
     def seek_to(self, choose: Choose, reset: str = "") -> int:
-        """Move the group as `seek` does, and return the event that it takes next.
-
-        Args:
-            choose: chooses the position, given the state of the moment in which the group is moved.
-            reset: as in `seek`.
+        """Move the group as `seek` does, to where ``choose`` says under the channel's lock; return its next event.
 
         It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
         """
