@@ -357,7 +357,7 @@ def test_a_stream_whose_group_goes_again_and_again_reads_everything_once(open_ch
     channel, reader = open_channel(auto_group_ttl=1), open_channel()
     bodies = numbered(0, 200)
     put(channel, *bodies)
-    channel.consumer("holds what was read")
+    channel.consumer("holds-what-was-read")
     groups, done = look_after(channel), threading.Event()
 
     def drop() -> None:
