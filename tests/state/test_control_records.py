@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spillable_stream.format.frame import FrameType
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state.spill_rules import MemoryTierInfo
 from tests.support.state_log import Log, filled, lost
 
 
@@ -55,3 +56,23 @@ def test_a_group_made_after_a_loss_learns_of_what_was_lost_after_its_start() -> 
         "latest": [],
     }
     assert [(g.position, list(g.ahead)) for g in groups.values()] == [(0, [(4, 6)]), (6, []), (6, []), (10, [])]
+
+
+def test_a_group_passes_over_what_had_left_when_it_was_made_or_moved() -> None:
+    log = filled()
+    log.control(2, FrameType.GROUP, {"group": "made", "position": 1, "left": [(4, 6)]})
+    log.group(3, "moved", 10)
+    log.control(4, FrameType.GROUP, {"group": "moved", "seek": 2, "left": [(3, 6), (9, 9)]})
+    groups = log.state.groups
+    assert [(g.position, list(g.ahead)) for g in groups.values()] == [(1, [(4, 6)]), (6, [(9, 9)])]
+    assert groups["moved"].is_sought
+
+
+def test_what_no_file_holds_and_was_not_lost_has_left() -> None:
+    log = filled()
+    assert log.state.left_after(0) == []
+    log.state.memory = MemoryTierInfo(1, 1000, True, 100, "token")
+    log.state.blocks.drop_through(10)
+    assert log.state.left_after(3) == [(4, 10)]
+    lost(log, 2, 5, 6)
+    assert log.state.left_after(3) == [(4, 4), (7, 10)]
