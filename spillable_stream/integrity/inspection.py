@@ -131,7 +131,8 @@ class _Inspector:
         event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
         state.blocks = event_check.readable(state)
         lost = state.missing()
-        self._explain(lost)
+        kept = self._kept_and_gone(state, lost)
+        self._explain([*lost, *kept])
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         bad_positions = self._check_positions(state)
@@ -144,7 +145,7 @@ class _Inspector:
             state,
             identity_damaged,
             owners_damaged,
-            Loss(tuple(lost), doubtful, replay.repeated()),
+            Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept)),
             max(last_id, through),
             bad_positions,
             self._unrepairable,
@@ -293,6 +294,17 @@ class _Inspector:
         """Return the needed events that no file has and no finding explains."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         return [gap for first, last in state.missing() for gap in known.gaps(first, last)]
+
+    def _kept_and_gone(self, state: ChannelState, lost: list[Range]) -> list[Range]:
+        """Return the events that are gone though no group needs them: one that comes, or goes back, would.
+
+        Those that were taken from memory ahead of others are not there either. Where there is damage nothing tells
+        them apart.
+        """
+        if state.memory.generation and not any(f.severity is Severity.DAMAGE for f in self._findings.all()):
+            return []
+        known = state.gone().union(lost)
+        return [r for gap in state.blocks.gaps(state.first_kept, state.last_id) for r in known.gaps(*gap)]
 
     def _check_chain(self, root: int) -> None:
         """Report data files that are missing from the newest checkpoint's on."""
