@@ -323,15 +323,19 @@ OPTIONS: tuple[Option, ...] = (
     Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
            "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),
-    Option("group", (SOURCE, BATCH), "default", parse_name, NAME,
-           "The named consumer whose position a stream moves. By default a batch read returns everything in the "
-           "channel; with a group, the events that the group has yet to take.", {BATCH: None}),
+    Option("group", (SOURCE, BATCH), None, parse_name, NAME,
+           "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
+           "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "
+           "with a group, the events that the group has yet to take."),
     Option("startingOffsets", (SOURCE, BATCH), "earliest", _offset("earliest", "latest"),
            f"earliest, latest (streams), {_OFFSETS}",
-           "Where a new group, or a batch read, starts: at the event with an ID, or after an offset. A group that "
-           "exists continues at its position."),
+           "Where a new query or group, or a batch read, starts: at the event with an ID, or after an offset; earliest "
+           "is the first event that the channel keeps. A group that exists continues at its position."),
     Option("startingTimestamp", (SOURCE, BATCH), None, _timestamp, _TIME,
            "Where it starts instead: at the first event put then or later."),
+    Option("resetGroup", (SOURCE,), False, _boolean, _BOOLEAN,
+           "Whether a query with a new checkpoint starts there also if its `group` exists: its first batch moves the "
+           "group, once."),
     Option("endingOffsets", (BATCH,), "latest", _offset("latest"), f"latest, {_OFFSETS}",
            "The last event of a batch read."),
     Option("endingTimestamp", (BATCH,), None, _timestamp, _TIME,

@@ -38,6 +38,7 @@ SCENARIOS = {
     "spark/test_fan": "several queries on one channel",
     "spark/test_memory_tier": "Spark on a channel with a memory tier",
     "spark/test_pipelines": "declarative pipelines",
+    "spark/test_positions": "positions of queries, and kept events",
     "spark/test_soak": "a query that is stopped and started at random",
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_triggers": "every trigger",

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import pyarrow as pa
 
+from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.active_calls import ActiveCalls
@@ -27,6 +30,7 @@ from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
+from spillable_stream.engine.seeking import seek_group
 from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
@@ -257,6 +261,7 @@ class Channel:
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",
+        create: Callable[[], object] | None = None,
     ) -> Consumer:
         """Return this handle's consumer of a group, becoming the group's owner if it is not yet.
 
@@ -279,7 +284,7 @@ class Channel:
                 engine = self.engine()  # another thread may have closed the channel meanwhile
                 found = self._consumers.get(group)
                 if found is None:
-                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note)
+                    found = Consumer(engine, group, owner_timeout_seconds, starting, resume, note, create)
                     self._consumers[group] = found
                 return found
 
@@ -303,6 +308,74 @@ class Channel:
             drop_group(self.engine(), group)
 
         self._owning.run("drop_group", drop)
+
+    def seek(self, group: str, to: SeekTarget) -> int:
+        """Move a group back or forward: it takes every event from there on, those too that it has taken before.
+
+        It is one durable commit. What the group's consumer had claimed goes back to the queue: an open take transaction
+        of this handle can only be rolled back then. Queries of Spark keep positions of their own in their checkpoints;
+        a new checkpoint begins where the group is.
+
+        Args:
+            group: the group's name. Nobody owns it, or this handle does.
+            to: "earliest" for the first event that the channel keeps, "latest" for the next one to come, a write-order
+                ID, a datetime with a zone for the first event put then or later, or a timedelta back from now. Where
+                nothing is kept that long, a time leads to the first event that is.
+
+        Returns:
+            The ID of the next event that the group takes.
+
+        Raises:
+            DataLossError: the event with this ID has left the channel; the message names the first one that is kept.
+            GroupOwnedError: another live consumer owns the group; the message names it.
+            OptionError: the channel has no group of this name, or ``to`` is a time without a zone, an ID beyond the
+                next event's, or nothing of the above.
+            ReadonlyChannelError: the handle only looks.
+            StorageError: the file system refused. Whatever it raises, the group is where it was.
+        """
+        self.engine().active_calls.refuse_within("a seek")
+        self._require_writable("a seek")
+        check_group(group)
+        choose = chosen_position(self.engine(), to)
+
+        def seek() -> int:
+            with self._mutex:
+                mine = self._consumers.get(group)
+                return seek_group(self.engine(), group, choose) if mine is None else mine.seek_to(choose)
+
+        return self._owning.run("a seek", seek)
+
+    def read(
+        self,
+        start: SeekTarget | None = None,
+        end: ReadEnd | None = None,
+        group: str | None = None,
+        *,
+        max_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """Iterate over the events that are in the channel now, kept ones and others, in order, and take nothing.
+
+        It works on a handle that only looks, too. It holds a few megabytes, however long the channel is, and it holds
+        back nothing: events may leave while it iterates.
+
+        Args:
+            start: the first event, said as in `seek`; the first one that the channel keeps by default.
+            end: the write-order ID of the last event; or a datetime with a zone, or a timedelta back from now: the
+                first event put then or later is not read. Up to the last event by default.
+            group: a group's name, for only the events that it has yet to take.
+            max_bytes: small batches are joined up to this size. Events that were put in one larger batch come in one,
+                of about 16 MiB at most.
+
+        Returns:
+            Batches of the channel's newest schema, with the events' IDs in a column ``write_order_id`` at the end.
+
+        Raises:
+            CorruptionError: an event can't be read.
+            DataLossError: the first or the last event has left the channel, or one that is not yet read leaves
+                meanwhile; the message names the first event that the channel keeps.
+            OptionError: there is no such event or group, or a time has no zone.
+        """
+        return read_batches(self.engine(), start, end, group, max_bytes)
 
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.

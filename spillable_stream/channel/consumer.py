@@ -48,6 +48,7 @@ class Consumer:
         resume: keep the takes that a former owner prepared (`prepared`), for a reader that repeats its
             micro-batches; else they are rolled back.
         note: what to write about the owner beside the group, after its process and the time.
+        create: creates the group if it is missing, once nobody else can own it; by default it starts at ``starting``.
 
     Attributes:
         group: the group's name.
@@ -69,6 +70,7 @@ class Consumer:
         starting: str = "earliest",
         resume: bool = False,
         note: str = "",
+        create: Callable[[], object] | None = None,
     ) -> None:
         self.group: str = check_group(group)
         self.owner: str = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
@@ -82,7 +84,7 @@ class Consumer:
         self._lock = self._own(owner_timeout_seconds)
         try:
             self._lock.write_holder(self.owner)
-            self._take_over(starting, resume)
+            self._take_over(starting, resume, create)
         except BaseException:
             self.close()
             raise
@@ -104,7 +106,7 @@ class Consumer:
                 return lock
             lock.close()
 
-    def _take_over(self, starting: str, resume: bool) -> None:
+    def _take_over(self, starting: str, resume: bool, create: Callable[[], object] | None) -> None:
         """Create the group, or roll back what a former owner left in flight.
 
         Whoever commits takes of the group passes through the channel's lock, and looks there whether it is still the
@@ -114,7 +116,9 @@ class Consumer:
             self._require_owner()
         with self._engine.snapshot() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
-        if not known:
+        if not known and create is not None:
+            create()
+        elif not known:
             create_group(self._engine, self.group, starting)
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["notice_html", "plot_samples", "stats_html"]
 
 # Readable on white and on black. Text keeps the notebook's colour; lines and tracks are half transparent.
-_MEMORY, _DISK, _WARNING = "#2f74b5", "#d98c2b", "#d64545"
+_MEMORY, _DISK, _KEPT, _WARNING = "#2f74b5", "#d98c2b", "#8a8f98", "#d64545"
 _TRACK = "rgba(128,128,128,.25)"
 
 _MOST_RUNS = 100
@@ -47,6 +47,7 @@ def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
         path,
         _tier("memory", _MEMORY, stats.memory),
         _tier("disk", _DISK, stats.disk),
+        _kept(stats),
         _facts(stats),
         _losses(stats),
         _strip(stats.drain_order),
@@ -86,6 +87,15 @@ def _tier(name: str, colour: str, tier: TierStats) -> str:
     return bars
 
 
+def _kept(stats: ChannelStats) -> str:
+    """Return a bar for what is kept though every group has taken it, as a part of all events that are there."""
+    kept = stats.kept
+    if not kept.events:
+        return ""
+    text = f"{_count(kept.events, 'event')} ({_bytes(kept.payload_bytes)}) since ID {kept.first_id:,}"
+    return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
+
+
 def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:
     percent = min(100.0, 100.0 * held / capacity) if capacity else 100.0 * bool(held)
     return _line(
@@ -112,6 +122,13 @@ def _losses(stats: ChannelStats) -> str:
         found.append(f"<b>{_count(count, 'event')} lost</b> with a memory tier: IDs {_ranges(stats.lost)}")
     if stats.doubtful:
         found.append(f"perhaps lost, if they were ever put: IDs {_ranges(stats.doubtful)}")
+    expired = [(name, g.expired) for name, g in stats.groups.items() if g.expired]
+    found += [
+        f"<b>{_count(count_of(ranges), 'event')} expired</b> before {escape(name)} took them: IDs {_ranges(ranges)}"
+        for name, ranges in expired[:_MOST_NAMES]
+    ]
+    if len(expired) > _MOST_NAMES:
+        found.append(f"events expired for {_count(len(expired) - _MOST_NAMES, 'more group')}")
     style = f"border-left:4px solid {_WARNING};background:{_WARNING}26;padding:2px 8px"
     return _line("<br>".join(found), style) if found else ""
 

@@ -10,10 +10,12 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.format.file_names import Tier
+from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
+from spillable_stream.state.spill_rules import TierUsage
 
-__all__ = ["ChannelStats", "GroupStats", "TierStats", "channel_stats"]
+__all__ = ["ChannelStats", "GroupStats", "KeptStats", "TierStats", "channel_stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +27,16 @@ class GroupStats:
         lag: how many events it has yet to take.
         in_flight: how many of them are in prepared take transactions.
         lost: the IDs of events that it had yet to take and that went with a memory tier, until it takes a later one.
+        expired: the IDs of events that it had yet to take and that left by age or size, until it takes a later one.
+        is_automatic: whether a stream made the group for itself.
     """
 
     position: int
     lag: int
     in_flight: int
     lost: tuple[Range, ...] = ()
+    expired: tuple[Range, ...] = ()
+    is_automatic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,23 @@ class TierStats:
 
 
 @dataclass(frozen=True, slots=True)
+class KeptStats:
+    """What is kept in both tiers though every group has taken it, for retention or for a group that went back.
+
+    Args:
+        events: how many events; they don't count against a capacity.
+        payload_bytes: the size of their payloads; estimated where a part of a block of the log is kept.
+        first_id: the first event that the channel keeps: where "earliest" begins. `ChannelStats.first_id` if none is.
+        oldest_age_seconds: the age of the first one, or None.
+    """
+
+    events: int
+    payload_bytes: int
+    first_id: int
+    oldest_age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStats:
     """A channel at one moment.
 
@@ -62,12 +85,14 @@ class ChannelStats:
         channel_fill_percentage: the size in percent of the capacity.
         memory: the memory tier.
         disk: the disk tier.
+        kept: what is kept though every group has taken it; no other number counts it.
         drain_order: in which tiers the events are, in the order of takes: runs of events, those on disk negative.
         overflow_active: whether puts for which memory has no room go to disk without waiting.
         spilled_transactions: how many put transactions ever went to disk for want of memory.
-        first_id: the oldest event; ``last_id + 1`` if there are none.
+        first_id: the oldest event that some group has yet to take for the first time; ``last_id + 1`` if there are
+            none. Kept events are before it: `KeptStats.first_id`.
         last_id: the last write-order ID in use.
-        oldest_age_seconds: the age of the oldest event, or None.
+        oldest_age_seconds: the age of the event ``first_id``, or None.
         put_rate: events per second put in the last minute, by everybody, as this handle saw it.
         take_rate: events per second that the fastest group took in it.
         lost: the IDs of events that went with a memory tier, as ranges of first and last.
@@ -91,6 +116,7 @@ class ChannelStats:
     channel_fill_percentage: float
     memory: TierStats
     disk: TierStats
+    kept: KeptStats
     drain_order: list[int]
     overflow_active: bool
     spilled_transactions: int
@@ -123,6 +149,8 @@ class ChannelStats:
             "memory_payload_bytes": self.memory.payload_bytes,
             "disk_events": self.disk.events,
             "disk_payload_bytes": self.disk.payload_bytes,
+            "kept_events": self.kept.events,
+            "kept_payload_bytes": self.kept.payload_bytes,
             "overflow_active": int(self.overflow_active),
             "spilled_transactions": self.spilled_transactions,
             "oldest_age_seconds": self.oldest_age_seconds or 0.0,
@@ -138,7 +166,6 @@ def channel_stats(engine: Engine) -> ChannelStats:
         engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)
         size, capacity = state.stored(), options.memory_capacity + options.overflow_capacity
-        put_at = state.blocks.time_of(state.floor) if size else None
         return ChannelStats(
             channel=layout.channel,
             channel_size=size,
@@ -146,12 +173,13 @@ def channel_stats(engine: Engine) -> ChannelStats:
             channel_fill_percentage=100.0 * size / capacity,
             memory=TierStats(*state.use(in_memory=True), options.memory_capacity, _memory_bytes(engine, state)),
             disk=TierStats(*state.use(in_memory=False), options.overflow_capacity, None),
+            kept=_kept(state),
             drain_order=state.drain_order(),
             overflow_active=state.overflow,
             spilled_transactions=state.spilled,
             first_id=state.floor,
             last_id=state.last_id,
-            oldest_age_seconds=max(0.0, time.time() - put_at / 1e6) if put_at else None,
+            oldest_age_seconds=_age_seconds(state, state.floor) if size else None,
             put_rate=rates.put,
             take_rate=rates.taken,
             lost=tuple(state.lost),
@@ -172,7 +200,41 @@ def channel_stats(engine: Engine) -> ChannelStats:
 def _group(state: ChannelState, name: str) -> GroupStats:
     flying = [r for ranges in state.taking(name).values() for r in ranges]
     group = state.groups[name]
-    return GroupStats(group.position, state.lag(name), count_of(flying), tuple(group.lost))
+    return GroupStats(
+        position=group.position,
+        lag=state.lag(name),
+        in_flight=count_of(flying),
+        lost=tuple(group.lost),
+        expired=tuple(group.expired),
+        is_automatic=group.is_automatic,
+    )
+
+
+def _kept(state: ChannelState) -> KeptStats:
+    first_id, floor = state.first_kept, state.floor
+    if first_id >= floor:
+        return KeptStats(0, 0, floor, None)
+    kept = (
+        state.kept()
+    )  # whole blocks: the first may begin with events that have left, and the next end as kept ones do
+    for index in (state.blocks.disk, state.blocks.memory):
+        held, first = index.first_held(), next(iter(index), None)
+        if first is not None and first is not held:
+            left = _part(first, first.first_id, first_id - 1)
+            kept = TierUsage(kept.events - left.events, kept.payload_bytes - left.payload_bytes)
+        if held is not None:
+            kept = kept.plus(_part(held, first_id, floor - 1))
+    return KeptStats(kept.events, kept.payload_bytes, first_id, _age_seconds(state, first_id))
+
+
+def _part(block: Block, first_id: int, last_id: int) -> TierUsage:
+    count = max(0, min(last_id, block.last_id) - max(first_id, block.first_id) + 1)
+    return TierUsage(count, block.payload_bytes * count // block.count)
+
+
+def _age_seconds(state: ChannelState, event: int) -> float | None:
+    put_at = state.blocks.time_of(event)
+    return max(0.0, time.time() - state.clock.now_of(put_at) / 1e6) if put_at else None
 
 
 def _memory_bytes(engine: Engine, state: ChannelState) -> int:

@@ -58,6 +58,8 @@ def create_group(
     if since is not None:
         made["since"] = since
     engine.commit(Control(FrameType.GROUP, made))
+    if automatic:
+        engine.upkeep.ensure()
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
@@ -104,17 +106,14 @@ def have_left(first_id: int, state: ChannelState, path: str | Path) -> DataLossE
         state: the channel's state.
         path: the channel's directory.
     """
-    beginning = state.beginning()
+    last_id = state.beginning() - 1
+    left = f"the events {first_id} to {last_id} have" if first_id < last_id else f"the event {last_id} has"
     kept = (
         f"the first event that it keeps is {state.first_kept}"
         if state.first_kept <= state.last_id
         else f"it keeps none, and the next event will be {state.next_id}"
     )
-    return DataLossError(
-        f"the events {first_id} to {beginning - 1} have left the channel: {kept}. Start there or later, or at "
-        "'earliest'",
-        str(path),
-    )
+    return DataLossError(f"{left} left the channel: {kept}. Begin there or later, or at 'earliest'", str(path))
 
 
 def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:

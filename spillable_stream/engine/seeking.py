@@ -48,7 +48,7 @@ def checked_position(position: int, state: ChannelState, path: str | Path) -> in
         raise have_left(position + 1, state, path)
     if position > state.last_id:
         raise OptionError(
-            f"the event {position + 1} is beyond the next event of {path}, {state.next_id}: seek to 'latest' for that"
+            f"the event {position + 1} is beyond the next event of {path}, {state.next_id}, where 'latest' begins"
         )
     return position
 

@@ -12,7 +12,7 @@ _TRIES = 3
 
 
 def first_id_since(engine: Engine, time_us: int) -> int:
-    """Return the first event in the channel that was committed at a time or later.
+    """Return the first event in the channel, kept or not, that was committed at a time or later.
 
     Args:
         engine: the channel.
@@ -26,17 +26,12 @@ def first_id_since(engine: Engine, time_us: int) -> int:
     """
     for attempt in range(_TRIES):
         with engine.snapshot() as state:
-            floor = state.floor
-            before: Block | None = None
-            following = state.next_id
-            for block in state.blocks:
-                if block.time_us >= time_us:
-                    following = block.first_id
-                    break
-                before = block
+            first_kept = state.first_kept
+            before, after = state.blocks.around(time_us)
+            following = state.next_id if after is None else after.first_id
         try:
             found = following if before is None else _first_within(engine, before, time_us, following)
-            return max(found, floor)  # a block may begin with events that have left
+            return max(found, first_kept)  # a block may begin with events that have left
         except DataLossError:  # the block was moved to disk meanwhile, or taken
             if attempt == _TRIES - 1:
                 raise

@@ -7,7 +7,8 @@ them (seen on 4.1.1, 4.2.1 and 4.3.0). Options choose the events to read instead
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -28,9 +29,23 @@ from spillable_stream.state.ranges import Range
 __all__ = ["SpillableBatchReader"]
 
 
+class _Wanted(NamedTuple):
+    """What a batch read should return, and what of that is not there.
+
+    Args:
+        ranges: the events to read, in order.
+        lost: those that were lost.
+        expired: those that left by age or size before the read's group took them.
+    """
+
+    ranges: list[Range]
+    lost: Iterable[Range]
+    expired: Iterable[Range]
+
+
 @short_traces
 class SpillableBatchReader(DataSourceReader):
-    """Reads the events that are in a channel now, also of one that can't be written.
+    """Reads the events that are in a channel now, kept ones too, also of one that can't be written.
 
     Args:
         path: the channel's directory.
@@ -56,8 +71,8 @@ class SpillableBatchReader(DataSourceReader):
             first, last = self._span(channel)
             port = channel.port()
             with port.snapshot() as state:
-                ranges, missed = self._wanted(port, state, first, last)
-                check_loss(channel, state, missed, self._options)
+                ranges, missed, expired = self._wanted(port, state, first, last)
+                check_loss(channel, state, missed, self._options, expired)
                 return list(plan_partitions(port, state, ranges, self._options))
 
     def _span(self, channel: Channel) -> tuple[int, int]:
@@ -70,14 +85,14 @@ class SpillableBatchReader(DataSourceReader):
         starting = starting_id(channel, self._options)
         return 1 if starting == "earliest" else channel.port().starting_position(starting) + 1
 
-    def _wanted(self, port: ChannelPort, state: ChannelState, first: int, last: int) -> tuple[list[Range], list[Range]]:
-        """Return the events to read, and those that are missed for being gone."""
+    def _wanted(self, port: ChannelPort, state: ChannelState, first: int, last: int) -> _Wanted:
+        """Return the events to read, and those that are missed."""
         if (name := self._options.group) is None:
             gone, first = state.gone(), max(first, state.beginning())
-            return list(gone.gaps(first, last)), gone.within(first, last)
+            return _Wanted(list(gone.gaps(first, last)), gone.within(first, last), [])
         group = port.group(name)
         untaken = group.ahead.gaps(max(first, group.position + 1), last)
-        return list(untaken), group.lost.within(first, last)
+        return _Wanted(list(untaken), group.lost.within(first, last), group.expired.within(first, last))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""

@@ -2,18 +2,41 @@
 
 from __future__ import annotations
 
+import logging
+
 from spillable_stream.errors import CheckpointMismatchError
+from spillable_stream.spark.query_group import DEFAULT_GROUP, Origin, QueryGroup
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
-__all__ = ["check_batch", "never_taken"]
+__all__ = ["check_batch", "check_end", "never_taken", "not_the_default", "pass_over"]
+
+_log = logging.getLogger(__name__)
 
 
-def check_batch(state: ChannelState, group: str, begin: int, end: int, path: str) -> None:
+def check_end(state: ChannelState, read_id: int, path: str) -> None:
+    """Refuse a checkpoint that has read more than the channel has.
+
+    Args:
+        state: the channel's state.
+        read_id: the query has, or plans to have, everything up to this event.
+        path: the channel's path, for the message.
+
+    Raises:
+        CheckpointMismatchError: the channel has fewer events.
+    """
+    if read_id > state.last_id:
+        raise CheckpointMismatchError(
+            f"the Spark checkpoint has read {path} up to the event {read_id}, but that has only {state.last_id}: it is "
+            "an older copy of the channel. Use a new checkpointLocation"
+        )
+
+
+def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, path: str) -> None:
     """Refuse a checkpoint whose next batch is beyond the channel's end or behind the group's position.
 
-    Batches behind the group's position can't be planned again as they were. A sink that has their batch IDs would skip
-    the events that are in them now. No option allows that.
+    Batches behind the group's position can't be planned again as they were, though the channel may keep their events. A
+    sink that has their batch IDs would skip the events that are in them now. No option allows that.
 
     Args:
         state: the channel's state.
@@ -23,20 +46,38 @@ def check_batch(state: ChannelState, group: str, begin: int, end: int, path: str
         path: the channel's path, for the message.
 
     Raises:
-        CheckpointMismatchError: the channel has fewer events, or the group has taken more.
+        CheckpointMismatchError: the channel has fewer events, or the group has taken more, or a seek moved the group.
     """
-    if (read := max(begin, end)) > state.last_id:
+    check_end(state, max(begin, end), path)
+    known = state.groups[group.name]
+    taken = list(state.gone().union(known.expired).gaps(begin + 1, known.position))
+    if known.is_sought and (taken or never_taken(state, group.name, begin)):
         raise CheckpointMismatchError(
-            f"the Spark checkpoint has read {path} up to the event {read}, but that has only {state.last_id}: it is an "
-            "older copy of the channel. Use a new checkpointLocation"
+            f"the group {group.name!r} was moved by a seek to the event {known.position + 1}, but the Spark checkpoint "
+            f"has read {path} up to the event {begin}: a seek serves Python consumers and new checkpoints; use a new "
+            "checkpointLocation (with startingOffsets), or another group"
         )
-    position = state.groups[group].position
-    if taken := list(state.gone().gaps(begin + 1, position)):
+    if taken:
         raise CheckpointMismatchError(
-            f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group!r} has taken "
-            f"{shown(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. Use a "
-            "new checkpointLocation, or another group"
+            f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
+            f"{shown(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
+            f"{_way_on(state, group, begin, known.position)}"
         )
+
+
+def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int) -> str:
+    """Return how to continue without a checkpoint that was refused, and what a sink then has twice."""
+    first = max(begin + 1, state.beginning())
+    if first > position:
+        return "Use a new checkpointLocation" + ("" if group.is_automatic else ", or another group")
+    if group.is_automatic:
+        options, other = f"startingOffsets={first}", ""
+    else:
+        options, other = f"startingOffsets={first} and resetGroup=true", ", or another group"
+    return (
+        f"Use a new checkpointLocation with {options}{other}: a sink that has what the group took then has the events "
+        f"{first} to {position} twice"
+    )
 
 
 def never_taken(state: ChannelState, group: str, begin: int) -> list[Range]:
@@ -53,3 +94,50 @@ def never_taken(state: ChannelState, group: str, begin: int) -> list[Range]:
     known = state.groups[group]
     taking = RangeSet(r for ranges in state.taking(group).values() for r in ranges)
     return list(known.ahead.union(taking).gaps(known.position + 1, begin))
+
+
+def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, fail: bool) -> None:
+    """Report events that the checkpoint says were read, and that the group never took (`never_taken`).
+
+    Args:
+        passed: the events.
+        group: the group that takes the query's batches.
+        begin: the query claims to have everything up to this event.
+        path: the channel's path, for the message.
+        fail: whether to raise rather than to warn; it raises anyhow if nothing says that the group is the query's.
+
+    Raises:
+        CheckpointMismatchError: there are such events, and the read may not continue without them.
+    """
+    if not passed:
+        return
+    if group.origin is Origin.EARLIER:
+        raise CheckpointMismatchError(
+            not_the_default(path, f" up to the event {begin}", f" never took {shown(passed)}")
+        )
+    message = (
+        f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} "
+        f"never took {shown(passed)}: the channel is an older copy, or the group was dropped, or a consumer "
+        "rolled the query's takes back"
+    )
+    if fail:
+        raise CheckpointMismatchError(
+            f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
+            "has already read them"
+        )
+    _log.warning("%s; the read continues without them", message)
+
+
+def not_the_default(path: str, read: str = "", lacking: str = " is not there") -> str:
+    """Return the refusal of a checkpoint without a group's name whose group is not `default` either.
+
+    Args:
+        path: the channel's path.
+        read: how far the checkpoint has read.
+        lacking: what the group `default` lacks.
+    """
+    return (
+        f"the Spark checkpoint has read {path}{read} and names no group, so the query had the option group, or is of "
+        f"an earlier version and read as the group {DEFAULT_GROUP!r}; but that{lacking}. Give the query its option "
+        f"group again; of an earlier version, group={DEFAULT_GROUP}; or use a new checkpointLocation"
+    )

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.errors import GroupOwnedError
+from spillable_stream.spark.query_group import QueryGroup
 
 __all__ = ["LoadIdentity", "load_name"]
 
@@ -22,6 +23,8 @@ _NOTE = re.compile(
 )
 _WORKER_END_SECONDS = 3.0  # how long Spark takes at most to end the worker of a query that was stopped
 _WRITE = 'Write a load() for each use, each with its own .option("group", …)'
+
+_COPY = "Its checkpoint has the same position as this query's, so one is a copy: use a new checkpointLocation"
 
 
 def load_name() -> str:
@@ -34,26 +37,25 @@ class LoadIdentity:
 
     Args:
         path: the channel's directory.
-        group: the group that the source reads as.
         name: what `load_name` returned when Spark made the data source.
 
     Attributes:
         note: what the source writes beside its group (`Consumer`).
     """
 
-    def __init__(self, path: str, group: str, name: str) -> None:
+    def __init__(self, path: str, name: str) -> None:
         self._path = path
-        self._group = group
         self._name = name
         self._made_at = datetime.now(UTC)
         self._spark = os.getppid()
         self.note: str = f"for the load {name} of Spark {self._spark}"
 
-    def own(self, own: Callable[[float], Consumer], owner_timeout_seconds: float) -> Consumer:
+    def own(self, own: Callable[[float], Consumer], group: QueryGroup, owner_timeout_seconds: float) -> Consumer:
         """Make the source the group's owner.
 
         Args:
             own: makes it the owner, within so many seconds.
+            group: the group. One that a query made for itself is known to that query's checkpoint alone.
             owner_timeout_seconds: how long to wait for a former owner to go.
 
         Raises:
@@ -64,21 +66,26 @@ class LoadIdentity:
         except GroupOwnedError as e:
             owner = _NOTE.fullmatch(e.owner)
             # An owner that came after this source was made belongs to no query that was there before: it will not go.
-            if owner and owner["load"] == self._name and datetime.fromisoformat(owner["since"]) >= self._made_at:
-                raise self._used_twice(e) from None
+            if (
+                owner
+                and not group.is_automatic
+                and owner["load"] == self._name
+                and datetime.fromisoformat(owner["since"]) >= self._made_at
+            ):
+                raise self._used_twice(e, group) from None
         try:
             return own(owner_timeout_seconds)
         except GroupOwnedError as e:
-            raise self._refusal(e, owner_timeout_seconds) from None
+            raise self._refusal(e, group, owner_timeout_seconds) from None
 
-    def _used_twice(self, error: GroupOwnedError) -> GroupOwnedError:
+    def _used_twice(self, error: GroupOwnedError, group: QueryGroup) -> GroupOwnedError:
         return GroupOwnedError(
             f"one load() of {self._path} is used twice, in one query (a self-join) or in two, and the group "
-            f"{self._group!r} has one reader at a time. {_WRITE}",
+            f"{group.name!r} has one reader at a time. {_WRITE}",
             error.owner,
         )
 
-    def _refusal(self, error: GroupOwnedError, waited_seconds: float) -> GroupOwnedError:
+    def _refusal(self, error: GroupOwnedError, group: QueryGroup, waited_seconds: float) -> GroupOwnedError:
         """Say of an owner that the user never made what it works for: a source's worker."""
         owner = _NOTE.fullmatch(error.owner)
         if owner is None:  # a consumer, or a source of an older version
@@ -88,8 +95,8 @@ class LoadIdentity:
         if not is_here:
             which = f"the Spark driver pid {owner['spark']} on {owner['host']}"
         message = (
-            f"a query of {which} has the group {self._group!r} of {self._path} since {owner['since']}; waited "
-            f"{waited_seconds:g} s. {_WRITE}; or stop that query"
+            f"a query of {which} has the group {group.name!r} of {self._path} since {owner['since']}; waited "
+            f"{waited_seconds:g} s. {_COPY if group.is_automatic else _WRITE}; or stop that query"
         )
         if is_here:
             message += ". If none runs, its start failed: try again in a minute, when its worker has released the group"

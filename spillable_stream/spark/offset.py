@@ -3,6 +3,9 @@
 The end of a query's first batch says where that began, too: ``{"channel": …, "start": m, "writeOrderId": n}``.
 Spark keeps ends, and asks for the beginning of the first batch again when it repeats it.
 
+Two more keys, each only where it is needed: ``group`` is the name of the position that a stream without the option
+`group` made for itself, and ``reset`` names what a stream with `resetGroup` does once (`group_reset`).
+
 What the options say of positions is resolved here, too: an ID names an event, an offset the place
 after one.
 """
@@ -16,6 +19,7 @@ from typing import Any
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CheckpointMismatchError, OptionError
+from spillable_stream.names import is_name
 from spillable_stream.spark.read_options import BatchOptions, ReadOptions
 
 __all__ = ["Offset", "OffsetJson", "ending_id", "starting_id"]
@@ -34,20 +38,25 @@ class Offset:
         channel: the channel's UUID.
         event_id: every event up to this one.
         start_id: of the end of a query's first batch, the event after which that began; None of any other.
+        group: the group that a stream made for itself; None if the option `group` names it.
+        reset: of the beginning and the end of a query's first batch, the reset of the group that it begins with.
     """
 
     channel: str
     event_id: int
     start_id: int | None = None
+    group: str | None = None
+    reset: str | None = None
 
     @classmethod
     def of(cls, value: object) -> Offset | None:
         """Return the offset that a JSON value is, or None if it is none of this source's."""
         match value:
-            case {"channel": str(channel), "start": int(start), "writeOrderId": int(event_id)}:
-                return cls(channel, event_id, start)
-            case {"channel": str(channel), "writeOrderId": int(event_id)}:
-                return cls(channel, event_id)
+            case {"channel": str(channel), "writeOrderId": int(event_id), **more}:
+                match more.get("start"), more.get("group"), more.get("reset"):
+                    case (int() | None as start, str() | None as group, str() | None as reset):
+                        if group is None or is_name(group):
+                            return cls(channel, event_id, start, group, reset)
         return None
 
     @classmethod
@@ -73,8 +82,14 @@ class Offset:
 
     def to_json(self) -> OffsetJson:
         """Return the offset for Spark; the keys are sorted, since Spark compares offsets as text."""
-        start = {} if self.start_id is None else {"start": self.start_id}
-        return {"channel": self.channel, **start, "writeOrderId": self.event_id}
+        found: OffsetJson = {
+            "channel": self.channel,
+            "group": self.group,
+            "reset": self.reset,
+            "start": self.start_id,
+            "writeOrderId": self.event_id,
+        }
+        return {key: value for key, value in found.items() if value is not None}
 
 
 def starting_id(channel: Channel, options: ReadOptions) -> str:

@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
 from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.spark.task_guards import record_query
@@ -117,32 +118,51 @@ def _part(ranges: list[Range], start: int, end: int) -> Iterator[Range]:
         before += last - first + 1
 
 
-def check_loss(channel: Channel, state: ChannelState, gone: Iterable[Range], options: ReadOptions) -> None:
-    """Report events that a read should return but that were lost, with a memory tier or because of damage.
+def check_loss(
+    channel: Channel, state: ChannelState, gone: Iterable[Range], options: ReadOptions, expired: Iterable[Range] = ()
+) -> None:
+    """Report events that a read should return but that are not there.
 
     Args:
         channel: the channel.
         state: its state.
-        gone: the write-order IDs that are missing from the read.
+        gone: the write-order IDs that are missing from the read since they were lost, with a memory tier or because of
+            damage.
         options: the read's options. ``failOnDataLoss`` says whether to raise or to warn; ``onCorruption`` says whether
             events in quarantine count.
+        expired: the write-order IDs that left by age or size before the read's group took them.
 
     Raises:
-        DataLossError: events are or may be lost, and ``failOnDataLoss`` is set.
+        DataLossError: events are or may be lost, or have expired, and ``failOnDataLoss`` is set.
     """
     missed = list(gone)
     if missed and options.passes_damage:
         missed = channel.port().not_quarantined(missed)
     lost, doubtful = _both(state.lost, missed), _both(state.doubtful, missed)
-    if not lost and not doubtful:
-        return
     found = [f"the events {lost} are lost"] if lost else []
     if doubtful:
         found.append(f"events with IDs among {doubtful} may have been in it, put just before the host stopped")
-    message = f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"
+    messages = [f"{channel.path} lost its memory tier, or was damaged: {', and '.join(found)}"] if found else []
+    if ranges := list(expired):
+        messages.append(
+            f"the events {shown(ranges)} of {channel.path} have expired before the query read them "
+            f"({_why_expired(state.options)})"
+        )
+    if not messages:
+        return
+    message = "; and ".join(messages)
     if options.fail_on_data_loss:
         raise DataLossError(f"{message}. Set failOnDataLoss to false to continue without them")
     _log.warning("%s; the read continues without them", message)
+
+
+def _why_expired(options: ChannelOptions) -> str:
+    """Say which of the channel's options let events go that a group had yet to take."""
+    if not options.keeps or options.retention_untaken != "drop":
+        return f"nobody read as its group for longer than autoGroupTtl, {options.auto_group_ttl:g} s, so it was dropped"
+    limits = [("retentionMs", options.retention_ms), ("retentionBytes", options.retention_bytes)]
+    given = ", ".join(f"{name} = {value}" for name, value in limits if value)
+    return f"{given}, retentionUntaken = drop: a longer retention, or retentionUntaken = keep, would keep them for it"
 
 
 def _both(gone: RangeSet, missed: list[Range]) -> str:

@@ -11,7 +11,7 @@
        ├── ask ────▶ ASKED       a query that resumes after a restart (Spark 4.2 and later)
        └── plan ───▶ PLANNED     the same, where Spark plans its last batch again first
 
-    begin   initialOffset: the query is new, and its first batch starts at the group's position. Spark says so twice:
+    begin   initialOffset: the query is new, and `QueryStart` says where its first batch begins. Spark says so twice:
             again between asking for the first batch and planning it, so the first batch is planned in NEW
     ask     latestOffset: Spark wants to know where the next batch ends, and `answer` says it; in ASKED again and again
             while there is nothing new
@@ -82,6 +82,7 @@ class QueryPosition:
         """
         self.phase = Phase.NEW
         self.is_new = True
+        self.covered_id = max(self.covered_id, position_id)
         self._first_begin_id = position_id
 
     def ask(self, start: Offset | None, position_id: int, channel: str) -> Question:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
 
 __all__ = ["BatchOptions", "ReadOptions", "StreamOptions"]
@@ -31,9 +32,10 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(ReadOptions):
-    """The options of a streaming source."""
+    """The options of a streaming source. Without a ``group``, the stream has a position of its own."""
 
-    group: str
+    group: str | None
+    reset_group: bool
     max_events_per_trigger: int | None
     max_bytes_per_trigger: int | None
     min_events_per_trigger: int | None
@@ -48,8 +50,14 @@ class StreamOptions(ReadOptions):
 
         Args:
             given: those that were given, by keyword name, with values as `parse_options` returns them.
+
+        Raises:
+            OptionError: ``resetGroup`` without a ``group``.
         """
-        return cls(**{**defaults(SOURCE), **(given or {})})
+        found = cls(**{**defaults(SOURCE), **(given or {})})
+        if found.reset_group and found.group is None:
+            raise OptionError("resetGroup needs a group: a stream without group has a position of its own")
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

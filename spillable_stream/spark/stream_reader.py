@@ -10,8 +10,8 @@ is planned, the source holds the lock only while Spark asks for batches (`group_
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -21,23 +21,25 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
 from spillable_stream.spark.batch_takes import BatchTakes
-from spillable_stream.spark.checkpoint_check import check_batch, never_taken
+from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pass_over
 from spillable_stream.spark.group_hold import GroupHold
+from spillable_stream.spark.group_reset import is_done
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import latest_event_id
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
-from spillable_stream.spark.metadata import without_metadata
-from spillable_stream.spark.offset import Offset, OffsetJson, starting_id
+from spillable_stream.spark.offset import Offset, OffsetJson
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
-from spillable_stream.spark.query_position import QueryPosition
+from spillable_stream.spark.query_group import QueryGroup
+from spillable_stream.spark.query_position import Phase, QueryPosition
+from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.schema import arrow_schema, check_read_schema, creation_schema
+from spillable_stream.spark.schema import arrow_schema
+from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.state.ranges import shown
+from spillable_stream.state.ranges import Range
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -61,10 +63,6 @@ except ImportError:  # 4.0 and 4.1 pass no limits
 
 __all__ = ["START_FIRST", "SpillableStreamReader"]
 
-START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
-
-_log = logging.getLogger(__name__)
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -86,7 +84,8 @@ def _held(
 class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. It opens nothing before its first call.
 
-    Its state is in two state machines: `QueryPosition` (where the query is) and `GroupHold` (what is open and owned).
+    Its state is in three state machines: `QueryPosition` (where the query is), `QueryGroup` (as which group it reads)
+    and `GroupHold` (what is open and owned).
 
     Args:
         path: the channel's directory.
@@ -99,9 +98,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._path = path
         self._options = options
         self._schema = schema
-        self._hold = GroupHold(self._open_channel, self._own_group)
+        self._group = QueryGroup(options.group)
+        self._start = QueryStart(options, self._group)
+        self._load = LoadIdentity(path, load or load_name())
+        self._source = SourceChannel(path, options, schema, self._group, self._start, self._load)
+        self._hold = GroupHold(self._source.open, self._own_group)
         self._takes: BatchTakes
-        self._load = LoadIdentity(path, options.group, load or load_name())
         self._query = QueryPosition()
         self._idle = IdlePolls()
         self._target: int | None = None  # the event at which a query with AvailableNow ends
@@ -114,14 +116,15 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @_held
     def initialOffset(self) -> OffsetJson:
-        """Return the group's position. It is stored, so it is the same after every restart.
+        """Return where the query begins (`QueryStart`).
 
-        A missing group is created. It has no owner until Spark asks where the first batch ends.
+        A group that the options name is created if it is missing. It has no owner until Spark asks where the first
+        batch ends.
         """
         channel = self._open()
-        position = channel.port().create_group(self._options.group, self._starting(channel))
+        position = self._start.position(channel)
         self._query.begin(position)
-        return Offset(channel.uuid, position).to_json()
+        return Offset(channel.uuid, position, group=self._group.label, reset=self._start.reset).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
@@ -150,20 +153,29 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
         """
-        position, uuid = self._consumer().position(), self._open().uuid
         given = None if start is None else self._parse(start)
-        question = self._query.ask(given, position, uuid)
-        begin = question.begin_id
-        self._check_batch(begin, begin)
-        if question.proven_id is not None:
-            self._commit_proven(question.proven_id)
-        end = self._takes.unfinished(begin)
-        if end is None:
-            end = self._end_or_wait(begin, everything=isinstance(limit, ReadAllAvailable))
+        if given is not None:
+            self._hear(given, given.event_id)
+        elif self._query.phase is Phase.UNHEARD:  # before Spark 4.2: the query is new
+            self._start.position(self._open())
+        consumer, uuid = self._consumer(), self._open().uuid
+        everything = isinstance(limit, ReadAllAvailable)
+        if self._start.reset is not None:  # the group is moved with the first batch, so its position says nothing yet
+            question = self._query.ask(given, self._start.position(self._open()), uuid)
+            end = self._end_or_wait(question.begin_id, everything)
+        else:
+            question = self._query.ask(given, consumer.position(), uuid)
+            self._check_batch(question.begin_id, question.begin_id)
+            if question.proven_id is not None:
+                self._commit_proven(question.proven_id)
+            unfinished = self._takes.unfinished(question.begin_id)
+            end = self._end_or_wait(question.begin_id, everything) if unfinished is None else unfinished
         answer = self._query.answer(question, end, uuid)
-        if end == begin:
+        if end == question.begin_id:
             self._port().give_back_when_idle()
-        return start if start is not None and answer == given else answer.to_json()
+        if start is not None and answer == given:
+            return start
+        return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
 
     @_held
     def reportLatestOffset(self) -> OffsetJson:
@@ -171,9 +183,9 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Spark 4.2 and later call it, and neither store nor compare the result.
         """
-        channel, group = self._open(), self._options.group
+        channel, group = self._open(), self._group.name
         with channel.port().snapshot() as state:
-            lag = Lag.beyond(state, group, self._query.covered_id)
+            lag = Lag.beyond(state, group if self._start.reset is None else None, self._query.covered_id)
             return OffsetReport(
                 channel.uuid, state.last_id, str(channel.path), group, self._hold.owner(), lag
             ).to_json()
@@ -187,29 +199,38 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: events in the range were lost, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
+        if self._group.is_made_up(began, ended):  # where the first batch began before a restart, the end knows alone
+            began = ended if ended.start_id is None else replace(ended, event_id=ended.start_id)
         begin, last = self._query.plan(began, ended), ended.event_id
+        self._hear(ended, last if began == ended else begin)
         self._idle.are_over()
+        self._start.reset = None
+        if ended.reset is not None and self._options.reset_group:
+            self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
             return []
         self._check_batch(begin, last)
         if begin >= last:
             return []
-        consumer, port = self._consumer(), self._port()
+        self._consumer()
+        port, group = self._port(), self._group.name
         with port.snapshot() as state:
-            after = self._query.missed_after(begin)
-            missed = [(max(a, after + 1), b) for a, b in consumer.lost() if b > after]
-            check_loss(self._open(), state, missed, self._options)
+            after, known = self._query.missed_after(begin), state.groups[group]
+            lost, expired = _beyond(known.lost, after), _beyond(known.expired, after)
+            check_loss(self._open(), state, lost, self._options, expired)
         self._hold.keep()
         ranges = self._takes.take(begin + 1, last)
         with port.snapshot() as state:
-            return list(plan_partitions(port, state, ranges, self._options, self._options.group))
+            return list(plan_partitions(port, state, ranges, self._options, group))
 
     @_held
     def commit(self, end: OffsetJson) -> None:
         """Commit the take of everything up to ``end``, which Spark has committed."""
         self._idle.are_over()
+        done = self._parse(end)
+        self._hear(done, done.event_id)
         self._consumer()
-        self._takes.commit_up_to(self._parse(end).event_id)
+        self._takes.commit_up_to(done.event_id)
         self._port().checkpoint_if_due()
 
     def stop(self) -> None:
@@ -243,7 +264,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _end(self, begin: int, everything: bool) -> int:
         consumer, options, target = self._consumer(), self._options, self._target
         with self._port().snapshot() as state:
-            return latest_event_id(state, consumer.untaken, begin, options, target=target, everything=everything)
+            untaken: Callable[[int, int], Iterable[Range]] = consumer.untaken
+            if self._start.reset is not None:
+                untaken = state.gone().union(state.left_after(begin)).gaps
+            return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
 
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have read.
@@ -258,23 +282,29 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
-            check_batch(state, consumer.group, begin, end, self._path)
-            passed_over = never_taken(state, consumer.group, begin)
-        if not passed_over:
-            return
-        message = (
-            f"the Spark checkpoint has read {self._path} up to the event {begin}, but the group {consumer.group!r} "
-            f"never took {shown(passed_over)}: the channel is an older copy, or the group was dropped, or a consumer "
-            "rolled the query's takes back"
-        )
-        if self._options.fail_on_data_loss:
-            raise CheckpointMismatchError(
-                f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
-                "has already read them"
-            )
-        _log.warning("%s; the read continues without them", message)
-        if self._takes.is_position(begin):
-            consumer.commit(passed_over)
+            check_batch(state, self._group, begin, end, self._path)
+            passed = never_taken(state, self._group.name, begin)
+        pass_over(passed, self._group, begin, self._path, fail=self._options.fail_on_data_loss)
+        if passed and self._takes.is_position(begin):
+            consumer.commit(passed)
+
+    def _reset_group(self, reset: str, begin: int) -> None:
+        """Move the group to where the query's first batch begins, unless that was done before.
+
+        Args:
+            reset: the reset's name.
+            begin: the batch has the events after this one.
+
+        Raises:
+            CheckpointMismatchError: another query has reset the group since.
+        """
+        consumer = self._consumer()
+        with self._port().snapshot() as state:
+            last = state.groups[consumer.group].reset
+        if not is_done(reset, last, consumer.group, self._path):
+            self._hold.keep()
+            consumer.seek(begin, reset)
+            self._takes = BatchTakes(consumer)
 
     # ── what Spark has committed ────────────────────────────────────────────────────────────────
 
@@ -301,38 +331,20 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _consumer(self) -> Consumer:
         return self._hold.consumer()
 
-    def _open_channel(self) -> Channel:
-        channel = self._open_or_create()
-        try:
-            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
-        except BaseException:
-            channel.close(checkpoint=False, flush=False)
-            raise
-        return channel
-
-    def _open_or_create(self) -> Channel:
-        try:
-            return Channel(self._path, create=False)
-        except NotAChannelError as e:
-            if not self._options.create_if_missing:
-                raise NotAChannelError(f"{e}. {START_FIRST}") from None
-            return Channel(self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata)))
-
     def _own_group(self, channel: Channel) -> Consumer:
-        group, starting = self._options.group, self._starting(channel)
-
-        def own(timeout_seconds: float) -> Consumer:
-            return channel.consumer(group, timeout_seconds, starting, resume=True, note=self._load.note)
-
-        consumer = self._load.own(own, self._options.owner_timeout)
+        consumer = self._source.own(channel)
         self._takes = BatchTakes(consumer)
         return consumer
 
-    def _starting(self, channel: Channel) -> str:
-        """Return where the group starts if it is new; for an existing group, a value that is always valid."""
-        with channel.port().snapshot() as state:
-            known = self._options.group in state.groups
-        return "earliest" if known else starting_id(channel, self._options)
+    def _hear(self, offset: Offset, read_id: int) -> None:
+        """Note as which group an offset of Spark's says that the query reads (`QueryGroup.hear`)."""
+        if self._group.hear(offset, read_id) and self._hold.owner() is not None:
+            self._hold.close()
 
     def _parse(self, value: OffsetJson) -> Offset:
         return Offset.parse(value, self._open().uuid, self._path)
+
+
+def _beyond(missed: Iterable[Range], after: int) -> list[Range]:
+    """Return what a group missed after an event."""
+    return [(max(first, after + 1), last) for first, last in missed if last > after]

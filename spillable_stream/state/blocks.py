@@ -10,7 +10,7 @@ time that the backlog spans: a week of slow writes takes about 30,000 blocks.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -226,6 +226,11 @@ class BlockIndex:
                 time_us, left = block.time_us, left - 1
         return time_us
 
+    def around(self, time_us: int) -> tuple[Block | None, Block | None]:
+        """Return the last block that begins before a time, and the first that does not."""
+        at = bisect_left(self._blocks, time_us, key=lambda b: b.time_us)
+        return (self._blocks[at - 1] if at else None), (self._blocks[at] if at < len(self._blocks) else None)
+
     def between(self, first_id: int, last_id: int) -> Iterator[Block]:
         """Yield the blocks that hold an event from ``first_id`` to ``last_id``, in order."""
         at = bisect_right(self._blocks, first_id, key=lambda b: b.first_id) - 1
@@ -288,6 +293,14 @@ class Blocks:
             return self.memory.between(first_id, last_id)
         tiers = self.disk.between(first_id, last_id), self.memory.between(first_id, last_id)
         return merge(*tiers, key=lambda b: b.first_id)
+
+    def around(self, time_us: int) -> tuple[Block | None, Block | None]:
+        """Return the last block whose first event was committed before a time, and the first block that has none."""
+        before, following = zip(self.disk.around(time_us), self.memory.around(time_us), strict=True)
+        return (
+            max((b for b in before if b is not None), key=lambda b: b.first_id, default=None),
+            min((b for b in following if b is not None), key=lambda b: b.first_id, default=None),
+        )
 
     def extents(self, first_id: int, last_id: int) -> list[Extent]:
         """Return the extents of the events from ``first_id`` to ``last_id``, in order."""

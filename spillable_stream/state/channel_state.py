@@ -35,6 +35,13 @@ class ChannelState(Contents):
         schemas: the channel's schemas, as Arrow IPC messages, oldest first.
     """
 
+    # Declared again for type checkers, since it is set here: `Contents` explains them.
+    next_id: int
+    next_transaction: int
+    time_us: int
+    overflow: bool
+    spilled: int
+
     # ── snapshots ───────────────────────────────────────────────────────────────────────────
 
     def small(self) -> SmallImage:

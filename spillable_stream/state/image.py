@@ -31,7 +31,7 @@ BlockImage = tuple[int, int, int | str, int, int, int, int, int, int]
 
 
 class GroupDetails(TypedDict, total=False):
-    """What only some groups have; `spillable_stream.state.group.GroupState` says what it is."""
+    """The part of a group that only some have; `spillable_stream.state.group.GroupState` explains it."""
 
     expired: Ranges
     auto: bool

@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["boot_id", "since_boot_us"]
 
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux has one that goes on while the machine sleeps
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # on Linux also while the machine sleeps
 
 
 @functools.cache

@@ -285,3 +285,21 @@ def test_tiers_have_the_same_colours_in_both(open_channel: Open, tmp_path: Path)
     channel = spilling(open_channel, tmp_path)
     for area in channel.plot().collections:
         assert f"background:{matplotlib.colors.to_hex(area.get_facecolor()[0])}" in channel._repr_html_()
+
+
+def test_a_channel_that_keeps_events_shows_what_is_kept_beside_what_is_not_taken(open_channel: Open) -> None:
+    channel = open_channel(overflow_capacity=50, retention_ms=3_600_000)
+    put(channel, *numbered(0, 20))
+    assert "kept" not in page(channel).text
+    take(channel, 15, "a")
+    shown = page(channel)
+    assert re.search(r"kept +15 events \(\d+ bytes\) since ID 1 ", shown.text)
+    assert "5 of 50 events" in shown.text and "width:75%" in channel._repr_html_()
+
+
+def test_events_that_expired_for_a_group_are_warned_of(open_channel: Open) -> None:
+    stats = open_channel().stats()
+    groups = {f"<{i}>": GroupStats(10, 0, 0, expired=((1, 3), (5, 5))) for i in range(5)}
+    shown = _Page(stats_html(Path("c"), False, replace(stats, groups=groups))).text
+    assert "4 events expired before <0> took them: IDs 1 to 3, 5" in shown and "<3> took" not in shown
+    assert "events expired for 2 more groups" in shown

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from spillable_stream import Channel, ChannelFullError
+from spillable_stream import Channel, ChannelFullError, KeptStats
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
 from tests.support.events import numbered, peek, put, take
 
 Open = Callable[..., Channel]
@@ -75,3 +78,65 @@ def test_a_handle_counts_what_it_puts_and_takes_under_flumes_names(open_channel:
     assert counters["GroupCommits"] == counters["GroupedCommits"] == 4
     assert open_channel().stats().counters.event_put_success_count == 0  # of this handle alone
     assert open_channel().stats().spilled_transactions == 1
+
+
+def test_kept_events_are_counted_by_themselves(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=3_600_000, overflow_capacity=50)
+    put(channel, *numbered(0, 20))
+    take(channel, 5, "a")
+    stats = channel.stats()
+    assert (stats.kept.events, stats.kept.first_id, stats.first_id) == (5, 1, 6)
+    assert (stats.channel_size, stats.disk.events, stats.channel_fill_percentage) == (15, 15, 30)
+    assert 0 < stats.kept.payload_bytes < stats.disk.payload_bytes
+    assert stats.kept.oldest_age_seconds is not None and 0 <= stats.kept.oldest_age_seconds < 60
+    take(channel, 15, "a")
+    whole = channel.stats().kept
+    assert (whole.events, whole.payload_bytes) == (20, stats.kept.payload_bytes + stats.disk.payload_bytes)
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 4}))
+    left = channel.stats().kept
+    assert (left.events, left.first_id) == (16, 5) and left.payload_bytes < whole.payload_bytes
+    counters = channel.stats().flume_counters()
+    assert (counters["KeptEvents"], counters["KeptPayloadBytes"]) == (16, left.payload_bytes)
+
+
+def test_events_for_a_group_that_went_back_are_kept_until_it_has_taken_them(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=3_600_000)
+    put(channel, *numbered(0, 10))
+    take(channel, 6, "g")
+    channel.seek("g", "earliest")
+    open_channel(retention_ms=0)
+    stats = channel.stats()
+    assert (stats.kept.events, stats.kept.first_id, stats.channel_size, stats.groups["g"].lag) == (6, 1, 4, 10)
+    assert take(channel, 4, "g") == numbered(0, 4)
+    assert (channel.stats().kept.events, channel.stats().kept.first_id) == (2, 5)
+    assert take(channel, 4, "g") == numbered(4, 4)
+    assert channel.stats().kept == KeptStats(0, 0, 9, None)
+
+
+def test_a_channel_that_keeps_nothing_says_so(open_channel: Open) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 10))
+    take(channel, 4)
+    assert channel.stats().kept == KeptStats(0, 0, 5, None)
+
+
+@pytest.mark.parametrize("memory", [{"memory_capacity": 4, "overflow_timeout": 0}, {"memory_capacity": 100}])
+def test_kept_events_are_counted_in_both_tiers(open_channel: Open, memory: Any) -> None:
+    channel = open_channel(retention_ms=3_600_000, **memory)
+    for i in range(0, 12, 4):
+        put(channel, *numbered(i, 4))
+    take(channel, 10)
+    stats = channel.stats()
+    assert (stats.kept.events, stats.kept.first_id, stats.channel_size) == (10, 1, 2)
+    assert stats.memory.events + stats.disk.events == 2
+
+
+def test_a_group_says_whose_it_is_and_what_expired_for_it(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=3_600_000, retention_untaken="drop")
+    put(channel, *numbered(0, 10))
+    channel.port().create_group("a", "earliest", automatic=True)
+    channel.port().create_group("g", "latest")
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
+    groups = channel.stats().groups
+    assert (groups["a"].is_automatic, groups["a"].expired, groups["a"].lag) == (True, ((1, 3),), 7)
+    assert (groups["g"].is_automatic, groups["g"].expired) == (False, ())

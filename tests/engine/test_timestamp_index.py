@@ -4,6 +4,7 @@ import pytest
 
 import spillable_stream as ss
 from spillable_stream.engine.timestamp_index import first_id_since
+from tests.support.fake_files import FaultyFileSystem
 
 
 def put_times(channel: ss.Channel, *counts: int, body: bytes = b"x") -> list[int]:
@@ -68,3 +69,25 @@ def test_empty_channel_begins_with_its_next_event(tmp_path: Path) -> None:
     with ss.Channel(tmp_path / "c") as channel:
         assert first_id_since(channel.engine(), 0) == 1
         assert first_id_since(channel.engine(), 1 << 62) == 1
+
+
+def test_kept_events_are_found(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", retention_ms=3_600_000, minimum_required_space=0) as channel:
+        times = put_times(channel, *[1] * 10)
+        with channel.take_transaction("clock") as tx:
+            tx.take_many(5)
+        assert channel.stats().first_id == 6
+        assert [first_id_since(channel.engine(), t) for t in times] == list(range(1, 11))
+        assert first_id_since(channel.engine(), 0) == 1
+
+
+def test_search_looks_at_a_few_of_many_blocks_and_reads_one(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    with ss.Channel(tmp_path / "c", fs=fs, retention_ms=3_600_000, minimum_required_space=0) as channel:
+        times = put_times(channel, *[10] * 40, body=b"x" * 100_000)
+        blocks = channel.engine().follow().blocks
+        assert len(blocks) > 30
+        before = fs.read_bytes
+        assert first_id_since(channel.engine(), times[203]) == 201
+        assert fs.read_bytes - before < 5 << 20
+        assert blocks.around(times[203])[0] is not None

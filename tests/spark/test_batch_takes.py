@@ -12,8 +12,8 @@ import spillable_stream as ss
 from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
-from tests.spark.test_stream_reader import batches, source
 from tests.support.events import numbered, peek, put
+from tests.support.spark.sources import batches, named_source
 
 pytestmark = pytest.mark.spark
 
@@ -53,7 +53,7 @@ def test_a_query_goes_on_behind_events_that_others_took(
     """A batch that ended right before them would be behind the group's position, as if another query had gone on."""
     for each in ahead:
         take_ahead(channel, *each)
-    reader = source(channel, **limit)
+    reader = named_source(channel, **limit)
     start, ends = reader.initialOffset(), []
     for _ in range(20):
         if (end := reader.latestOffset(start)) == start:
@@ -72,17 +72,17 @@ def test_a_query_goes_on_behind_events_that_others_took(
 def test_a_batch_that_spark_ended_right_before_events_that_others_took_since_is_committed_with_the_next(
     channel: ss.Channel, restarts: bool
 ) -> None:
-    reader = source(channel, maxEventsPerTrigger=3)
+    reader = named_source(channel, maxEventsPerTrigger=3)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     assert end["writeOrderId"] == 3
     reader.stop()
     take_ahead(channel, 4, 8)
-    reader = source(channel, maxEventsPerTrigger=3)
+    reader = named_source(channel, maxEventsPerTrigger=3)
     assert reader.partitions(start, end), "Spark's offset log says where it ends"
     if restarts:
         reader.stop()
-        reader = source(channel, maxEventsPerTrigger=3)
+        reader = named_source(channel, maxEventsPerTrigger=3)
     following = reader.latestOffset(end)
     assert following["writeOrderId"] == 10
     assert position(channel) == (0, 3)
@@ -96,7 +96,7 @@ def test_a_batch_that_spark_ended_right_before_events_that_others_took_since_is_
 
 def test_a_listener_leaves_such_a_batch_to_its_source(channel: ss.Channel) -> None:
     take_ahead(channel, 4, 10)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     reader.partitions(start, {**start, "writeOrderId": 3})
     assert finish_takes(channel.engine(), "default", 3) == 0
@@ -108,7 +108,7 @@ def test_a_listener_leaves_such_a_batch_to_its_source(channel: ss.Channel) -> No
 
 def test_events_that_a_query_passes_over_do_not_carry_the_group_behind_its_checkpoint(channel: ss.Channel) -> None:
     take_ahead(channel, 5, 10)
-    reader = source(channel, failOnDataLoss=False)
+    reader = named_source(channel, failOnDataLoss=False)
     assert batches(reader, 4) == [(5, 10)]
     assert position(channel) == (10, 0)
     reader.stop()
@@ -121,7 +121,7 @@ def test_events_that_a_query_passes_over_do_not_carry_the_group_behind_its_check
 def test_a_batch_that_lost_events_before_it_was_planned_is_the_same_after_every_restart(
     channel: ss.Channel, lost: tuple[int, int]
 ) -> None:
-    reader = source(channel, failOnDataLoss=False)
+    reader = named_source(channel, failOnDataLoss=False)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     lose(channel, *lost)
@@ -130,7 +130,7 @@ def test_a_batch_that_lost_events_before_it_was_planned_is_the_same_after_every_
     for _ in range(3):
         reader.stop()
         put(channel, b"another")
-        reader = source(channel, failOnDataLoss=False)
+        reader = named_source(channel, failOnDataLoss=False)
         assert _rows(reader, start, end) == rows
         assert position(channel)[1] == len(rows), "it is taken once"
     assert reader.latestOffset(end)["writeOrderId"] == 13
@@ -142,14 +142,14 @@ def test_a_batch_that_lost_events_before_it_was_planned_is_the_same_after_every_
 def test_a_batch_that_lost_events_and_that_sparks_checkpoint_lost_has_the_same_events_again(
     channel: ss.Channel, lost: tuple[int, int]
 ) -> None:
-    reader = source(channel, failOnDataLoss=False)
+    reader = named_source(channel, failOnDataLoss=False)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     lose(channel, *lost)
     rows = _rows(reader, start, end)
     reader.stop()
     put(channel, b"another")
-    reader = source(channel, failOnDataLoss=False)
+    reader = named_source(channel, failOnDataLoss=False)
     again = reader.latestOffset(start)
     assert _rows(reader, start, again) == rows
     assert position(channel)[1] == len(rows)

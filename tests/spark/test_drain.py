@@ -14,8 +14,8 @@ from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.requests import Takes
 from spillable_stream.errors import ChannelFullError
 from spillable_stream.spark.stream_reader import SpillableStreamReader
-from tests.spark.test_stream_reader import source
 from tests.support.events import numbered, peek, put
+from tests.support.spark.sources import named_source
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +44,7 @@ def position(channel: ss.Channel) -> int:
 @pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])
 def test_asking_for_the_next_batch_proves_that_the_last_one_is_done(channel: ss.Channel, before_4_2: bool) -> None:
     put(channel, *numbered(0, 10))
-    reader = source(channel)
+    reader = named_source(channel)
     _, end = planned(reader, before_4_2=before_4_2)
     assert position(channel) == 0
     with pytest.raises(ChannelFullError):
@@ -57,7 +57,7 @@ def test_asking_for_the_next_batch_proves_that_the_last_one_is_done(channel: ss.
 
 def test_planning_a_batch_proves_nothing_of_it(channel: ss.Channel) -> None:
     put(channel, *numbered(0, 5))
-    reader = source(channel)
+    reader = named_source(channel)
     start, end = planned(reader)
     assert reader.partitions(start, end)
     assert reader.initialOffset() == start
@@ -69,10 +69,10 @@ def test_planning_a_batch_proves_nothing_of_it(channel: ss.Channel) -> None:
 def test_a_restart_that_asks_before_it_has_done_its_batch_again_proves_nothing(channel: ss.Channel) -> None:
     """As availableNow does before Spark 4.2: there the offset that is asked for has no beginning."""
     put(channel, *numbered(0, 5))
-    reader = source(channel)
+    reader = named_source(channel)
     start, end = planned(reader, before_4_2=True)
     reader.stop()
-    again = source(channel)
+    again = named_source(channel)
     assert again.latestOffset()["writeOrderId"] == 5
     assert position(channel) == 0
     assert again.partitions(end, end) == []
@@ -85,10 +85,10 @@ def test_a_restart_that_asks_before_it_has_done_its_batch_again_proves_nothing(c
 
 def test_a_restart_after_a_batch_that_was_done_commits_it(channel: ss.Channel) -> None:
     put(channel, *numbered(0, 10))
-    reader = source(channel)
+    reader = named_source(channel)
     _, end = planned(reader)
     reader.stop()
-    again = source(channel)
+    again = named_source(channel)
     again.prepareForTriggerAvailableNow()
     assert again.latestOffset(end) == end
     assert position(channel) == 10
@@ -97,7 +97,7 @@ def test_a_restart_after_a_batch_that_was_done_commits_it(channel: ss.Channel) -
 
 def test_with_asynchronous_progress_only_sparks_own_word_proves_it(channel: ss.Channel) -> None:
     put(channel, *numbered(0, 5))
-    reader = source(channel, asyncProgressTrackingEnabled=True)
+    reader = named_source(channel, asyncProgressTrackingEnabled=True)
     _, end = planned(reader)
     reader.latestOffset(end)
     assert position(channel) == 0
@@ -108,7 +108,7 @@ def test_with_asynchronous_progress_only_sparks_own_word_proves_it(channel: ss.C
 
 def test_a_checkpoint_that_does_not_fit_commits_nothing(channel: ss.Channel) -> None:
     put(channel, *numbered(0, 5))
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     with pytest.raises(ss.CheckpointMismatchError):
         reader.latestOffset({**start, "writeOrderId": 3})  # the group never took these
@@ -124,7 +124,7 @@ def test_what_is_taken_and_what_is_not_is_committed_in_one_append(
 ) -> None:
     """Killed between a rollback and a take, the query would be refused, and a new checkpoint would double its rows."""
     put(channel, *numbered(0, 10))
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     for end in (3, 6):  # two batches of a query that was killed; what follows was planned by nobody
         reader.partitions(start, start := {**start, "writeOrderId": end})
@@ -176,4 +176,5 @@ def test_a_full_channel_and_a_query_that_has_read_it_all_do_not_wait_for_each_ot
         assert rows == numbered(0, 30)
     finally:
         query.stop()
-    assert channel.stats().groups["default"].lag == 0
+    (group,) = channel.stats().groups.values()
+    assert group.lag == 0

@@ -22,8 +22,8 @@ from spillable_stream.spark import group_hold
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.partition import EventPartition
 from spillable_stream.spark.stream_reader import SpillableStreamReader
-from tests.spark.test_stream_reader import source
 from tests.support.events import numbered, put, take
+from tests.support.spark.sources import named_source
 
 pytestmark = pytest.mark.spark
 
@@ -60,7 +60,7 @@ def wait_for_threads() -> None:
 
 
 def test_where_a_query_starts_and_what_it_reports_is_said_without_the_group(channel: ss.Channel) -> None:
-    reader = source(channel)
+    reader = named_source(channel)
     reader.prepareForTriggerAvailableNow()
     start = reader.initialOffset()
     report = reader.reportLatestOffset()
@@ -75,7 +75,7 @@ def test_where_a_query_starts_and_what_it_reports_is_said_without_the_group(chan
 
 
 def test_a_batch_that_is_done_again_owns_the_group_though_nobody_asked_where_it_ends(channel: ss.Channel) -> None:
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     assert reader.partitions(start, {**start, "writeOrderId": 3})
     with pytest.raises(GroupOwnedError):
@@ -87,7 +87,7 @@ def test_where_a_query_starts_is_the_same_after_every_restart_though_nobody_owne
     channel: ss.Channel,
 ) -> None:
     for _ in range(3):
-        reader = source(channel, startingOffsets="latest")
+        reader = named_source(channel, startingOffsets="latest")
         assert [reader.initialOffset()["writeOrderId"] for _ in range(2)] == [5, 5]
         reader.stop()
         put(channel, b"more")
@@ -95,7 +95,7 @@ def test_where_a_query_starts_is_the_same_after_every_restart_though_nobody_owne
 
 def test_where_a_query_starts_is_the_position_of_a_group_that_another_owns(channel: ss.Channel) -> None:
     assert take(channel, 2) == numbered(0, 2)  # its handle owns the group from now on
-    reader = source(channel, ownerTimeout=0, startingOffsets="latest")
+    reader = named_source(channel, ownerTimeout=0, startingOffsets="latest")
     start = reader.initialOffset()
     assert start["writeOrderId"] == 2
     with pytest.raises(GroupOwnedError, match=r"is owned by pid \d+ on"):
@@ -112,7 +112,7 @@ def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_on
         assert read_position_hint(fs, layout, "default") == (5, [])
         channel._consumers.pop("default").close()
         channel.drop_group("default")
-        reader = source(channel)
+        reader = named_source(channel)
         reader.initialOffset()
         assert read_position_hint(fs, layout, "default") == (0, [])
         reader.stop()
@@ -120,10 +120,10 @@ def test_a_group_that_is_made_again_without_an_owner_forgets_what_the_dropped_on
 
 def test_a_take_that_was_committed_before_the_group_was_had_moves_a_new_querys_start(channel: ss.Channel) -> None:
     """As by a listener, which hears of the former query's last batch between two calls of the new one's source."""
-    former = source(channel)
+    former = named_source(channel)
     planned(former)
     former.stop()
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     assert start["writeOrderId"] == 0
     assert finish_takes(channel.engine(), "default", 5) == 1
@@ -136,10 +136,10 @@ def test_a_take_that_was_committed_before_the_group_was_had_moves_a_new_querys_s
 
 
 def test_a_new_query_that_finds_nothing_left_begins_behind_what_was_committed(channel: ss.Channel) -> None:
-    former = source(channel)
+    former = named_source(channel)
     planned(former)
     former.stop()
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     finish_takes(channel.engine(), "default", 5)
     end = reader.latestOffset(start)
@@ -156,7 +156,7 @@ def test_a_group_of_which_nothing_was_planned_is_given_up_when_no_call_comes_and
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.05)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     own(channel, wait_seconds=60)
@@ -171,12 +171,12 @@ def test_a_group_of_which_nothing_was_planned_is_given_up_when_no_call_comes_and
 def test_a_group_that_was_given_up_and_has_a_batch_of_a_killed_query_under_way_finds_it_again(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = source(channel)
+    killed = named_source(channel)
     end = planned(killed)
     killed.stop()
     put(channel, *numbered(5, 5))
     monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     for _ in range(3):
         assert reader.latestOffset(start)["writeOrderId"] == 5
@@ -190,7 +190,7 @@ def test_calls_that_come_while_the_group_is_given_up_find_everything_as_it_was(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
-    reader = source(channel, minEventsPerTrigger=1000)
+    reader = named_source(channel, minEventsPerTrigger=1000)
     start = reader.initialOffset()
     for i in range(100):
         assert reader.latestOffset(start) == start
@@ -221,7 +221,7 @@ def test_a_worker_that_nobody_calls_lets_others_be_the_last_to_close_the_channel
     monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
     with ss.Channel(tmp_path / "m", minimum_required_space=0, memory_capacity=100) as channel:
         put(channel, *numbered(0, 5))
-        reader = source(channel)
+        reader = named_source(channel)
         reader.latestOffset(reader.initialOffset())
         wait_for_threads()
         assert (tmp_path / "m" / "memory").exists()
@@ -243,7 +243,7 @@ def test_a_channel_that_can_not_be_closed_cleanly_when_nobody_calls_is_logged(
 
 
 def test_a_reader_that_was_used_can_be_sent_to_executors(channel: ss.Channel) -> None:
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     parts = reader.partitions(start, reader.latestOffset(start))
     sent = pickle.loads(pickle.dumps(reader))
@@ -280,9 +280,9 @@ def test_a_new_query_begins_behind_what_the_last_one_had_though_nothing_new_came
     channel: ss.Channel, before_4_2: bool
 ) -> None:
     """Spark plans a first batch whether it has anything in it or not."""
-    former = source(channel)
+    former = named_source(channel)
     end = planned(former)
-    reader = source(channel)
+    reader = named_source(channel)
     start = reader.initialOffset()
     assert start["writeOrderId"] == 0
     former.commit(end)

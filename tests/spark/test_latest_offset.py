@@ -11,7 +11,7 @@ import spillable_stream as ss
 from spillable_stream.spark.latest_offset import batch_end, latest_event_id
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.ranges import Range
-from tests.support.spark.sources import batches, put, source
+from tests.support.spark.sources import batches, named_source, put, source
 
 
 def test_max_events_per_trigger_cuts_across_transactions(channel: ss.Channel) -> None:
@@ -25,7 +25,7 @@ def test_events_that_are_gone_do_not_count_towards_a_limit(channel: ss.Channel) 
     consumer.commit([(2, 7)])
     consumer.close()
     channel._consumers.clear()
-    assert batches(source(channel, maxEventsPerTrigger=2)) == [(1, 8), (9, 10)]
+    assert batches(named_source(channel, maxEventsPerTrigger=2)) == [(1, 8), (9, 10)]
 
 
 def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel) -> None:
@@ -34,7 +34,7 @@ def test_what_is_left_of_the_channel_may_be_nothing_to_read(channel: ss.Channel)
     consumer.commit([(4, 10)])
     consumer.close()
     channel._consumers.clear()
-    reader = source(channel, maxEventsPerTrigger=3)
+    reader = named_source(channel, maxEventsPerTrigger=3)
     start = reader.initialOffset()
     end = reader.latestOffset(start)
     assert end["writeOrderId"] == 10, "it ends where the group's position goes on to"

@@ -18,6 +18,7 @@ from spillable_stream.spark import explain
 from spillable_stream.spark import load_identity as module
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
+from spillable_stream.spark.query_group import QueryGroup
 
 Put = Callable[..., Path]
 
@@ -38,7 +39,7 @@ def own(load: LoadIdentity, channel: ss.Channel, waits: list[float] | None = Non
             waits.append(timeout_seconds)
         return channel.consumer("g", 0, note=load.note)
 
-    return load.own(take, 7.5)
+    return load.own(take, QueryGroup("g"), 7.5)
 
 
 def refused(load: LoadIdentity, path: Path, waits: list[float] | None = None) -> ss.GroupOwnedError:
@@ -51,17 +52,17 @@ def refused(load: LoadIdentity, path: Path, waits: list[float] | None = None) ->
 
 
 def test_source_says_beside_its_group_what_it_is(path: Path) -> None:
-    load = LoadIdentity(str(path), "g", "f00d")
+    load = LoadIdentity(str(path), "f00d")
     with ss.Channel(path) as channel:
         owner = own(load, channel).owner
         assert owner.startswith(f"pid {os.getpid()} on {os.uname().nodename} since ")
         assert owner.endswith(f", for the load f00d of Spark {os.getppid()}")
-        assert refused(LoadIdentity(str(path), "g", "other"), path).owner == owner
+        assert refused(LoadIdentity(str(path), "other"), path).owner == owner
 
 
 def test_second_use_of_one_load_is_refused_at_once_where_both_are_of_now(path: Path) -> None:
     name = load_name()
-    first, second = LoadIdentity(str(path), "g", name), LoadIdentity(str(path), "g", name)
+    first, second = LoadIdentity(str(path), name), LoadIdentity(str(path), name)
     waits: list[float] = []
     with ss.Channel(path) as channel:
         own(first, channel)
@@ -77,8 +78,8 @@ def test_query_that_was_there_before_is_waited_for(path: Path) -> None:
     name = load_name()
     waits: list[float] = []
     with ss.Channel(path) as channel:
-        own(LoadIdentity(str(path), "g", name), channel)
-        error = refused(LoadIdentity(str(path), "g", name), path, waits)
+        own(LoadIdentity(str(path), name), channel)
+        error = refused(LoadIdentity(str(path), name), path, waits)
     assert waits == [3, 7.5]
     assert str(error).startswith(f"a query of this load() has the group 'g' of {path} since ")
     assert "; waited 7.5 s. " in str(error)
@@ -89,30 +90,30 @@ def test_query_that_goes_meanwhile_leaves_the_group_to_the_next(path: Path) -> N
     name = load_name()
     with ss.Channel(path) as channel:
         former = ss.Channel(path)
-        own(LoadIdentity(str(path), "g", name), former)
-        load = LoadIdentity(str(path), "g", name)
+        own(LoadIdentity(str(path), name), former)
+        load = LoadIdentity(str(path), name)
 
         def take(timeout_seconds: float) -> Consumer:
             if timeout_seconds:
                 former.close()
             return channel.consumer("g", 0, note=load.note)
 
-        assert load.own(take, 7.5).owner.endswith(load.note)
+        assert load.own(take, QueryGroup("g"), 7.5).owner.endswith(load.note)
 
 
 def test_query_of_another_load_is_named_so(path: Path) -> None:
     with ss.Channel(path) as channel:
-        own(LoadIdentity(str(path), "g", "f00d"), channel)
-        error = refused(LoadIdentity(str(path), "g", "beef"), path)
+        own(LoadIdentity(str(path), "f00d"), channel)
+        error = refused(LoadIdentity(str(path), "beef"), path)
     assert str(error).startswith(f"a query of another load() has the group 'g' of {path} since ")
     assert "try again in a minute" in str(error)
 
 
 def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ss.Channel(path) as channel:
-        own(LoadIdentity(str(path), "g", "f00d"), channel)
+        own(LoadIdentity(str(path), "f00d"), channel)
         monkeypatch.setattr(module.os, "getppid", lambda: 1)
-        error = refused(LoadIdentity(str(path), "g", "beef"), path)
+        error = refused(LoadIdentity(str(path), "beef"), path)
     monkeypatch.undo()
     here = f"pid {os.getppid()} on {os.uname().nodename}"
     assert str(error).startswith(f"a query of the Spark driver {here} has the group 'g' of {path} since ")
@@ -122,7 +123,7 @@ def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: 
 def test_consumer_in_a_program_of_its_own_is_what_there_is_to_stop(path: Path) -> None:
     with ss.Channel(path) as channel:
         channel.consumer("g")
-        error = refused(LoadIdentity(str(path), "g", "beef"), path)
+        error = refused(LoadIdentity(str(path), "beef"), path)
     assert f"is owned by pid {os.getpid()} on {os.uname().nodename} since " in str(error)
     assert str(error).endswith("Stop it, or use another group")
 
@@ -145,11 +146,21 @@ def load(spark: SparkSession, path: Path, **options: Any) -> DataFrame:
 
 @pytest.mark.spark
 def test_self_join_is_told_at_once_to_load_twice(spark: SparkSession, path: Path) -> None:
-    events = load(spark, path, ownerTimeout=1000)
+    events = load(spark, path, group="g", ownerTimeout=1000)
     query = events.alias("x").join(events.alias("y"), "body").writeStream.format("noop").start()
     with pytest.raises(PySparkException) as e:
         query.awaitTermination(500)
     assert explain(e.value).startswith(f"one load() of {path} is used twice, in one query (a self-join) or in two, ")
+
+
+@pytest.mark.spark
+def test_self_join_without_a_group_has_a_position_for_each_side(spark: SparkSession, put: Put, path: Path) -> None:
+    put("a", b"y")
+    events = load(spark, path)
+    joined = events.alias("x").join(events.alias("y"), "body").select("body")
+    query = joined.writeStream.format("memory").queryName("sides").trigger(availableNow=True).start()
+    assert query.awaitTermination(500)
+    assert sorted(bytes(row.body) for row in spark.table("sides").collect()) == [b"x", b"y"]
 
 
 @pytest.mark.spark
@@ -168,14 +179,14 @@ def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
 
 @pytest.mark.spark
 def test_second_query_of_one_load_says_what_to_write(spark: SparkSession, path: Path) -> None:
-    events = load(spark, path, ownerTimeout=1)
+    events = load(spark, path, group="g", ownerTimeout=1)
     first = events.writeStream.format("noop").start()
     try:
         first.processAllAvailable()
         second = events.writeStream.format("noop").start()
         with pytest.raises(PySparkException) as e:
             second.awaitTermination(500)
-        assert explain(e.value).startswith(f"a query of this load() has the group 'default' of {path} since ")
+        assert explain(e.value).startswith(f"a query of this load() has the group 'g' of {path} since ")
         assert WRITE in explain(e.value)
         assert first.isActive
     finally:

@@ -17,7 +17,17 @@ from spillable_stream.spark.offset import Offset
 Put = Callable[..., Path]
 
 
-@pytest.mark.parametrize("offset", [Offset("this", 7), Offset("this", 7, 3), Offset("this", 0, 0)])
+@pytest.mark.parametrize(
+    "offset",
+    [
+        Offset("this", 7),
+        Offset("this", 7, 3),
+        Offset("this", 0, 0),
+        Offset("this", 7, 3, "auto-1"),
+        Offset("this", 7, None, "auto-1"),
+        Offset("this", 7, 3, None, "-f00d"),
+    ],
+)
 def test_offset_comes_back_from_spark_as_it_was(offset: Offset) -> None:
     assert Offset.parse(json.loads(json.dumps(offset.to_json())), "this", "/c") == offset
 
@@ -26,6 +36,8 @@ def test_offset_has_sorted_keys_and_the_beginning_of_a_first_batch_only() -> Non
     """Spark compares offsets as text."""
     assert json.dumps(Offset("this", 7).to_json()) == '{"channel": "this", "writeOrderId": 7}'
     assert json.dumps(Offset("this", 7, 3).to_json()) == '{"channel": "this", "start": 3, "writeOrderId": 7}'
+    everything = Offset("this", 7, 3, "auto-1", "-f00d").to_json()
+    assert list(everything) == sorted(everything) == ["channel", "group", "reset", "start", "writeOrderId"]
 
 
 def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
@@ -39,6 +51,10 @@ def test_what_a_later_version_adds_to_an_offset_is_passed_over() -> None:
         ({"topic": {"0": 5}}, "another source (its offset is {'topic': {'0': 5}}),"),
         ({"channel": "this"}, "another source (its offset is {'channel': 'this'}),"),
         ({"channel": "this", "writeOrderId": "7"}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "group": "../x", "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "group": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "reset": 1, "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
+        ({"channel": "this", "start": "x", "writeOrderId": 7}, "another source (its offset is {'channel': 'this', "),
         (5, "another source (its offset is 5),"),
         ([1, 2], "another source (its offset is [1, 2]),"),
         (None, "another source (its offset is None),"),

@@ -1,10 +1,12 @@
-"""How a partition is read: the sizes of its batches."""
+"""How a partition is read: the sizes of its batches, and what is missing."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,7 +16,7 @@ from spillable_stream.engine import local_plans
 from spillable_stream.errors import DataLossError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.spark import partition
-from spillable_stream.spark.partition import plan_partitions, read_partition
+from spillable_stream.spark.partition import check_loss, plan_partitions, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from tests.support.fake_files import FaultyFileSystem
 
@@ -155,3 +157,39 @@ def test_events_of_one_size_are_split_evenly(tmp_path: Path) -> None:
         for options, most in ({"min_partitions": 7}, 143), ({"max_events_per_partition": 334}, 334):
             found = [count for count, _ in sizes(channel, **options)]
             assert max(found) == most and min(found) >= most - 1
+
+
+# ── what is missing ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (
+            {"retention_ms": 5000, "retention_untaken": "drop"},
+            r"\(retentionMs = 5000, retentionUntaken = drop: a",
+        ),
+        (
+            {"retention_ms": 5000, "retention_bytes": 1 << 20, "retention_untaken": "drop"},
+            r"\(retentionMs = 5000, retentionBytes = 1048576, retentionUntaken = drop",
+        ),
+        (
+            {"retention_ms": 5000, "auto_group_ttl": 60},
+            r"\(nobody read as its group for longer than .* 60 s",
+        ),
+        ({"retention_untaken": "drop"}, r"\(nobody read as its group for longer than autoGroupTtl, 604800 s"),
+    ],
+)
+def test_expired_events_are_named_with_the_option_that_let_them_go(
+    tmp_path: Path, stored: dict[str, Any], why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        ss.Channel(tmp_path / "c", minimum_required_space=0, **stored) as channel,
+        channel.port().snapshot() as state,
+    ):
+        text = rf"the events 3 to 5, 9 of .*/c have expired before the query read them {why}"
+        with pytest.raises(DataLossError, match=rf"{text}.*\. Set failOnDataLoss to false to continue without them"):
+            check_loss(channel, state, [], BatchOptions.of(), [(3, 5), (9, 9)])
+        check_loss(channel, state, [], BatchOptions.of({"fail_on_data_loss": False}), [(3, 5), (9, 9)])
+        assert re.search(rf"{text}.*; the read continues without them", caplog.text)
+        check_loss(channel, state, [], BatchOptions.of())

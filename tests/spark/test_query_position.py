@@ -98,6 +98,14 @@ def test_new_query_misses_all_that_its_group_lost_and_a_restarted_one_what_came_
     assert query.missed_after(9) == 0
 
 
+def test_what_is_before_the_beginning_of_a_new_query_is_covered(query: QueryPosition) -> None:
+    query.begin(4)
+    assert query.covered_id == 4
+    asked(query, at(4), 4, 10)
+    query.begin(4)
+    assert query.covered_id == 10
+
+
 def test_what_spark_was_told_of_last_is_covered(query: QueryPosition) -> None:
     query.begin(0)
     first = asked(query, at(0), 0, 10)

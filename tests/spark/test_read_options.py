@@ -7,6 +7,7 @@ from dataclasses import FrozenInstanceError, asdict, fields
 
 import pytest
 
+from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 
@@ -27,3 +28,9 @@ def test_given_options_count_and_can_not_be_changed() -> None:
         options.group = None  # type: ignore[misc]
     with pytest.raises(TypeError):
         BatchOptions.of({"owner_timeout": 1.0})
+
+
+def test_reset_of_no_group_is_refused() -> None:
+    assert StreamOptions.of({"group": "g", "reset_group": True}).reset_group
+    with pytest.raises(OptionError, match="resetGroup needs a group: a stream without group has a position of its own"):
+        StreamOptions.of({"reset_group": True})

@@ -17,9 +17,10 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.stream_reader import ReadAllAvailable, SpillableStreamReader
-from tests.support.spark.sources import batches, batches_of, put, source
+from tests.support.spark.sources import batches, batches_of, named_source, put, source
 
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
 
@@ -121,7 +122,7 @@ def test_group_that_exists_goes_on_at_its_position(channel: ss.Channel) -> None:
         ({"startingTimestamp": 0}, [(11, 15)]),
     ):
         put(channel, 5)
-        assert batches_of(channel, **options) == found
+        assert batches_of(channel, group="g", **options) == found
 
 
 # ── checkpoints that do not fit ─────────────────────────────────────────────────────────────
@@ -204,7 +205,7 @@ def _files(path: Path) -> dict[str, tuple[int, int]]:
 
 def test_idle_query_writes_nothing(channel: ss.Channel) -> None:
     put(channel, 5)
-    reader = source(channel)
+    reader = named_source(channel)
     assert batches(reader) == [(1, 5)]
     start, before = reader.initialOffset(), _files(channel.path)
     for _ in range(10):
@@ -290,7 +291,7 @@ def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
     put(channel, 4, 4, 2)
     with ss.Channel(channel.path) as other:
         other.consumer("default").commit([(5, 8)])
-    reader = source(channel, maxEventsPerTrigger=4)
+    reader = named_source(channel, maxEventsPerTrigger=4)
     assert reader.latestOffset(reader.initialOffset())["writeOrderId"] == 8
     with channel.engine().snapshot() as state:
         assert lag(reader) == (2, state.blocks.time_of(9))
@@ -301,8 +302,8 @@ def test_what_others_took_ahead_is_no_lag(channel: ss.Channel) -> None:
 
 
 def test_schema_is_checked_at_the_first_call(channel: ss.Channel) -> None:
-    reader = source(channel)
-    reader._schema = struct_type(channel.schema).add("more", "integer")
+    schema = struct_type(channel.schema).add("more", "integer")
+    reader = SpillableStreamReader(str(channel.path), StreamOptions.of(), schema)
     with pytest.raises(SchemaError, match="the channel has no column 'more'; it has headers, body"):
         reader.initialOffset()
 

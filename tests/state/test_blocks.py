@@ -114,3 +114,12 @@ def test_an_image_reads_back() -> None:
 def test_an_empty_index_holds_nothing() -> None:
     index = Blocks()
     assert (list(index), index.time_of(5), index.extents(1, 5), index.oldest_data_file()) == ([], None, [], None)
+
+
+def test_the_blocks_around_a_time_are_found_in_both_tiers() -> None:
+    index, memory = Blocks(), 1 << 32 | 1
+    for i in range(6):
+        index.add(Block(10 * i + 1, 10, memory if i in (2, 3) else 1, 1 << 20 * i, 10, 100 * i))
+    found = [tuple(b and b.first_id for b in index.around(time)) for time in (0, 1, 200, 201, 350, 500, 501)]
+    assert found == [(None, 1), (1, 11), (11, 21), (21, 31), (31, 41), (41, 51), (51, None)]
+    assert Blocks().around(0) == (None, None)

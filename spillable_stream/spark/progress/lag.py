@@ -25,15 +25,15 @@ class Lag:
     put_time_us: int | None
 
     @classmethod
-    def beyond(cls, state: ChannelState, group: str, covered_id: int) -> Lag:
+    def beyond(cls, state: ChannelState, group: str | None, covered_id: int) -> Lag:
         """Return what a group has yet to take after an event.
 
         Args:
             state: the channel's state.
-            group: the group, which may have been dropped.
+            group: the group, which may have been dropped; None for one whose position does not say yet where it reads.
             covered_id: everything up to this event is in a batch.
         """
-        known = state.groups.get(group)
+        known = None if group is None else state.groups.get(group)
         first = max(covered_id, known.position if known else state.beginning() - 1) + 1
         waiting = list(known.ahead.gaps(first, state.last_id)) if known else [(first, state.last_id)]
         events = count_of(waiting)

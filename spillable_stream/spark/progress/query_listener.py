@@ -64,7 +64,7 @@ def listener(
         prometheus: a ``prometheus_client.CollectorRegistry`` to add series to, or a port of every network interface to
             serve them at.
         channels: for Spark 4.0 and 4.1, which do not tell: the group of each channel by path. Every query of the
-            session that reads the channel must be of that group.
+            session that reads the channel with the option `group` must be of that group.
 
     Returns:
         The listener; `QueryListener.close` removes it.
@@ -209,12 +209,12 @@ class QueryListener(StreamingQueryListener):
         run = str(progress.runId)
         for path, group in self._told.items():
             if uuid_at(path) == done.channel:
-                done = replace(done, path=path, group=group)
+                done = replace(done, path=path, group=done.group or group)
                 return replace(done, owner=self._owner_then(done, progress))
         if before is not None and before[0].channel == done.channel:
             old, report = before
             owner = old.owner if report.run_id == run else None
-            return replace(done, path=old.path, group=old.group, owner=owner)
+            return replace(done, path=old.path, group=done.group or old.group, owner=owner)
         return done
 
     def _owner_then(self, done: SourceProgress, progress: Any) -> str | None:

@@ -18,13 +18,14 @@ __all__ = ["SourceProgress"]
 class SourceProgress:
     """A query's progress in one channel.
 
-    Spark reports only `end_id` and `channel` before 4.2, and for a batch that is retried; the rest is then None.
+    Spark reports only the offset of the end before 4.2, and for a batch that is retried; the rest is then None.
 
     Args:
         end_id: everything up to this event is in completed batches.
         channel: the channel's UUID.
         path: its directory.
-        group: the group; None also for a name that no group can have.
+        group: the group, which the offset names if the stream made it for itself; None also for a name that no group
+            can have.
         owner: the group's owner (`Consumer.owner`); None also without one.
         lag: the events that no batch had covered.
     """
@@ -45,14 +46,14 @@ class SourceProgress:
             KeyError: the latest offset is incomplete.
         """
         end = _json(source.endOffset)
-        if end.keys() - {"start"} != {"channel", "writeOrderId"}:
+        if end.keys() - {"group", "reset", "start"} != {"channel", "writeOrderId"}:
             return None
         offset = Offset.of(end)
         if offset is None:
             raise ValueError(f"{end} has the keys of a channel's offset, and is none")
         latest = OffsetReport.of(_json(source.latestOffset))
         if latest is None or latest.channel != offset.channel:
-            return cls(offset.event_id, offset.channel)
+            return cls(offset.event_id, offset.channel, group=offset.group)
         return cls(
             end_id=offset.event_id,
             channel=latest.channel,

@@ -45,6 +45,18 @@ def test_sources_of_other_kinds_are_passed_over(
     assert alone.reports() == [] and not caplog.records
 
 
+def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
+    """Before Spark 4.2 nothing else names it."""
+
+    def parsed(end: Any, latest: Any = None) -> SourceProgress | None:
+        return SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
+
+    own = {"channel": "c", "group": "auto-1", "start": 3, "writeOrderId": 7}
+    assert parsed(own) == SourceProgress(7, "c", group="auto-1")
+    assert parsed({"channel": "c", "reset": "-f00d", "start": 3, "writeOrderId": 7}) == SourceProgress(7, "c")
+    assert parsed({"channel": "c", "other": 1, "writeOrderId": 7}) is None
+
+
 def test_an_offset_that_makes_no_sense_is_logged_and_harms_nobody_else(
     open_channel: Open, path: Path, alone: QueryListener, caplog: pytest.LogCaptureFixture
 ) -> None:

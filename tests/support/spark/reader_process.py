@@ -17,7 +17,8 @@ from spillable_stream.spark.stream_reader import SpillableStreamReader
 
 
 def reader(path: str, **options: Any) -> SpillableStreamReader:
-    return SpillableStreamReader(path, StreamOptions.of({"max_events_per_trigger": 10, **options}), StructType())
+    given = {"group": "default", "max_events_per_trigger": 10, **options}
+    return SpillableStreamReader(path, StreamOptions.of(given), StructType())
 
 
 def plan(source: SpillableStreamReader, start: dict[str, Any], batch: int) -> dict[str, Any]:

@@ -26,6 +26,11 @@ def source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
     return SpillableStreamReader(str(channel.path), StreamOptions.of(parsed), struct_type(channel.schema))
 
 
+def named_source(channel: ss.Channel, **options: Any) -> SpillableStreamReader:
+    """Return a source of the group `default`, unless the options name another one."""
+    return source(channel, **{"group": "default", **options})
+
+
 def batches(reader: SpillableStreamReader, begin: int | None = None) -> list[tuple[int, int]]:
     """Run micro-batches until there is no more, and return where each began and ended."""
     start = reader.initialOffset()

@@ -1,0 +1,191 @@
+"""Reads what is in a channel as Arrow batches, without taking it.
+
+Nothing is held for a reader. Meanwhile events may move from memory to disk, where they are found again, and they may
+leave the channel, which is an error: a reader never passes over what was there when it began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import SupportsIndex
+
+import pyarrow as pa
+
+from spillable_stream.channel.event import ID_COLUMN, id_column
+from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.groups import existing_group, have_left
+from spillable_stream.engine.timestamp_index import first_id_since
+from spillable_stream.errors import CorruptionError, DataLossError, OptionError
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.extent import Extent
+from spillable_stream.log.event_reader import EventReader, ReadBatch
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.ranges import Range, RangeSet, shown
+
+__all__ = ["BATCH_BYTES", "ReadEnd", "read_batches"]
+
+BATCH_BYTES = 1 << 20
+"""About how large a batch gets that is joined from small ones."""
+
+ReadEnd = SupportsIndex | Moment
+"""The write-order ID of the last event to read, or a time: the first event put then or later is not read."""
+
+
+def read_batches(
+    engine: Engine,
+    start: SeekTarget | None = None,
+    end: ReadEnd | None = None,
+    group: str | None = None,
+    max_bytes: int = BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """Return an iterator over the events that are in a channel now; `Channel.read` explains it.
+
+    Args:
+        engine: the channel.
+        start: the first event.
+        end: the last one.
+        group: a group that has yet to take them; None for all events.
+        max_bytes: up to which size small batches are joined.
+
+    Raises:
+        CorruptionError: the log can't be read where a time is looked up.
+        DataLossError: ``start`` or ``end`` has left the channel.
+        OptionError: ``start`` or ``end`` can't be used, or the channel has no such group.
+    """
+    if max_bytes < 1:
+        raise OptionError(f"max_bytes must be at least 1, not {max_bytes}")
+    choose_start = chosen_position(engine, "earliest" if start is None else start)
+    choose_end = _chosen_end(engine, end)
+    with engine.snapshot() as state:
+        first, last = choose_start(state) + 1, choose_end(state)
+        if event_id(start) is not None and event_id(end) is not None and first > last + 1:
+            raise OptionError(f"a read of {engine.layout.path} can't end with the event {last} and start with {first}")
+        ranges = [r for wanted in _wanted(engine, state, first, last, group) for r in _there(state, *wanted)]
+        schema = engine.schemas()[-1]
+    return _Reading(engine, schema, max_bytes).batches(ranges)
+
+
+def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState], int]:
+    """Return what chooses the last event to read."""
+    if end is None:
+        return lambda state: state.last_id
+    path = engine.layout.path
+    if isinstance(end, datetime | timedelta):
+        following = first_id_since(engine, time_of(end))
+        return lambda state: min(following, state.next_id) - 1
+    if (wanted := event_id(end)) is None or wanted < 1:
+        raise OptionError(
+            f"a read of {path} can't end with {end!r}: give a write-order ID, a datetime with a zone, or a timedelta "
+            "back from now"
+        )
+
+    def choose(state: ChannelState) -> int:
+        if wanted > state.last_id:
+            raise OptionError(f"the event {wanted} of {path} is not there yet: the last one is {state.last_id}")
+        if wanted < state.beginning():
+            raise have_left(wanted, state, path)
+        return wanted
+
+    return choose
+
+
+def _wanted(engine: Engine, state: ChannelState, first: int, last: int, group: str | None) -> Iterator[Range]:
+    """Yield the ranges to read, whether the events are there or not."""
+    if group is None:
+        yield first, last
+        return
+    found = existing_group(state, group, engine.layout.path)
+    yield from found.ahead.gaps(max(first, found.position + 1), last)
+
+
+def _there(state: ChannelState, first: int, last: int) -> Iterator[Range]:
+    """Yield the ranges of events that are in the channel: not what was lost, nor what memory has freed."""
+    return RangeSet(state.blocks.gaps(first, last)).union(state.gone()).gaps(first, last)
+
+
+class _Reading:
+    """One reader's way through a channel.
+
+    Args:
+        engine: the channel.
+        schema: the schema of every batch; the events may have older ones.
+        max_bytes: up to which size small batches are joined.
+    """
+
+    def __init__(self, engine: Engine, schema: pa.Schema, max_bytes: int) -> None:
+        self._engine = engine
+        self._schema = schema
+        self._max_bytes = max_bytes
+
+    def batches(self, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
+        """Yield the events of some ranges, in order."""
+        reader = self._engine.reader()
+        try:
+            small: list[pa.RecordBatch] = []
+            size_bytes = 0
+            for read in (read for r in ranges for read in self._events(reader, *r)):
+                batch = fit_batch(read.batch, self._schema).append_column(ID_COLUMN, id_column(read))
+                if small and size_bytes + batch.nbytes > self._max_bytes:
+                    yield from _joined(small)
+                    small, size_bytes = [], 0
+                small.append(batch)
+                size_bytes += batch.nbytes
+            if small:
+                yield from _joined(small)
+        finally:
+            reader.close()
+
+    def _events(self, reader: EventReader, first: int, last: int) -> Iterator[ReadBatch]:
+        """Yield the events of a range from where they are by then: one extent at a time."""
+        while first <= last:
+            extent = self._next_extent(first, last)
+            if extent is None:
+                return
+            first = extent.first_id
+            try:
+                for read in reader.read(extent):
+                    yield read
+                    first = read.last_id + 1
+            except CorruptionError:
+                if self._is_at(first, extent):
+                    raise
+
+    def _next_extent(self, first: int, last: int) -> Extent | None:
+        """Return where the first event of a range is that was not lost meanwhile; None if all were.
+
+        Raises:
+            DataLossError: events have left the channel.
+        """
+        with self._engine.snapshot() as state:
+            gone = state.gone()
+            for first_there, last_there in gone.gaps(first, last):
+                block = next(state.blocks.between(first_there, last_there), None)
+                found = last_there + 1 if block is None else max(block.first_id, state.first_kept)
+                if block is None or found > first_there:
+                    missed = first_there, min(found - 1, last_there)
+                    raise DataLossError(
+                        f"the events {shown([missed])} have left the channel before they were read: the first event "
+                        f"that it keeps now is {state.first_kept}. Read from there on, or take events instead: the "
+                        "channel holds those that a group has yet to take",
+                        str(self._engine.layout.path),
+                    )
+                return block.extent(first_there, last_there)
+        return None
+
+    def _is_at(self, event: int, extent: Extent) -> bool:
+        """Tell whether an event is still where an extent says."""
+        with self._engine.snapshot() as state:
+            return any(block.file == extent.file for block in state.blocks.between(event, event))
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return one batch of several, or these where Arrow can't join columns of such a type."""
+    if len(batches) == 1:
+        return batches
+    try:
+        joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+        return joined
+    except pa.ArrowNotImplementedError:
+        return batches

@@ -1,0 +1,90 @@
+"""Where a group, or a read, is told to begin: in a user's words, and as a position."""
+
+from __future__ import annotations
+
+import operator
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Literal, SupportsIndex
+
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.seeking import Choose, checked_position
+from spillable_stream.engine.timestamp_index import first_id_since
+from spillable_stream.errors import OptionError
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["Moment", "SeekTarget", "chosen_position", "event_id", "time_of"]
+
+Moment = datetime | timedelta
+"""A time with a zone, or how long ago it was by the wall clock."""
+
+SeekTarget = Literal["earliest", "latest"] | SupportsIndex | Moment
+"""The first kept event, the next event to come, a write-order ID, or a time: the first event put then or later."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
+    """Return what chooses the position before an event: the channel may change until it is needed.
+
+    A time is looked up now. If events leave until the position is chosen, it is before the first one that is left.
+
+    Args:
+        engine: the channel.
+        to: the event.
+
+    Raises:
+        CorruptionError: the log can't be read where a time is looked up.
+        OptionError: ``to`` is none of what it may be.
+    """
+    if isinstance(to, str):
+        if to == "earliest":
+            return lambda state: state.beginning() - 1
+        if to == "latest":
+            return lambda state: state.last_id
+    elif isinstance(to, datetime | timedelta):
+        found = first_id_since(engine, time_of(to))
+        return lambda state: _kept(found, state) - 1
+    elif (wanted := event_id(to)) is not None:
+        return lambda state: checked_position(wanted - 1, state, engine.layout.path)
+    raise OptionError(
+        f"nothing in {engine.layout.path} begins at {to!r}: give 'earliest', 'latest', a write-order ID, a datetime "
+        "with a zone, or a timedelta back from now"
+    )
+
+
+def _kept(found: int, state: ChannelState) -> int:
+    return min(max(found, state.first_kept), state.next_id)
+
+
+def event_id(value: object) -> int | None:
+    """Return a write-order ID that was given as an integer of any library; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # a bool of another library
+        return None
+
+
+def time_of(moment: Moment) -> int:
+    """Return a time in microseconds since 1970.
+
+    Args:
+        moment: a time, or how long ago it was.
+
+    Raises:
+        OptionError: a time without a zone, or one that would be in the future for being so long "ago".
+    """
+    if isinstance(moment, timedelta):
+        if moment < timedelta(0):
+            raise OptionError(f"a timedelta says how far back from now, and {moment!r} is negative: leave out its sign")
+        return time.time_ns() // 1000 - moment // _MICROSECOND
+    if moment != moment:  # pandas' NaT
+        raise OptionError(f"{moment!r} says no time: give a datetime with a zone, or a timedelta back from now")
+    if moment.utcoffset() is None:
+        raise OptionError(
+            f"{moment!r} is a time without a zone: give it one, as datetime.now(timezone.utc) has, or use .astimezone()"
+        )
+    return (moment - _EPOCH) // _MICROSECOND

@@ -1,0 +1,67 @@
+"""Where a query that has no batch yet begins.
+
+Spark asks for it twice, and again before the first batch is done, also after a restart. What the group's position says
+is the same each time, since that is stored; what the options say (`latest`, a time) is not, so it is found out once,
+and the end of the first batch remembers it.
+"""
+
+from __future__ import annotations
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.spark.group_reset import new_reset
+from spillable_stream.spark.offset import starting_id
+from spillable_stream.spark.query_group import QueryGroup
+from spillable_stream.spark.read_options import StreamOptions
+
+__all__ = ["QueryStart"]
+
+
+class QueryStart:
+    """The beginning of one query, as one worker has told it to Spark.
+
+    Args:
+        options: the source's options.
+        group: the query's group.
+
+    Attributes:
+        reset: the reset of the group that the first batch begins with; None without one, and once that is planned.
+    """
+
+    def __init__(self, options: StreamOptions, group: QueryGroup) -> None:
+        self._options = options
+        self._group = group
+        self._position_id: int | None = None
+        self.reset: str | None = None
+
+    def position(self, channel: Channel) -> int:
+        """Return the event after which the first batch begins.
+
+        A group that the options name is created if it is missing. It has no owner until Spark asks where the first
+        batch ends; a group of the query's own is made only then.
+
+        Raises:
+            DataLossError: the event to start at has left the channel.
+            OptionError: the options can't mean any event.
+            StorageError: the file system refused.
+        """
+        if self._position_id is None:
+            port = channel.port()
+            if not self._group.is_automatic and not self._begins_with_a_reset(channel):
+                return port.create_group(self._group.name, self.starting(channel))
+            self._position_id = port.starting_position(starting_id(channel, self._options))
+        self._group.begin(self._position_id)
+        return self._position_id
+
+    def _begins_with_a_reset(self, channel: Channel) -> bool:
+        with channel.port().snapshot() as state:
+            known = state.groups.get(self._group.name)
+        if not self._options.reset_group or known is None:
+            return False
+        self.reset = new_reset(known.reset)
+        return True
+
+    def starting(self, channel: Channel) -> str:
+        """Return where the group starts if it is new; for an existing group, a value that is always valid."""
+        with channel.port().snapshot() as state:
+            known = self._group.name in state.groups
+        return "earliest" if known else starting_id(channel, self._options)

@@ -1,0 +1,116 @@
+"""What a streaming source opens: its channel, and in it the group that it owns."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.errors import CheckpointMismatchError, NotAChannelError
+from spillable_stream.spark.checkpoint_check import check_end, not_the_default
+from spillable_stream.spark.load_identity import LoadIdentity
+from spillable_stream.spark.metadata import without_metadata
+from spillable_stream.spark.query_group import Origin, QueryGroup
+from spillable_stream.spark.query_start import QueryStart
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.schema import check_read_schema, creation_schema
+
+__all__ = ["START_FIRST", "SourceChannel"]
+
+START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
+
+
+class SourceChannel:
+    """Opens a source's channel, and makes the source the owner of its group.
+
+    Args:
+        path: the channel's directory.
+        options: the source's options.
+        schema: the schema that Spark expects.
+        group: the query's group.
+        start: where the query begins if it is new.
+        load: for which ``load()`` the source reads.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        options: StreamOptions,
+        schema: StructType,
+        group: QueryGroup,
+        start: QueryStart,
+        load: LoadIdentity,
+    ) -> None:
+        self._path = path
+        self._options = options
+        self._schema = schema
+        self._group = group
+        self._start = start
+        self._load = load
+
+    def open(self) -> Channel:
+        """Open the channel; create it if that is missing and the options say so.
+
+        Raises:
+            NotAChannelError: there is none.
+            SchemaError: the channel has not the columns that Spark expects.
+        """
+        channel = self._open_or_create()
+        try:
+            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
+        except BaseException:
+            channel.close(checkpoint=False, flush=False)
+            raise
+        return channel
+
+    def _open_or_create(self) -> Channel:
+        try:
+            return Channel(self._path, create=False)
+        except NotAChannelError as e:
+            if not self._options.create_if_missing:
+                raise NotAChannelError(f"{e}. {START_FIRST}") from None
+            return Channel(self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata)))
+
+    def own(self, channel: Channel) -> Consumer:
+        """Make the source the owner of its group, which is created if it is missing.
+
+        Raises:
+            CheckpointMismatchError: the query's checkpoint names no group, and the channel has none that fits.
+            GroupOwnedError: the group has another owner.
+        """
+        group = self._group
+        if group.origin is Origin.EARLIER:
+            with channel.port().snapshot() as state:
+                if group.name not in state.groups:
+                    raise CheckpointMismatchError(not_the_default(self._path))
+        starting = "earliest" if group.is_automatic else self._start.starting(channel)
+
+        def create() -> None:
+            self._create_automatic(channel)
+
+        def own(timeout_seconds: float) -> Consumer:
+            return channel.consumer(
+                group.name,
+                timeout_seconds,
+                starting,
+                resume=True,
+                note=self._load.note,
+                create=create if group.is_automatic else None,
+            )
+
+        return self._load.own(own, group, self._options.owner_timeout)
+
+    def _create_automatic(self, channel: Channel) -> None:
+        """Create the query's own group where the query begins or, after it was dropped, where its checkpoint is.
+
+        What has left the channel since counts as expired. Of a new group nothing has, so that it goes again if the
+        query never plans a batch.
+        """
+        port, read_id = channel.port(), self._group.read_id
+        if read_id is None:
+            read_id = self._start.position(channel)
+        with port.snapshot() as state:
+            check_end(state, read_id, self._path)
+            has_left = state.beginning() > read_id + 1
+        since = read_id if has_left or self._group.origin is Origin.CHECKPOINT else None
+        port.create_group(self._group.name, str(read_id + 1), automatic=True, since=since)

@@ -1,0 +1,275 @@
+"""A source's channel and group: a stream without the option `group` has a position of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream.engine.requests import Control
+from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+from spillable_stream.state.group import GroupState
+from tests.support.spark.sources import batches, batches_of, put, source
+
+
+@pytest.fixture
+def channel(tmp_path: Path) -> Iterator[ss.Channel]:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
+        put(channel, 10)
+        yield channel
+
+
+def groups(channel: ss.Channel) -> dict[str, GroupState]:
+    return dict(channel.engine().follow().groups)
+
+
+def expire(channel: ss.Channel, through: int) -> None:
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": through}))
+
+
+def planned(reader: SpillableStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Plan the first batch, and return where it begins and ends."""
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert reader.partitions(start, end)
+    return start, end
+
+
+def read(reader: SpillableStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int]]:
+    """Plan a batch, and return the ranges of its events."""
+    parts: list[Any] = list(reader.partitions(start, end))
+    return [(e.first_id, e.last_id) for part in parts for e in part.plan.extents]
+
+
+# ── a position of its own ───────────────────────────────────────────────────────────────────
+
+
+def test_two_queries_of_one_load_each_get_everything(channel: ss.Channel) -> None:
+    one, other = source(channel), source(channel)
+    assert batches(one) == batches(other) == [(1, 10)]
+    assert len(groups(channel)) == 2 and all(g.is_automatic for g in groups(channel).values())
+    for reader in (one, other):
+        reader.stop()
+    assert batches_of(channel) == [(1, 10)], "a new checkpoint gets all that is kept"
+
+
+def test_group_is_made_by_the_first_look_for_events_and_not_before(channel: ss.Channel) -> None:
+    reader = source(channel)
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    assert reader.reportLatestOffset()["lagEvents"] == 10
+    assert groups(channel) == {}
+    end = reader.latestOffset(start)
+    group = groups(channel)[start["group"]]
+    assert (group.position, group.is_automatic, group.has_planned) == (0, True, False)
+    assert reader.reportLatestOffset()["group"] == start["group"] == end["group"]
+    reader.partitions(start, end)
+    assert groups(channel)[start["group"]].has_planned
+    reader.stop()
+
+
+def test_what_a_query_reports_before_its_group_is_made_is_behind_where_it_begins(channel: ss.Channel) -> None:
+    reader = source(channel, startingOffsets=8)
+    reader.initialOffset()
+    assert reader.reportLatestOffset()["lagEvents"] == 3
+
+
+def test_offsets_of_a_named_group_are_what_they_were(channel: ss.Channel) -> None:
+    reader = source(channel, group="g")
+    start, end = planned(reader)
+    assert start == {"channel": channel.uuid, "writeOrderId": 0}
+    assert list(end.items()) == [("channel", channel.uuid), ("start", 0), ("writeOrderId", 10)]
+    assert set(groups(channel)) == {"g"}
+    reader.stop()
+
+
+def test_restart_goes_on_in_the_group_that_the_checkpoint_names(channel: ss.Channel) -> None:
+    reader = source(channel)
+    _, end = planned(reader)
+    reader.stop()
+    put(channel, 2)
+    again = source(channel)
+    following = again.latestOffset(end)
+    assert list(following.items()) == [("channel", channel.uuid), ("group", end["group"]), ("writeOrderId", 12)]
+    assert read(again, end, following) == [(11, 12)]
+    assert set(groups(channel)) == {end["group"]}
+    again.stop()
+
+
+def test_first_batch_is_planned_again_as_it_was_though_the_options_mean_another_beginning(channel: ss.Channel) -> None:
+    """Spark asks again where it begins."""
+    reader = source(channel, startingOffsets="latest")
+    start = reader.initialOffset()
+    put(channel, 3)
+    end = reader.latestOffset(start)
+    reader.stop()
+    put(channel, 4)
+    again = source(channel, startingOffsets="latest")
+    assert read(again, again.initialOffset(), end) == [(11, 13)]
+    assert set(groups(channel)) == {end["group"]}
+    again.commit(end)
+    assert again.latestOffset(end)["writeOrderId"] == 17
+    again.stop()
+
+
+def test_first_batch_that_was_empty_is_planned_again_empty(channel: ss.Channel) -> None:
+    """As of a query with several sources, of which another one had something."""
+    reader = source(channel, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    reader.stop()
+    put(channel, 4)
+    again = source(channel, startingOffsets="latest")
+    assert read(again, again.initialOffset(), start) == []
+    assert again.latestOffset(start)["writeOrderId"] == 14
+    again.stop()
+
+
+def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss.Channel) -> None:
+    reader = source(channel)
+    _, end = planned(reader)
+    copy = source(channel, ownerTimeout=0)
+    with pytest.raises(GroupOwnedError, match="Its checkpoint has the same position as this query's, so one is a copy"):
+        copy.latestOffset(end)
+    reader.stop()
+
+
+# ── a group that is gone ────────────────────────────────────────────────────────────────────
+
+
+def test_group_that_was_dropped_is_made_again_where_the_checkpoint_is(channel: ss.Channel) -> None:
+    reader = source(channel)
+    _, end = planned(reader)
+    reader.stop()
+    channel.drop_group(end["group"])
+    put(channel, 2)
+    again = source(channel)
+    assert read(again, end, again.latestOffset(end)) == [(11, 12)]
+    group = groups(channel)[end["group"]]
+    assert (group.position, group.is_automatic, group.has_planned, list(group.expired)) == (10, True, True, [])
+    again.stop()
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_what_left_while_the_group_was_gone_has_expired(
+    channel: ss.Channel, fail: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = source(channel)
+    _, end = planned(reader)
+    reader.stop()
+    channel.drop_group(end["group"])
+    put(channel, 10)
+    expire(channel, 14)
+    again = source(channel, failOnDataLoss=fail)
+    following = again.latestOffset(end)
+    text = f"the events 11 to 14 of {channel.path} have expired before the query read them"
+    if fail:
+        with pytest.raises(DataLossError, match=f"{text} .*autoGroupTtl, 604800 s.* Set failOnDataLoss to false"):
+            again.partitions(end, following)
+        again.stop()
+        again = source(channel, failOnDataLoss=False)
+    assert read(again, end, following) == [(15, 20)]
+    assert f"{text}" in caplog.text
+    again.stop()
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+def test_first_batch_whose_driver_was_killed_before_it_was_planned_is_planned(
+    channel: ss.Channel, dropped: bool
+) -> None:
+    """The group of a query that never planned a batch does not live for long without an owner."""
+    killed = source(channel)
+    end = killed.latestOffset(killed.initialOffset())
+    killed.stop()
+    if dropped:
+        channel.drop_group(end["group"])
+    put(channel, 5)
+    again = source(channel)
+    assert read(again, again.initialOffset(), end) == [(1, 10)]
+    assert groups(channel)[end["group"]].has_planned
+    again.stop()
+
+
+def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired(channel: ss.Channel) -> None:
+    reader = source(channel)
+    start = reader.initialOffset()
+    expire(channel, 4)
+    end = reader.latestOffset(start)
+    with pytest.raises(DataLossError, match="the events 1 to 4 of"):
+        reader.partitions(start, end)
+    reader.stop()
+
+
+def test_group_that_went_before_anything_was_planned_is_made_again_where_the_query_begins(channel: ss.Channel) -> None:
+    reader = source(channel, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(start) == start
+    reader.stop()  # as it is after a minute without a call
+    channel.drop_group(start["group"])
+    put(channel, 5)
+    end = reader.latestOffset(start)
+    assert not groups(channel)[start["group"]].has_planned
+    assert read(reader, start, end) == [(11, 15)]
+    reader.stop()
+
+
+def test_older_copy_of_the_channel_is_refused_and_no_group_is_made(channel: ss.Channel) -> None:
+    reader = source(channel)
+    start = {**reader.initialOffset(), "group": "auto-1", "writeOrderId": 12}
+    with pytest.raises(CheckpointMismatchError, match="up to the event 12, but that has only 10: it is an older copy"):
+        reader.latestOffset(start)
+    assert groups(channel) == {}
+
+
+# ── a checkpoint without a name ─────────────────────────────────────────────────────────────
+
+
+def test_checkpoint_of_an_earlier_version_goes_on_in_the_default_group(channel: ss.Channel) -> None:
+    reader = source(channel, group="default")
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    put(channel, 2)
+    again = source(channel)
+    following = again.latestOffset(end)
+    assert following == {"channel": channel.uuid, "writeOrderId": 12}
+    assert read(again, end, following) == [(11, 12)]
+    assert set(groups(channel)) == {"default"}
+    again.stop()
+
+
+def test_first_batch_of_an_earlier_version_is_planned_again_in_the_default_group(channel: ss.Channel) -> None:
+    reader = source(channel, group="default")
+    _, end = planned(reader)
+    reader.stop()
+    put(channel, 2)
+    again = source(channel)
+    assert read(again, again.initialOffset(), end) == [(1, 10)]
+    assert set(groups(channel)) == {"default"}
+    again.stop()
+
+
+@pytest.mark.parametrize("fail", [True, False])
+@pytest.mark.parametrize("default", [None, 0, 4])
+def test_query_that_lost_its_option_group_does_not_go_on_in_another_one(
+    channel: ss.Channel, fail: bool, default: int | None
+) -> None:
+    if default is not None:
+        consumer = channel.consumer("default")
+        consumer.commit([(1, default)] if default else [])
+        consumer.close()
+        channel._consumers.clear()
+    reader = source(channel, group="g")
+    _, end = planned(reader)
+    reader.stop()
+    again = source(channel, failOnDataLoss=fail)
+    lacking = "is not there" if default is None else f"never took {default + 1} to 10"
+    with pytest.raises(CheckpointMismatchError, match=rf"'default'; but that {lacking}\. Give the query its option"):
+        again.latestOffset(end)
+    again.stop()
+    assert "default" not in groups(channel) or groups(channel)["default"].position == default
