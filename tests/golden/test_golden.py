@@ -15,7 +15,7 @@ from spillable_stream.options import CHANNEL, defaults
 from tests.golden.dump import dump
 
 HERE = Path(__file__).parent
-CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "spilled", "typed")]
+CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "kept", "spilled", "typed")]
 
 
 def test_every_golden_channel_is_tested() -> None:
