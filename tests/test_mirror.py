@@ -16,6 +16,7 @@ ELSEWHERE = {
 SCENARIOS = {
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_cost": "how many calls a put and a take cost",
+    "channel/test_keeping_machine": "any sequence of calls to a channel that keeps events, beside a model",
     "channel/test_machine": "any sequence of calls, beside a model",
     "channel/test_mode": "the members of a Unix group share a channel",
     "channel/test_moved_events": "events on disk after later ones",
