@@ -60,6 +60,7 @@ class Committer:
 
     Attributes:
         group_commit: the requests that wait.
+        when_full: called when a put finds no room, before it waits; the engine sets it.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class Committer:
         self._active_calls = active_calls
         self._counters = counters
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
+        self.when_full: Callable[[], None] = lambda: None
 
     def commit(
         self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
@@ -140,6 +142,7 @@ class Committer:
                 deadline = spill_at
             except ChannelFullError as e:
                 assert isinstance(request, Put)
+                self.when_full()
                 if not request.fits_empty(self._follower.state) or time.monotonic() >= full_at:
                     raise self._full(e, request, time.monotonic() - began) from None
                 deadline = full_at

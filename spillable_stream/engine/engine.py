@@ -139,7 +139,7 @@ class Engine:
         self.upkeep: Upkeep = Upkeep(
             log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
         )
-        self.checkpointing.after_each = self.upkeep.ensure
+        self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.
         self.commit = self.committer.commit
         self.committing, self.append_alone = appender.committing, appender.append_alone

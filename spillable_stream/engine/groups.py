@@ -58,6 +58,8 @@ def create_group(
     if since is not None:
         made["since"] = since
     engine.commit(Control(FrameType.GROUP, made))
+    if automatic:
+        engine.upkeep.ensure()
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 

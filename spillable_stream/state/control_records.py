@@ -69,8 +69,7 @@ def _reserve(contents: Contents, value: ReserveRecord) -> None:
 def _change_group(contents: Contents, value: GroupRecord) -> None:
     group = contents.groups.get(value["group"])
     if value.get("drop"):
-        contents.groups.pop(value["group"], None)
-        contents.memory_only_groups.pop(value["group"], None)
+        _drop_group(contents, value["group"])
     elif "position" in value:
         if group is None:
             _create_group(contents, value)
@@ -80,6 +79,19 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
+
+
+def _drop_group(contents: Contents, name: str) -> None:
+    dropped = contents.groups.pop(name, None)
+    contents.memory_only_groups.pop(name, None)
+    if dropped is None or contents.groups:
+        return
+    # Nothing else says of the events that it took from memory, ahead of others, that they may be missing.
+    gone = contents.gone()
+    for ahead in dropped.ahead:
+        for left in contents.blocks.gaps(*ahead):
+            for first, last in gone.gaps(*left):
+                contents.lost.add(first, last)
 
 
 def _create_group(contents: Contents, value: GroupRecord) -> None:

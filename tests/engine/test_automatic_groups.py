@@ -15,9 +15,10 @@ from spillable_stream.engine import automatic_groups
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.engine.group_owner import OwnerSeen, look_for_owner
+from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.log_port import Followed
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import ChannelClosedError, StorageError
+from spillable_stream.errors import ChannelClosedError, ChannelFullError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.integrity.verify import verify
@@ -420,3 +421,35 @@ def test_a_group_of_a_name_that_is_not_allowed_is_left_alone(channel: Channel) -
     groups = look_after(channel)
     pass_time(groups, 2 * DAY_MS)
     assert names(channel) == {"../a"}
+
+
+# ── who looks after them ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_handle_that_makes_an_automatic_group_looks_after_it(open_channel: Open) -> None:
+    channel = open_channel()
+    create_group(channel.engine(), "named", "earliest")
+    assert not is_looked_after(channel)
+    create_group(channel.engine(), "auto-a", "earliest", automatic=True)
+    assert is_looked_after(channel)
+
+
+def test_a_handle_that_is_opened_looks_after_the_groups_that_are_there(open_channel: Open) -> None:
+    first = open_channel()
+    make_automatic(first, "auto-a", planned=0)
+    assert is_looked_after(open_channel())
+
+
+def test_a_put_that_finds_no_room_looks_after_groups_that_others_made(open_channel: Open) -> None:
+    channel, other = open_channel(overflow_capacity=10, keep_alive=0), open_channel()
+    put(channel, *numbered(0, 10))
+    create_group(other.engine(), "auto-a", "earliest", automatic=True)
+    assert not is_looked_after(channel)
+    with pytest.raises(ChannelFullError):
+        put(channel, b"x")
+    assert is_looked_after(channel)
+
+
+def is_looked_after(channel: Channel) -> bool:
+    """Tell whether a handle has a thread for it."""
+    return channel.engine().upkeep._thread is not None
