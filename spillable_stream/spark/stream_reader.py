@@ -196,7 +196,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             CheckpointMismatchError: the offsets are from another channel, or from an old checkpoint.
-            DataLossError: events in the range were lost, and ``failOnDataLoss`` is set.
+            DataLossError: events in the range were lost or have expired, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
         if self._group.is_made_up(began, ended):  # where the first batch began before a restart, the end knows alone

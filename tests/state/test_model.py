@@ -16,6 +16,7 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss_rules import lose_memory
 from spillable_stream.state.ranges import Range, RangeSet
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 EVENT_BYTES = 10
@@ -415,4 +416,4 @@ def drain_order(needed: set[int], places: dict[int, str]) -> list[int]:
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=examples(300), stateful_step_count=50)
