@@ -139,6 +139,18 @@ def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss
     reader.stop()
 
 
+def test_worker_that_hears_another_name_than_it_made_up_gives_its_own_group_up(channel: ss.Channel) -> None:
+    reader, other = source(channel), source(channel)
+    _, end = planned(other)
+    other.stop()
+    start = reader.initialOffset()
+    reader.latestOffset(start)
+    assert read(reader, start, end) == [(1, 10)]
+    assert reader.reportLatestOffset()["group"] == end["group"]
+    channel.consumer(start["group"], 0)
+    reader.stop()
+
+
 # ── a group that is gone ────────────────────────────────────────────────────────────────────
 
 
