@@ -17,6 +17,7 @@ from spillable_stream import Channel, DataLossError, Event, GroupOwnedError, Opt
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.format.frame import FrameType
+from spillable_stream.integrity.verify import verify
 from tests.support.damage import kill
 from tests.support.examples import examples
 
@@ -250,6 +251,12 @@ class KeepingMachine(RuleBasedStateMachine):
         assert self.first_kept <= first <= min([self.floor, *needed])
         self.first_kept = first
 
+    @rule()
+    def verify(self) -> None:
+        """Look for damage, with handles open."""
+        report = verify(self.path)
+        assert report.healthy and not (report.loss.lost or report.loss.kept), report
+
     @rule(number=st.integers(0, 1), what=st.sampled_from(["upkeep", "checkpoint", "flush"]))
     def look_after(self, number: int, what: str) -> None:
         channel = self.handle(number)
@@ -283,6 +290,7 @@ class KeepingMachine(RuleBasedStateMachine):
                 self.give_back(channel)
                 channel.close()
             if self.handles:
+                assert verify(self.path).healthy
                 with self.open() as channel:
                     for name, group in self.groups.items():
                         with channel.take_transaction(name) as tx:
