@@ -147,7 +147,7 @@ class EventCheck:
         self._findings.add(Finding(Severity.DAMAGE, path, text, hole.offset, hole.size, events, transactions))
 
     def _is_kept(self, last_id: int) -> bool:
-        """Tell whether events, the last of which is ``last_id``, are only kept."""
+        """Tell whether events up to ``last_id`` are only kept."""
         return last_id < self._needed_from
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
@@ -13,15 +15,26 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from spillable_stream import Channel, DataLossError, Event, GroupOwnedError, OptionError, TakeTransaction
+from spillable_stream import (
+    Channel,
+    DataLossError,
+    Event,
+    GroupOwnedError,
+    MemoryLossWarning,
+    OptionError,
+    TakeTransaction,
+)
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.format.frame import FrameType
-from tests.support.damage import kill
+from spillable_stream.integrity.verify import verify
+from tests.support.damage import kill, lose_memory
 from tests.support.examples import examples
 
 GROUPS = ["a", "b", "c"]
 MOSTLY = st.sampled_from([True, True, True, False])
+RARELY = st.sampled_from([False, False, False, True])
+SIZES = st.lists(st.integers(0, 300), min_size=1, max_size=9)
 READERS = st.sampled_from(["", *GROUPS])
 NEVER_BYTES = 1 << 40  # so many bytes are never kept: nothing leaves but what a rule lets go
 
@@ -47,6 +60,7 @@ class KeepingMachine(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp())
         self.path = self.directory / "channel"
         self.bodies: dict[int, bytes] = {}
+        self.gone: set[int] = set()  # with a memory tier
         self.last_id, self.floor, self.first_kept = 0, 1, 1
         self.keeps, self.memory_capacity = False, 0
         self.groups: dict[str, Group] = {}
@@ -60,6 +74,9 @@ class KeepingMachine(RuleBasedStateMachine):
     def open_first(self, keeps: bool, memory: bool) -> None:
         self.keeps, self.memory_capacity = keeps, 15 if memory else 0
         self.handles.append(self.open())
+        self.take(0, "a", 1)
+        for _ in range(3):
+            self.put_and_take(0, [100] * 5)
 
     def open(self) -> Channel:
         return Channel(
@@ -94,9 +111,11 @@ class KeepingMachine(RuleBasedStateMachine):
     def open_another(self) -> None:
         self.handles.append(self.open())
 
-    @rule(number=st.integers(0, 1), clean=st.booleans(), checkpoint=st.booleans())
-    def end_handle(self, number: int, clean: bool, checkpoint: bool) -> None:
+    @rule(number=st.integers(0, 1), clean=st.booleans(), checkpoint=st.booleans(), really=RARELY)
+    def end_handle(self, number: int, clean: bool, checkpoint: bool, really: bool = True) -> None:
         """Close a handle, or let go of it as the kernel does for a killed process; somebody opens the channel again."""
+        if not really:
+            return
         channel = self.handle(number)
         self.give_back(channel)
         if clean:
@@ -107,33 +126,70 @@ class KeepingMachine(RuleBasedStateMachine):
         if not self.handles:
             self.handles.append(self.open())
 
-    @rule()
-    def crash(self) -> None:
+    @rule(really=RARELY)
+    def crash(self, really: bool) -> None:
         """Kill everything, lose the head, and start from the files."""
+        if not really:
+            return
         for channel in self.handles:
             self.give_back(channel)
             kill(channel)
         (self.path / "head").unlink(missing_ok=True)
         self.handles = [self.open()]
 
-    @rule(keeps=st.booleans(), capacity=st.sampled_from([0, 4, 15]))
-    def change_options(self, keeps: bool, capacity: int) -> None:
+    @precondition(lambda self: os.path.lexists(self.path / "memory"))
+    @rule(really=RARELY)
+    def lose_memory(self, really: bool) -> None:
+        """Kill everything and take the memory away: the next open says what is lost of what somebody needs, or kept."""
+        if not really:
+            return
+        memory = {i for b in self.handles[0].engine().follow().blocks.memory for i in range(b.first_id, b.last_id + 1)}
+        for channel in self.handles:
+            self.give_back(channel)
+            kill(channel)
+        lose_memory(self.path)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.handles = [self.open()]
+        found = [w.message for w in caught if isinstance(w.message, MemoryLossWarning)]
+        lost = {i for w in found for a, b in w.lost for i in range(a, b + 1)}
+        untaken = {i for group in self.groups.values() for i in group.queue}
+        begin = min([self.floor, *untaken])
+        needed = untaken if self.groups else {i for i in self.there() if i >= self.floor}
+        assert lost == {i for i in memory if self.first_kept <= i < begin or i in needed}
+        last_id = self.handles[0].stats().last_id
+        self.gone |= memory | set(range(self.last_id + 1, last_id + 1))
+        self.last_id = last_id
+        for group in self.groups.values():
+            group.queue = [i for i in group.queue if i not in self.gone]
+        self.settle()
+
+    @rule(keeps=MOSTLY, capacity=st.sampled_from([0, 4, 15]), really=RARELY)
+    def change_options(self, keeps: bool, capacity: int, really: bool) -> None:
+        if not really:
+            return
         self.keeps, self.memory_capacity = keeps, capacity
         if len(self.handles) == 2:
             self.end_handle(0, clean=False, checkpoint=False)
         self.handles.append(self.open())
         self.settle()
 
+    def there(self, first: int = 0) -> list[int]:
+        """Return the IDs of the events that are there, from one on."""
+        return [i for i in range(max(first, self.first_kept), self.last_id + 1) if i not in self.gone]
+
     # ── events ──────────────────────────────────────────────────────────────────────────────────
 
     def settle(self) -> None:
         """Raise the floor as far as all groups have come, and let go of what nobody asks to keep."""
         firsts = [min(group.untaken(), default=self.last_id + 1) for group in self.groups.values()]
-        self.floor = max(self.floor, min(firsts)) if firsts else self.floor
+        self.floor = max(self.floor, min(firsts, default=0))
+        while not firsts and self.floor in self.gone:
+            self.floor += 1
         if not self.keeps:
             self.first_kept = max(self.first_kept, min([self.floor, *firsts]))
 
-    @rule(number=st.integers(0, 1), sizes=st.lists(st.integers(0, 300), min_size=1, max_size=9), commit=MOSTLY)
+    @rule(number=st.integers(0, 1), sizes=SIZES, commit=MOSTLY)
     def put(self, number: int, sizes: list[int], commit: bool) -> None:
         bodies = [b"%d:" % i + bytes(size) for i, size in enumerate(sizes)]
         tx = self.handle(number).put_transaction()
@@ -152,7 +208,7 @@ class KeepingMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, 1), name=st.sampled_from(GROUPS), limit=st.integers(1, 12))
     def take(self, number: int, name: str, limit: int) -> None:
         if name not in self.groups:  # a new group starts at the first event that is kept
-            self.groups[name] = Group(list(range(self.first_kept, self.last_id + 1)))
+            self.groups[name] = Group(self.there())
         group = self.groups[name]
         if group.transaction is None:
             group.transaction = self.owner(name, number).take_transaction(name)
@@ -163,10 +219,20 @@ class KeepingMachine(RuleBasedStateMachine):
         assert [(e.write_order_id, e.body) for e in found] == [(i, self.bodies[i]) for i in expected]
         group.held += expected
 
+    @rule(number=st.integers(0, 1), sizes=SIZES)
+    def put_and_take(self, number: int, sizes: list[int]) -> None:
+        """Put events, and let every group take all that it has yet to take."""
+        self.put(number, sizes, commit=True)
+        for name in sorted(self.groups):
+            self.take(number, name, 10_000)
+            self.end(name, commit=True)
+
     @precondition(lambda self: any(g.transaction for g in self.groups.values()))
     @rule(data=st.data(), commit=MOSTLY)
     def end_take(self, data: st.DataObject, commit: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(n for n, g in self.groups.items() if g.transaction)))
+        self.end(data.draw(st.sampled_from(sorted(n for n, g in self.groups.items() if g.transaction))), commit)
+
+    def end(self, name: str, commit: bool) -> None:
         group = self.groups[name]
         assert group.transaction is not None
         if commit:
@@ -200,15 +266,19 @@ class KeepingMachine(RuleBasedStateMachine):
             with pytest.raises(GroupOwnedError):
                 channel.seek(name, to)
             return
-        first = {"earliest": self.first_kept, "latest": self.last_id + 1}.get(str(to)) or int(to)
-        if first < self.first_kept or first > self.last_id + 1:
-            with pytest.raises(DataLossError if first < self.first_kept else OptionError):
+        beginning = self.first_kept
+        while beginning - 1 in self.gone:  # whoever begins there is told of a loss
+            beginning -= 1
+        first = {"earliest": beginning, "latest": self.last_id + 1}.get(str(to)) or int(to)
+        if first < beginning or first > self.last_id + 1:
+            with pytest.raises(DataLossError if first < beginning else OptionError):
                 channel.seek(name, to)
             return
-        assert channel.seek(name, to) == first
+        queue = self.there(first)
+        assert channel.seek(name, to) == min(queue, default=self.last_id + 1)
         if group.transaction is not None:
             group.transaction.rollback()
-        self.groups[name] = Group(list(range(first, self.last_id + 1)))
+        self.groups[name] = Group(queue)
         self.settle()
 
     @rule(
@@ -218,7 +288,7 @@ class KeepingMachine(RuleBasedStateMachine):
         group=st.sampled_from(["", *GROUPS]),
     )
     def read(self, number: int, start: int, count: int, group: str) -> None:
-        there = range(self.first_kept, self.last_id + 1)
+        there = self.there()
         chosen = [i for i in there if start <= i - self.first_kept < start + count]
         if not chosen or (group and group not in self.groups):
             return
@@ -250,6 +320,12 @@ class KeepingMachine(RuleBasedStateMachine):
         assert self.first_kept <= first <= min([self.floor, *needed])
         self.first_kept = first
 
+    @rule()
+    def verify(self) -> None:
+        """Look for damage, with handles open."""
+        report = verify(self.path)
+        assert report.healthy and not (report.loss.lost or report.loss.kept), report
+
     @rule(number=st.integers(0, 1), what=st.sampled_from(["upkeep", "checkpoint", "flush"]))
     def look_after(self, number: int, what: str) -> None:
         channel = self.handle(number)
@@ -269,9 +345,9 @@ class KeepingMachine(RuleBasedStateMachine):
         for channel in self.handles:
             stats = channel.stats()
             assert (stats.last_id, stats.kept.first_id) == (self.last_id, self.first_kept)
-            assert stats.kept.events == self.floor - self.first_kept
+            assert stats.kept.events == len([i for i in self.there() if i < self.floor])
             needed = {i for group in self.groups.values() for i in group.untaken() if i >= self.floor}
-            assert stats.channel_size == (len(needed) if self.groups else self.last_id + 1 - self.floor)
+            assert stats.channel_size == len(needed if self.groups else self.there(self.floor))
             for name, group in self.groups.items():
                 found = stats.groups[name]
                 assert found.lag == len(group.untaken()), name
@@ -283,6 +359,7 @@ class KeepingMachine(RuleBasedStateMachine):
                 self.give_back(channel)
                 channel.close()
             if self.handles:
+                assert verify(self.path).healthy
                 with self.open() as channel:
                     for name, group in self.groups.items():
                         with channel.take_transaction(name) as tx:
@@ -297,4 +374,4 @@ def columns(batch: object) -> tuple[list[int], list[bytes]]:
 
 
 TestKeepingMachine = KeepingMachine.TestCase
-TestKeepingMachine.settings = settings(max_examples=examples(60), stateful_step_count=40)
+TestKeepingMachine.settings = settings(max_examples=examples(100), stateful_step_count=40)

@@ -21,10 +21,11 @@ COUNT, TAKEN = 40, 25
 EVERY = dict(enumerate(numbered(0, COUNT), 1))
 
 
-def keeping(path: Path, **options: object) -> Path:
+def keeping(path: Path) -> Path:
     """Make a channel of several data files, in which a group has taken the first events, which are kept."""
-    options = {"retention_ms": 3_600_000, "minimum_required_space": 0, "max_file_size": 2500, **options}
-    with Channel(path, checkpoint_on_close=False, **options) as channel:
+    with Channel(
+        path, retention_ms=3_600_000, minimum_required_space=0, max_file_size=2500, checkpoint_on_close=False
+    ) as channel:
         channel.consumer("default")
         for i in range(8):
             put(channel, *numbered(5 * i, 5))
