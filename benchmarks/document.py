@@ -13,7 +13,10 @@ from typing import Any, NamedTuple
 __all__ = ["DIRECTORY", "Figure", "machine", "table", "write_section"]
 
 DIRECTORY = Path(__file__).parent.parent / "docs"
-_ORDER = ("targets", "limits", "put", "end-to-end", "memory", "replay", "footprint", "peers", "latency", "spark")
+_ORDER = (
+    *("targets", "limits", "put", "end-to-end", "memory", "replay", "retention", "footprint", "peers", "latency"),
+    "spark",
+)
 _BEGIN, _END = "<!-- benchmark: {} -->", "<!-- end -->"
 _TITLE = """# Benchmarks
 

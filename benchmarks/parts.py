@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts
+from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts, retention
 from benchmarks.rounds import Group, Plan
 
 __all__ = ["METHOD", "NOT_CLAIMED", "PARTS", "Part"]
@@ -89,6 +89,15 @@ PARTS = {
         "small events.",
         backlog.groups,
         (("open.svg", "time to open by backlog"),),
+    ),
+    "retention": Part(
+        "Keeping what was taken, and going back",
+        "A put and a take in turn, on one thread. Processor time is that of the calling thread in its calls, and that "
+        "of all threads together, of which one moves and lets go what is kept. System calls are those of the calling "
+        "thread that read, change or sync files; they are counted in another run. What is gone back to lies in as many "
+        "blocks of the index as events of 100 bytes would take, in small frames; it is opened from a checkpoint, and "
+        "all of it is in the page cache. A seek is a commit with a sync.",
+        retention.groups,
     ),
     "footprint": Part(
         "Bytes, age and import",

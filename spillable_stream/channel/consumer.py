@@ -94,16 +94,19 @@ class Consumer:
         fs, layout = self._engine.fs, self._engine.layout
         while True:
             lock = FileLock.open(fs, layout.group_lock(self.group))
-            if not lock.acquire_alone(timeout_seconds):
-                owner = lock.read_holder()
+            try:
+                if not lock.acquire_alone(timeout_seconds):
+                    owner = lock.read_holder()
+                    raise GroupOwnedError(
+                        f"the group {self.group!r} of {layout.path} is owned by {owner or 'another process'}; "
+                        f"waited {timeout_seconds:g} s. Stop it, or use another group",
+                        owner,
+                    )
+                if lock.is_in_place():
+                    return lock
+            except BaseException:
                 lock.close()
-                raise GroupOwnedError(
-                    f"the group {self.group!r} of {layout.path} is owned by {owner or 'another process'}; "
-                    f"waited {timeout_seconds:g} s. Stop it, or use another group",
-                    owner,
-                )
-            if lock.is_in_place():
-                return lock
+                raise
             lock.close()
 
     def _take_over(self, create: Callable[[], object], resume: bool) -> None:

@@ -8,15 +8,17 @@ import shutil
 import traceback
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spillable_stream import Channel, SpillableError
-from tests.lab.contents import contents
 from tests.lab.faults import ERRORS, SHORT, Fault, faulty
-from tests.lab.ledger import LedgerLines, Outcome, check
+from tests.lab.keeping import upkeep_by_hand
+from tests.lab.ledger import LedgerLines
 from tests.lab.size import sized
-from tests.lab.workload import OPTIONS, Program, put
+from tests.lab.subject import KEEPING, Subject, subject
+from tests.lab.workload import OPTIONS, put
 from tests.support.damage import remove_memory_under
 
 FAULTS = [(error, for_good) for error in ERRORS for for_good in (False, True)]
@@ -25,15 +27,16 @@ FAULTS = [(error, for_good) for error in ERRORS for for_good in (False, True)]
 def wrongs_with(directory: Path, configuration: str, fault: Fault) -> list[str]:
     """Return what is wrong after a program with a fault."""
     path, ledger = directory / "channel", LedgerLines()
-    program = Program(path, ledger, configuration, rounds=1)
+    tested = subject(configuration)
+    program = tested.program(path, ledger, rounds=1, seed=1)
     try:
-        with warnings.catch_warnings():
+        with upkeep_by_hand(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             with faulty(fault):
                 errors = program.run_whatever_fails()
             if fault.error == SHORT and errors:
                 return [f"a short call is no error: {errors[0]!r}"]
-            return [*_wrong_words(errors), *_wrong_after(path, ledger)]
+            return [*_wrong_words(errors), *_wrong_after(tested, path, ledger)]
     except Exception:  # whatever it is, it should have been one of the package's own errors
         return [traceback.format_exc(limit=-8)]
     finally:
@@ -47,14 +50,14 @@ def _wrong_words(errors: list[SpillableError]) -> list[str]:
     return [f"{e!r} names no file" for e in errors if "/" not in str(e)]
 
 
-def _wrong_after(path: Path, ledger: LedgerLines) -> list[str]:
+def _wrong_after(tested: Subject[Any], path: Path, ledger: LedgerLines) -> list[str]:
     """Return what is wrong with the channel once the fault is gone."""
     with Channel(path, **OPTIONS) as channel:
-        wrong = check(Outcome.of([ledger.lines]), contents(channel))
+        wrong = tested.verdict([ledger.lines]).wrong(tested.contents(channel))
         put(channel, ledger, "afterwards", 1, 2, 10)
         channel.checkpoint()
     with Channel(path, **OPTIONS) as channel:
-        return wrong + check(Outcome.of([ledger.lines]), contents(channel))
+        return wrong + tested.verdict([ledger.lines]).wrong(tested.contents(channel))
 
 
 def sweep(directory: Path, configuration: str, numbers: range) -> list[str]:
@@ -78,7 +81,7 @@ def calls(directory: Path, configuration: str) -> int:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("part", range(4))
-@pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
+@pytest.mark.parametrize("configuration", ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory"])
 def test_a_failed_call_is_reported_and_loses_nothing(shared_memory: Path, configuration: str, part: int) -> None:
     count = calls(shared_memory, configuration)
     assert count > 300

@@ -14,18 +14,21 @@ from spillable_stream.errors import MemoryLossWarning, TornTailWarning
 from tests.lab import mutants
 from tests.lab.calls import NEEDS_STRACE, Call, Moment, Recorder, Watcher, kill_at, read_trace, strace, watching
 from tests.lab.children import Child, mutate
-from tests.lab.contents import changes, contents
+from tests.lab.contents import changes
 from tests.lab.harness import FATES, KEPT_HEADS, left_behind
-from tests.lab.ledger import LedgerFile, Outcome, check
+from tests.lab.keeping import upkeep_by_hand
+from tests.lab.ledger import LedgerFile
 from tests.lab.size import sized
-from tests.lab.workload import CONFIGURATIONS, OPTIONS, Program
+from tests.lab.subject import KEEPING, subject
+from tests.lab.workload import OPTIONS, Program
 from tests.support.damage import keep_head, reboot
 
 SEED = 3
 BOTH = pytest.mark.parametrize("configuration", ["disk", "small memory"])
+ALL = pytest.mark.parametrize("configuration", ["disk", "small memory", f"{KEEPING}disk", f"{KEEPING}small memory"])
 
 
-@BOTH
+@ALL
 @pytest.mark.crash
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("turn", range(sized(ci=1, full=len(FATES))))
@@ -74,8 +77,8 @@ def test_a_kill_by_strace_at_any_call_loses_nothing(shared_memory: Path, configu
 def count_moments(directory: Path, configuration: str) -> int:
     """Return how many moments the program has."""
     recorder = Recorder()
-    with watching(recorder):
-        Program(directory / "counted", recorder, configuration, rounds=1, seed=SEED).run()
+    with upkeep_by_hand(), watching(recorder):
+        subject(configuration).program(directory / "counted", recorder, rounds=1, seed=SEED).run()
     return recorder.moments
 
 
@@ -86,7 +89,7 @@ def kill_points(
 
     Args:
         directory: where the channels go.
-        configuration: one of the workload's.
+        configuration: one that has a `subject`.
         points: the moments, counted from 1.
         mutant: how the package is broken.
         fate: what else happens then, one of `FATES`.
@@ -98,8 +101,9 @@ def kill_points(
 
         def run(here: Path = here, point: int = point) -> None:
             mutate(mutant)
-            with watching(_keeping_heads(here, kill_at(point))):
-                Program(here / "channel", LedgerFile(here / "killed.ledger"), configuration, 1, SEED).run()
+            ledger = LedgerFile(here / "killed.ledger")
+            with upkeep_by_hand(), watching(_keeping_heads(here, kill_at(point))):
+                subject(configuration).program(here / "channel", ledger, rounds=1, seed=SEED).run()
 
         child = Child(run, here / "stderr")
         if not child.killed_itself() and not (mutant and child.code == 0):  # which makes fewer calls perhaps
@@ -130,7 +134,7 @@ def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]
     """
     path, wrong = directory / "channel", []
     try:
-        with warnings.catch_warnings():
+        with upkeep_by_hand(), warnings.catch_warnings():
             warnings.simplefilter("ignore", TornTailWarning)
             warnings.simplefilter("ignore", MemoryLossWarning)
             if (path / "channel.json").exists():
@@ -139,8 +143,9 @@ def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]
                 once = _files(path)
                 wrong += _wrong_contents(directory, configuration)
                 wrong += [f"{name} was changed by a second open" for name in changes(once, _files(path))]
-            Program(path, LedgerFile(directory / "more.ledger"), configuration, rounds=0, seed=SEED + 1).run()
-        with warnings.catch_warnings(record=True) as warned:
+            more = LedgerFile(directory / "more.ledger")
+            subject(configuration).program(path, more, rounds=0, seed=SEED + 1).run()
+        with upkeep_by_hand(), warnings.catch_warnings(record=True) as warned:
             reboot(path)
             wrong += _wrong_contents(directory, configuration)
         return wrong + [f"a clean close left something to warn of: {w.message}" for w in warned]
@@ -149,10 +154,11 @@ def wrong_with(directory: Path, configuration: str, fate: str = "") -> list[str]
 
 
 def _wrong_contents(directory: Path, configuration: str) -> list[str]:
-    path, outcome = directory / "channel", Outcome.read(directory.glob("*.ledger"))
-    with Channel(path, **OPTIONS, **CONFIGURATIONS[configuration]) as channel:
-        found, uuid = contents(channel), channel.uuid
-    return check(outcome, found) + left_behind(path, uuid)
+    path, tested = directory / "channel", subject(configuration)
+    verdict = tested.verdict(ledger.read_text().splitlines() for ledger in sorted(directory.glob("*.ledger")))
+    with Channel(path, **OPTIONS, **tested.options) as channel:
+        found, uuid = tested.contents(channel), channel.uuid
+    return verdict.wrong(found) + left_behind(path, uuid)
 
 
 def _files(path: Path) -> dict[str, bytes]:

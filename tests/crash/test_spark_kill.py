@@ -36,6 +36,8 @@ WORKERS_STEPS = [
 ]
 STEPS = [*WORKERS_STEPS, ("offsets", "before"), ("offsets", "after"), ("commits", "before"), ("commits", "after")]
 FIRST_STEPS = [("initialOffset", "before"), ("initialOffset", "after")]
+_LATER = {"proven", "commit"}  # not in a query's first batch
+FIRST_BATCH = [*FIRST_STEPS, *(step for step in STEPS if step[0] not in _LATER)]
 
 # A second attempt is started as soon as a task takes longer than the others.
 SPECULATION = [
@@ -88,6 +90,20 @@ def test_every_row_is_there_once_though_workers_are_killed_at_every_step(tmp_pat
                 lab.kill_at(*point, "worker", passes=rng.randint(0, 2))
         lab.drain()
         assert lab.wrongs() == []
+
+
+@pytest.mark.parametrize("effect", ["worker", *(["driver", "jvm"] if sized(ci=0, full=1) else [])])
+def test_a_first_batch_that_is_killed_anywhere_leaves_its_query_one_group(tmp_path: Path, effect: str) -> None:
+    """The query has no `group`: it makes one, which its checkpoint names from the first batch on."""
+    steps = [step for step in FIRST_BATCH if effect != "worker" or step[0] not in ("offsets", "commits")]
+    with Lab(tmp_path, []) as lab:
+        for step, when in steps[:: sized(ci=5, full=1)]:
+            name = f"map {step} {when}"
+            lab.pipelines = [Pipeline(tmp_path / name)]
+            lab.kill_at(name, step, when, effect)
+            lab.drain()
+            assert lab.wrongs() == []
+            assert lab.pipeline(name).wrong_groups() == []
 
 
 def test_tasks_that_fail_after_they_staged_leave_nothing_behind(tmp_path: Path) -> None:

@@ -8,9 +8,12 @@ import pytest
 
 from tests.lab.size import sized
 from tests.lab.states import CrashStates
+from tests.lab.subject import KEEPING
 
 SEEDS = range(1, 1 + sized(ci=1, full=40))
-CONFIGURATIONS = pytest.mark.parametrize("configuration", ["disk", "tiny memory"])
+CONFIGURATIONS = pytest.mark.parametrize(
+    "configuration", ["disk", "tiny memory", f"{KEEPING}disk", f"{KEEPING}tiny memory"]
+)
 
 
 def shown(lab: CrashStates) -> str:
@@ -41,8 +44,9 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
         assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
 
 
-def test_a_few_power_cuts_lose_nothing(shared_memory: Path) -> None:
-    lab = CrashStates(shared_memory, samples=0)
+@pytest.mark.parametrize("configuration", ["disk", f"{KEEPING}disk"])
+def test_a_few_power_cuts_lose_nothing(shared_memory: Path, configuration: str) -> None:
+    lab = CrashStates(shared_memory, configuration, samples=0)
     lab.run()
     assert not lab.failures, shown(lab)
     assert lab.states > 100

@@ -32,10 +32,13 @@ __all__ = [
     "LedgerFile",
     "LedgerLines",
     "Outcome",
+    "Range",
     "Said",
     "body",
     "check",
+    "check_puts",
     "in_doubt_since",
+    "known_ids",
     "parse_body",
 ]
 
@@ -212,16 +215,16 @@ def check(outcome: Outcome, found: Found) -> list[str]:
             continue
         if outcome.seen.get(event_id, said) != said:
             wrong.append(f"event {event_id} is another one than was taken")
-    known = _known(outcome, events) | set(found.remaining)
+    known = known_ids(outcome, events) | set(found.remaining)
     lost, doubtful = _within(known, found.lost), _within(known, found.doubtful)
     if list(found.bodies) != sorted(found.bodies) or _has_gaps(events, [*found.lost, *found.doubtful]):
         wrong.append("the write-order IDs have gaps or are out of order")
-    wrong += _wrong_puts(outcome, events, lost | doubtful)
+    wrong += check_puts(outcome, events, lost | doubtful)
     wrong += _wrong_takes(outcome, events, found.remaining, lost, doubtful)
     return wrong
 
 
-def _known(outcome: Outcome, events: dict[int, Said]) -> set[int]:
+def known_ids(outcome: Outcome, events: dict[int, Said]) -> set[int]:
     """Return every ID that an event has, or one that was put with it: millions more may be in doubt."""
     first_ids = [(first_id, outcome.started[key]) for key, first_id in outcome.acknowledged.items()]
     first_ids += {(event_id - said.index, said.count) for event_id, said in events.items()}
@@ -243,8 +246,14 @@ def _has_gaps(events: Iterable[int], reported: list[Range]) -> bool:
     return False
 
 
-def _wrong_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
-    """Return what is wrong with what was put; some IDs are reported lost or in doubt."""
+def check_puts(outcome: Outcome, events: dict[int, Said], reported: set[int]) -> list[str]:
+    """Return what is wrong with what was put.
+
+    Args:
+        outcome: what the programs know.
+        events: what is known of the events that can be read, and of those that were taken.
+        reported: the IDs that need not be there: they are reported lost or in doubt.
+    """
     wrong: list[str] = []
     found: dict[tuple[str, int], int] = {}
     last: dict[str, int] = {}

@@ -28,43 +28,38 @@ from spillable_stream.storage import access
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
+from tests.lab.keeping_mutants import KEEPING_MUTANTS
+from tests.lab.patching import Patch, patch
 
 __all__ = ["MUTANTS", "apply", "broken"]
-
-_Patch = Any
 
 
 def apply(name: str) -> None:
     """Break this process for good."""
-    for patch in MUTANTS[name]():
-        patch.start()
+    for found in MUTANTS[name]():
+        found.start()
 
 
 @contextlib.contextmanager
 def broken(name: str) -> Iterator[None]:
     """Break this process for a while; an empty name leaves it whole."""
     with contextlib.ExitStack() as stack:
-        for patch in MUTANTS[name]() if name else []:
-            stack.enter_context(patch)
+        for found in MUTANTS[name]() if name else []:
+            stack.enter_context(found)
         yield
 
 
-def _patch(owner: Any, name: str, make: Callable[[Any], Any]) -> _Patch:
-    """Return a patch that puts what ``make`` makes of a function in its place."""
-    return mock.patch.object(owner, name, make(getattr(owner, name)))
-
-
-def skip_the_sync() -> list[_Patch]:
+def skip_the_sync() -> list[Patch]:
     """No file is ever synced."""
-    return [_patch(File, "sync", lambda real: lambda self: None)]
+    return [patch(File, "sync", lambda real: lambda self: None)]
 
 
-def skip_the_directory_sync() -> list[_Patch]:
+def skip_the_directory_sync() -> list[Patch]:
     """No directory is ever synced."""
-    return [_patch(FileSystem, "sync_directory", lambda real: lambda self, path: None)]
+    return [patch(FileSystem, "sync_directory", lambda real: lambda self, path: None)]
 
 
-def rename_before_the_sync() -> list[_Patch]:
+def rename_before_the_sync() -> list[Patch]:
     """A small file gets its name before its data is durable."""
 
     def make(real: Any) -> Any:
@@ -74,25 +69,25 @@ def rename_before_the_sync() -> list[_Patch]:
 
         return write_atomically
 
-    return [_patch(FileSystem, "write_atomically", make)]
+    return [patch(FileSystem, "write_atomically", make)]
 
 
-def skip_the_checksum() -> list[_Patch]:
+def skip_the_checksum() -> list[Patch]:
     """Payloads are believed."""
-    return [_patch(m, "payload_matches", lambda real: lambda *_: True) for m in (checkpoints, event_reader, frames)]
+    return [patch(m, "payload_matches", lambda real: lambda *_: True) for m in (checkpoints, event_reader, frames)]
 
 
-def believe_misplaced_frames() -> list[_Patch]:
+def believe_misplaced_frames() -> list[Patch]:
     """A frame that is whole is taken for one that is in its place."""
-    return [_patch(AppendChecker, "fault", lambda real: lambda self, found: None)]
+    return [patch(AppendChecker, "fault", lambda real: lambda self, found: None)]
 
 
-def believe_half_a_head() -> list[_Patch]:
+def believe_half_a_head() -> list[Patch]:
     """Where one slot of a head that counts is damaged, the other one is believed, though it may be older."""
-    return [_patch(Head, "is_whole", lambda real: lambda self: True)]
+    return [patch(Head, "is_whole", lambda real: lambda self: True)]
 
 
-def publish_before_the_write() -> list[_Patch]:
+def publish_before_the_write() -> list[Patch]:
     """Readers see an append that is not there yet."""
 
     def make(real: Any) -> Any:
@@ -105,10 +100,10 @@ def publish_before_the_write() -> list[_Patch]:
 
         return append
 
-    return [_patch(WriteAheadLog, "append", make)]
+    return [patch(WriteAheadLog, "append", make)]
 
 
-def acknowledge_before_the_sync() -> list[_Patch]:
+def acknowledge_before_the_sync() -> list[Patch]:
     """A commit returns, and the next one syncs both."""
 
     def make(real: Any) -> Any:
@@ -122,10 +117,10 @@ def acknowledge_before_the_sync() -> list[_Patch]:
 
         return _sync
 
-    return [_patch(WriteAheadLog, "_sync", make)]
+    return [patch(WriteAheadLog, "_sync", make)]
 
 
-def unlink_early() -> list[_Patch]:
+def unlink_early() -> list[Patch]:
     """Data files are removed before the checkpoint that makes them unneeded is durable."""
 
     def make(real: Any) -> Any:
@@ -140,10 +135,10 @@ def unlink_early() -> list[_Patch]:
 
         return _make
 
-    return [_patch(Checkpointing, "_make", make)]
+    return [patch(Checkpointing, "_make", make)]
 
 
-def reuse_an_id() -> list[_Patch]:
+def reuse_an_id() -> list[Patch]:
     """The next ID follows the last event that is still there."""
 
     def make(real: Any) -> Any:
@@ -161,10 +156,10 @@ def reuse_an_id() -> list[_Patch]:
 
         return staticmethod(from_image)
 
-    return [_patch(ChannelState, "from_image", make)]
+    return [patch(ChannelState, "from_image", make)]
 
 
-def forget_takes_in_flight() -> list[_Patch]:
+def forget_takes_in_flight() -> list[Patch]:
     """A file's header and a checkpoint say nothing of takes that are prepared."""
 
     def make(real: Any) -> Any:
@@ -173,10 +168,10 @@ def forget_takes_in_flight() -> list[_Patch]:
 
         return small
 
-    return [_patch(ChannelState, "small", make)]
+    return [patch(ChannelState, "small", make)]
 
 
-def commit_twice() -> list[_Patch]:
+def commit_twice() -> list[Patch]:
     """A put whose answer was slow is committed again."""
 
     def make(real: Any) -> Any:
@@ -191,10 +186,10 @@ def commit_twice() -> list[_Patch]:
 
         return _commit
 
-    return [_patch(Committer, "_commit", make)]
+    return [patch(Committer, "_commit", make)]
 
 
-def forget_a_take() -> list[_Patch]:
+def forget_a_take() -> list[Patch]:
     """A take is acknowledged and never written."""
 
     def make(real: Any) -> Any:
@@ -208,10 +203,10 @@ def forget_a_take() -> list[_Patch]:
 
         return _commit
 
-    return [_patch(Committer, "_commit", make)]
+    return [patch(Committer, "_commit", make)]
 
 
-def leave_a_torn_tail() -> list[_Patch]:
+def leave_a_torn_tail() -> list[Patch]:
     """A recovery goes on behind what it should have cut."""
 
     def make(real: Any) -> Any:
@@ -221,10 +216,10 @@ def leave_a_torn_tail() -> list[_Patch]:
 
         return find_tail
 
-    return [_patch(recovery, "find_tail", make)]
+    return [patch(recovery, "find_tail", make)]
 
 
-def retry_a_failed_sync() -> list[_Patch]:
+def retry_a_failed_sync() -> list[Patch]:
     """A sync that failed is tried again, and then believed."""
 
     def make(real: Any) -> Any:
@@ -237,10 +232,10 @@ def retry_a_failed_sync() -> list[_Patch]:
 
         return sync
 
-    return [_patch(File, "sync", make)]
+    return [patch(File, "sync", make)]
 
 
-def heal_nothing() -> list[_Patch]:
+def heal_nothing() -> list[Patch]:
     """What a killed committer left behind the published end stays there."""
 
     def make(real: Any) -> Any:
@@ -249,10 +244,10 @@ def heal_nothing() -> list[_Patch]:
 
         return heal
 
-    return [_patch(Healing, "heal", make)]
+    return [patch(Healing, "heal", make)]
 
 
-def swallow_a_failed_write() -> list[_Patch]:
+def swallow_a_failed_write() -> list[Patch]:
     """A write that failed is taken for done."""
 
     def make(real: Any) -> Any:
@@ -263,18 +258,18 @@ def swallow_a_failed_write() -> list[_Patch]:
 
         return write
 
-    return [_patch(File, "write", make)]
+    return [patch(File, "write", make)]
 
 
-def skip_the_lock() -> list[_Patch]:
+def skip_the_lock() -> list[Patch]:
     """Every process believes that it has the channel's lock."""
-    return [_patch(FileLock, "try_acquire", lambda real: lambda self, *, shared=False: True)]
+    return [patch(FileLock, "try_acquire", lambda real: lambda self, *, shared=False: True)]
 
 
 # ── identity: what proves that a directory, a lock or a head is the channel's ──────────────────
 
 
-def trust_the_head() -> list[_Patch]:
+def trust_the_head() -> list[Patch]:
     """Who comes first believes a head that is whole and of this boot, and recovers nothing."""
 
     def make(real: Any) -> Any:
@@ -284,10 +279,10 @@ def trust_the_head() -> list[_Patch]:
 
         return recover
 
-    return [_patch(opening.Held, "recover", make)]
+    return [patch(opening.Held, "recover", make)]
 
 
-def follow_a_head_that_went_back() -> list[_Patch]:
+def follow_a_head_that_went_back() -> list[Patch]:
     """A head that publishes less than it did is believed, and what is behind its end is cut."""
 
     def make(real: Any) -> Any:
@@ -297,28 +292,28 @@ def follow_a_head_that_went_back() -> list[_Patch]:
 
         return _parsed
 
-    nothing = [_patch(Healing, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")]
-    return [_patch(Head, "_parsed", make), *nothing]
+    nothing = [patch(Healing, n, lambda real: _do_nothing) for n in ("_require_no_commit", "_require_one_append")]
+    return [patch(Head, "_parsed", make), *nothing]
 
 
-def believe_any_owner() -> list[_Patch]:
+def believe_any_owner() -> list[Patch]:
     """Whatever is at a directory's path is the channel's."""
-    return [_patch(module, "ownership_fault", lambda real: lambda *_: None) for module in (directories, claim)]
+    return [patch(module, "ownership_fault", lambda real: lambda *_: None) for module in (directories, claim)]
 
 
-def miss_the_original() -> list[_Patch]:
+def miss_the_original() -> list[Patch]:
     """A copy takes the directories of its original, which is there, for its own."""
     return [
-        _patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, claim, memory_directory)
+        patch(m, "is_original_elsewhere", lambda real: lambda *_: False) for m in (ownership, claim, memory_directory)
     ]
 
 
-def go_where_the_path_leads() -> list[_Patch]:
+def go_where_the_path_leads() -> list[Patch]:
     """A handle never looks whether its paths still lead to what it opened."""
-    return [_patch(File, "is_in_place", lambda real: lambda self: True)]
+    return [patch(File, "is_in_place", lambda real: lambda self: True)]
 
 
-def make_a_lost_lock_again() -> list[_Patch]:
+def make_a_lost_lock_again() -> list[Patch]:
     """A lock file that was removed is made again, though others hold the old one, and nobody sees that."""
 
     def make(real: Any) -> Any:
@@ -328,34 +323,34 @@ def make_a_lost_lock_again() -> list[_Patch]:
 
         return _make_lock_files
 
-    return [_patch(opening, "_make_lock_files", make), _patch(opening, "are_anchored", lambda real: lambda *_: True)]
+    return [patch(opening, "_make_lock_files", make), patch(opening, "are_anchored", lambda real: lambda *_: True)]
 
 
-def create_over_what_is_there() -> list[_Patch]:
+def create_over_what_is_there() -> list[Patch]:
     """A directory without an identity is taken for one in which a creation was cut short, whatever it holds."""
-    return [_patch(creation, "_require_no_events", lambda real: _do_nothing)]
+    return [patch(creation, "_require_no_events", lambda real: _do_nothing)]
 
 
-def declare_lost_what_is_elsewhere() -> list[_Patch]:
+def declare_lost_what_is_elsewhere() -> list[Patch]:
     """A memory tier that is not to be seen is gone."""
-    return [_patch(memory_directory.Place, "is_certainly_gone", lambda real: lambda *_: True)]
+    return [patch(memory_directory.Place, "is_certainly_gone", lambda real: lambda *_: True)]
 
 
-def trust_a_planted_memory() -> list[_Patch]:
+def trust_a_planted_memory() -> list[Patch]:
     """Whoever made the memory tier's directory, and whoever may write to it, is believed."""
-    return [_patch(FileSystem, "is_private_directory", lambda real: lambda self, path, owner_of: path.is_dir())]
+    return [patch(FileSystem, "is_private_directory", lambda real: lambda self, path, owner_of: path.is_dir())]
 
 
-def keep_what_root_makes() -> list[_Patch]:
+def keep_what_root_makes() -> list[Patch]:
     """What root makes in a user's channel is root's."""
-    return [_patch(access, "_other_owner", lambda real: lambda *_: None)]
+    return [patch(access, "_other_owner", lambda real: lambda *_: None)]
 
 
 def _do_nothing(*_: Any) -> None:
     pass
 
 
-MUTANTS: dict[str, Callable[[], list[_Patch]]] = {
+_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     f.__name__.replace("_", " "): f
     for f in (
         skip_the_sync,
@@ -388,3 +383,5 @@ MUTANTS: dict[str, Callable[[], list[_Patch]]] = {
         keep_what_root_makes,
     )
 }
+
+MUTANTS = {**_MUTANTS, **KEEPING_MUTANTS}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import spillable_stream as ss
+from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.integrity.verify import verify
 from tests.lab.spark_driver import BATCH_EVENTS, DELAY_SECONDS, WINDOW_SECONDS, kind_of
 from tests.lab.spark_points import arm, is_armed
@@ -117,6 +118,25 @@ class Pipeline:
             if (events, total) != (len(expected[start, key]), sum(expected[start, key])):
                 wrong.append(f"window {start} of {key} has {events} events, not {len(expected[start, key])}")
         return wrong
+
+    def wrong_groups(self) -> list[str]:
+        """Return what is wrong with the source's groups, once its upkeep has looked at them for a while."""
+        with ss.Channel(self.directory / "source", create=False) as channel:
+            engine = channel.engine()
+            upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender)
+            for _ in range(4):
+                upkeep.look(int(UNPLANNED_SECONDS * 1000) // 2)
+            groups = engine.follow().groups
+        name = self._named_group()
+        if list(groups) != [name] or not groups[name].has_planned:
+            return [f"{self.directory.name}: the groups are {groups}; the query's is {name}"]
+        return []
+
+    def _named_group(self) -> str:
+        """Return which group the query's checkpoint names."""
+        offsets = self.directory / "checkpoint" / "offsets"
+        newest = max((f for f in offsets.iterdir() if f.name.isdigit()), key=lambda f: int(f.name))
+        return str(json.loads(newest.read_text().splitlines()[-1])["group"])
 
 
 def _wrong_counts(found: Counter, expected: dict, what: str) -> list[str]:

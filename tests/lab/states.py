@@ -19,13 +19,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from spillable_stream import Channel, Event
+from spillable_stream import Channel
 from spillable_stream.format.head_page import parse_head
-from tests.lab.contents import CONSUMERS, changes, contents, files_that_count
+from tests.lab.contents import changes, files_that_count
 from tests.lab.disk import Disk, Image, images
-from tests.lab.ledger import Found, Outcome, check
+from tests.lab.keeping import upkeep_by_hand
 from tests.lab.recorder import Note, Operation, recording
-from tests.lab.workload import OPTIONS, Program
+from tests.lab.subject import Subject, Verdict, subject
+from tests.lab.workload import OPTIONS
 from tests.support.damage import remove_memory_under
 
 __all__ = ["CrashStates", "Failure"]
@@ -66,7 +67,7 @@ class CrashStates:
 
     Args:
         directory: where the program runs and the states are rebuilt, best in memory.
-        configuration: one of the workload's.
+        configuration: one that has a `subject`.
         seed: chooses the program's steps and the states.
         samples: how many arbitrary subsets are tried after each operation (`images`).
 
@@ -82,9 +83,13 @@ class CrashStates:
     states: int = 0
     failures: list[Failure] = field(default_factory=list)
     _boots: int = 0
-    _found: dict[int, Found | None] = field(default_factory=dict)
+    _found: dict[int, Any] = field(default_factory=dict)
     _rebooted: dict[int, bool] = field(default_factory=dict)
     _crashes: list[tuple[Image, list[str]]] = field(default_factory=list)
+
+    @property
+    def _subject(self) -> Subject[Any]:
+        return subject(self.configuration)
 
     def run(self, rounds: int = 1, failing_sync: int = 0) -> int:
         """Record a program on an empty disk, check every state of it, and return how many syncs it did.
@@ -106,10 +111,10 @@ class CrashStates:
         image.write(root)
         disk = Disk.of(image)
         self._boots += 1
-        with recording(root, failing_sync) as record, self._boot(), warnings.catch_warnings():
+        with recording(root, failing_sync) as record, self._boot(), upkeep_by_hand(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             record.know(disk.inodes())
-            program = Program(root / CHANNEL, record, self.configuration, rounds, self.seed + 1000 * self._boots)
+            program = self._subject.program(root / CHANNEL, record, rounds, self.seed + 1000 * self._boots)
             if failing_sync:
                 program.run_whatever_fails()
             else:
@@ -147,12 +152,12 @@ class CrashStates:
                 disk.do(operation)
                 if operation.name == "store":
                     continue
-            outcome = Outcome.of([lines])
+            verdict = self._subject.verdict([lines])
             for image in images(disk, rng, self.samples):
                 if len(self.failures) >= _ENOUGH:
                     return
                 rebooted = self._is_rebooted(image)
-                wrong = self._check(image, outcome, rebooted)
+                wrong = self._check(image, verdict, rebooted)
                 if wrong:
                     self.failures.append(Failure(wrong, operations[:i], image, rebooted, self.seed))
                 if rng.random() < _CRASHES_KEPT:
@@ -162,18 +167,18 @@ class CrashStates:
         """Choose how an image is opened: every other one that is new as after a reboot."""
         return self._rebooted.setdefault(image.key(), len(self._rebooted) % 2 == 0)
 
-    def _check(self, image: Image, outcome: Outcome, rebooted: bool) -> list[str]:
+    def _check(self, image: Image, verdict: Verdict[Any], rebooted: bool) -> list[str]:
         key = image.key()
         wrong: list[str] = []
         if key not in self._found:
             self.states += 1
             with contextlib.nullcontext() if rebooted else self._boot():
-                self._found[key], wrong = self._open(image, outcome)
+                self._found[key], wrong = self._open(image, verdict)
         found = self._found[key]
-        return wrong if found is None else wrong + check(outcome, found)
+        return wrong if found is None else wrong + verdict.wrong(found)
 
-    def _open(self, image: Image, outcome: Outcome) -> tuple[Found | None, list[str]]:
-        """Return what the channel of an image holds, and what is wrong with how it goes on."""
+    def _open(self, image: Image, verdict: Verdict[Any]) -> tuple[Any, list[str]]:
+        """Return what the channel of an image holds, if it opens, and what is wrong with how it goes on."""
         root = self.directory / "state"
         shutil.rmtree(root, ignore_errors=True)
         root.mkdir()
@@ -181,35 +186,23 @@ class CrashStates:
         path = root / CHANNEL
         options = {} if f"{CHANNEL}/channel.json" in image.names else OPTIONS  # else the open changes them
         try:
-            with warnings.catch_warnings():
+            with upkeep_by_hand(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 with Channel(path, **options) as channel:
-                    found = contents(channel)
+                    found = self._subject.contents(channel)
                 healed = files_that_count(path)
                 with Channel(path) as channel:
                     wrong = [f"a second open changed {name}" for name in changes(healed, files_that_count(path))]
-                    wrong += _goes_on(channel, found, outcome)
+                    wrong += verdict.goes_on(channel, found)
+                    _clean(channel)
                 wrong += _left_behind(path)
         except Exception:  # whatever it is, the channel should have opened
             return None, [traceback.format_exc(limit=-6)]
         return found, wrong
 
 
-def _goes_on(channel: Channel, found: Found, outcome: Outcome) -> Iterator[str]:
-    """Put, take everything, make checkpoints, and say what is not as it should be."""
-    with channel.put_transaction() as tx:
-        tx.put(Event(b"after the crash"))
-    new_id = tx.committed.first_id
-    doubtful = [last for _, last in found.doubtful]
-    used = max([*found.bodies, *outcome.seen, *outcome.acknowledged.values(), *doubtful], default=0)
-    if new_id <= used:
-        yield f"the ID {new_id} was given again; {used} had been"
-    if channel.stats().channel_size != len(found.remaining) + 1:
-        yield f"the channel says that it holds {channel.stats().channel_size} of {len(found.remaining) + 1} events"
-    with channel.take_transaction(CONSUMERS) as take:
-        taken = [event.write_order_id for event in take.take_many(1 << 20)]
-    if taken != [*found.remaining, new_id]:
-        yield f"{taken} were taken instead of {found.remaining} and {new_id}"
+def _clean(channel: Channel) -> None:
+    """Make checkpoints, until nothing is left that nothing needs."""
     channel.checkpoint()
     engine = channel.engine()
     with engine.committing():

@@ -1,0 +1,145 @@
+"""What a recipe crashes: a program, how to read what it left, and how to tell whether that is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from spillable_stream import Channel, Event
+from spillable_stream.storage.filesystem import FileSystem
+from tests.lab.contents import CONSUMERS, contents
+from tests.lab.keeping import STREAM, Keeping, let_go, set_retention
+from tests.lab.keeping_check import History, Kept, kept
+from tests.lab.ledger import Found, Ledger, Outcome, check
+from tests.lab.workload import CONFIGURATIONS, Program
+
+__all__ = ["KEEPING", "Subject", "Verdict", "subject"]
+
+F = TypeVar("F")
+KEEPING = "keeping, "
+"""What the names of configurations begin with whose program keeps what was taken."""
+
+
+class Verdict(Protocol[F]):
+    """What the ledgers say of a channel."""
+
+    def wrong(self, found: F) -> list[str]:
+        """Return what is wrong with what a channel holds; nothing if every promise was kept."""
+
+    def goes_on(self, channel: Channel, found: F) -> Iterator[str]:
+        """Put, take everything, let everything go, and say what is not as it should be."""
+
+
+class Subject(Protocol[F]):
+    """A program, and who judges what it left."""
+
+    options: dict[str, Any]
+    """The channel's."""
+
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        """Return the program; the arguments are `Program`'s."""
+
+    def contents(self, channel: Channel) -> F:
+        """Return what an open channel holds; nothing is taken."""
+
+    def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[F]:
+        """Return who judges by the lines of some ledgers, given in the order in which their programs ran."""
+
+
+def subject(configuration: str) -> Subject[Any]:
+    """Return what a configuration stands for: one of `CONFIGURATIONS`, also after `KEEPING`."""
+    if configuration.startswith(KEEPING):
+        return _KeepingSubject(configuration.removeprefix(KEEPING))
+    return _PlainSubject(configuration)
+
+
+class _PlainSubject:
+    def __init__(self, configuration: str) -> None:
+        self.options: dict[str, Any] = CONFIGURATIONS[configuration]
+        self._configuration = configuration
+
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        return Program(path, ledger, self._configuration, rounds, seed, fs, **options)
+
+    def contents(self, channel: Channel) -> Found:
+        return contents(channel)
+
+    def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[Found]:
+        return _PlainVerdict(Outcome.of(ledgers))
+
+
+class _PlainVerdict:
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def wrong(self, found: Found) -> list[str]:
+        return check(self._outcome, found)
+
+    def goes_on(self, channel: Channel, found: Found) -> Iterator[str]:
+        doubtful, outcome = [last for _, last in found.doubtful], self._outcome
+        used = max([*found.bodies, *outcome.seen, *outcome.acknowledged.values(), *doubtful], default=0)
+        new_id = _put(channel)
+        if new_id <= used:
+            yield f"the ID {new_id} was given again; {used} had been"
+        if channel.stats().channel_size != len(found.remaining) + 1:
+            yield f"the channel says that it holds {channel.stats().channel_size} of {len(found.remaining) + 1} events"
+        yield from _wrong_take(channel, CONSUMERS, [*found.remaining, new_id])
+
+
+class _KeepingSubject(_PlainSubject):
+    def program(
+        self, path: Path, ledger: Ledger, rounds: int, seed: int, fs: FileSystem | None = None, **options: Any
+    ) -> Program:
+        return Keeping(path, ledger, self._configuration, rounds, seed, fs, **options)
+
+    def contents(self, channel: Channel) -> Any:
+        return kept(channel)
+
+    def verdict(self, ledgers: Iterable[Iterable[str]]) -> Verdict[Any]:
+        return _KeepingVerdict(History(ledgers, durable=not self.options["memory_capacity"]))
+
+
+class _KeepingVerdict:
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def wrong(self, found: Kept) -> list[str]:
+        return self._history.wrong(found)
+
+    def goes_on(self, channel: Channel, found: Kept) -> Iterator[str]:
+        doubtful = [last for _, last in found.doubtful]
+        used = max([self._history.last_id(), *found.bodies, *doubtful], default=0)
+        new_id = _put(channel)
+        if new_id <= used:
+            yield f"the ID {new_id} was given again; {used} had been"
+        for name, group in found.groups.items():
+            untaken = [i for i in found.bodies if not group.has(i)]
+            yield from _wrong_take(channel, name, [*untaken, new_id])
+            if found.keeps:
+                channel.consumer(name).seek(found.first - 1)
+                yield from _wrong_take(channel, name, [*found.bodies, new_id])
+        if STREAM in found.groups:
+            channel.drop_group(STREAM)
+        let_go(channel, new_id)
+        if left := kept(channel).bodies:
+            yield f"{sorted(left)} are there, though all expired"
+        set_retention(channel, 0)
+
+
+def _put(channel: Channel) -> int:
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"after the crash"))
+    return tx.committed.first_id
+
+
+def _wrong_take(channel: Channel, group: str, expected: list[int]) -> Iterator[str]:
+    """Take everything, and say whether it is something else."""
+    with channel.take_transaction(group) as tx:
+        taken = [event.write_order_id for event in tx.take_many(1 << 20)]
+    if taken != expected:
+        yield f"{group}: {taken} were taken instead of {expected}"
