@@ -106,6 +106,8 @@ def _print(report: Report, who: str) -> None:
     if who and not report.healthy:
         lost = f"lose {loss.count:,} events, {shown(loss.lost)}" if loss.lost else "lose no event"
         typer.echo(f"{who} {lost}")
+        if loss.kept:
+            typer.echo(f"{who} also lose {shown(loss.kept)} of the events that are kept: no group needs them")
         if loss.doubtful:
             typer.echo(f"{who} pass over the IDs {shown(loss.doubtful)}: nobody can tell whether they were in use")
         for group, ranges in loss.repeated.items():

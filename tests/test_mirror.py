@@ -14,7 +14,9 @@ ELSEWHERE = {
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
+    "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_cost": "how many calls a put and a take cost",
+    "channel/test_keeping_machine": "any sequence of calls to a channel that keeps events, beside a model",
     "channel/test_machine": "any sequence of calls, beside a model",
     "channel/test_mode": "the members of a Unix group share a channel",
     "channel/test_moved_events": "events on disk after later ones",
@@ -44,6 +46,7 @@ SCENARIOS = {
     "spark/test_stream": "source and sink on a real Spark",
     "spark/test_throw_away": "a notebook cell that is run again and again",
     "spark/test_triggers": "every trigger",
+    "state/test_model": "any sequence of records, beside a model of single events",
     "test_contracts": "the import contracts name every room",
     "test_docs": "what the docs show",
     "test_english": "the linter of English",

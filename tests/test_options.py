@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from spillable_stream import Channel
 from spillable_stream.errors import OptionError
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.options import (
     BATCH,
     CHANNEL,
@@ -142,3 +145,36 @@ def test_names_are_unique_and_keywords_are_snake_case() -> None:
 def test_a_scope_has_its_defaults() -> None:
     for scope in EVERY:
         assert set(defaults(scope)) == {o.keyword for o in OPTIONS if scope in o.scopes}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("retentionMs", 999, "a number of milliseconds, 1,000 or more, or 0"),
+        ("retentionMs", -1, "a number of milliseconds, 1,000 or more, or 0"),
+        ("retentionMs", 1 << 62, "a number of milliseconds, 1,000 or more, or 0"),
+        ("retentionBytes", 1_048_575, "a number of bytes, 2^20 or more, or 0"),
+        ("retentionBytes", -1, "a number of bytes, 2^20 or more, or 0"),
+        ("retentionUntaken", "both", "keep or drop"),
+        ("autoGroupTtl", 0.5, "seconds, 1 or more"),
+        ("autoGroupTtl", -1, "seconds, 1 or more"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_in_a_sentence_and_nothing_is_changed(
+    path: Path, name: str, value: Any, said: str
+) -> None:
+    with Channel(path, retention_ms=5000) as channel:
+        before = channel.options
+    for create in (True, False):
+        with pytest.raises(OptionError, match=name) as caught:
+            Channel(path, create=create, **{name: value})
+        assert said in str(caught.value) and len(str(caught.value)) < 200
+    with Channel(path) as channel:
+        assert channel.options == before
+
+
+@pytest.mark.parametrize("name", ["retentionMs", "retentionBytes", "retentionUntaken", "autoGroupTtl"])
+def test_options_that_came_later_are_stored_where_they_are_not_at_their_default(path: Path, name: str) -> None:
+    (option,) = [o for o in OPTIONS if o.name == name]
+    assert not option.stored_at_default
+    assert option.keyword not in ChannelOptions().image()

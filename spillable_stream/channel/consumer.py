@@ -84,7 +84,7 @@ class Consumer:
         self._lock = self._own(owner_timeout_seconds)
         try:
             self._lock.write_holder(self.owner)
-            self._take_over(starting, resume, create)
+            self._take_over(create or partial(create_group, engine, group, starting), resume)
         except BaseException:
             self.close()
             raise
@@ -109,7 +109,7 @@ class Consumer:
                 raise
             lock.close()
 
-    def _take_over(self, starting: str, resume: bool, create: Callable[[], object] | None) -> None:
+    def _take_over(self, create: Callable[[], object], resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight.
 
         Whoever commits takes of the group passes through the channel's lock, and looks there whether it is still the
@@ -119,10 +119,8 @@ class Consumer:
             self._require_owner()
         with self._engine.snapshot() as state:
             known, orphans = self.group in state.groups, state.open_takes(self.group)
-        if not known and create is not None:
+        if not known:
             create()
-        elif not known:
-            create_group(self._engine, self.group, starting)
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
 
@@ -364,11 +362,7 @@ class Consumer:
         self.seek_to(lambda state: checked_position(position, state, path), reset)
 
     def seek_to(self, choose: Choose, reset: str = "") -> int:
-        """Move the group as `seek` does, and return the event that it takes next.
-
-        Args:
-            choose: chooses the position, given the state of the moment in which the group is moved.
-            reset: as in `seek`.
+        """Move the group as `seek` does, to where ``choose`` says under the channel's lock; return its next event.
 
         It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
         """

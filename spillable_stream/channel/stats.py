@@ -59,7 +59,7 @@ class TierStats:
 
 @dataclass(frozen=True, slots=True)
 class KeptStats:
-    """What is kept in both tiers though every group has taken it, for retention or for a group that went back.
+    """Events that both tiers keep though every group has taken them, for retention or for a group that went back.
 
     Args:
         events: how many events; they don't count against a capacity.

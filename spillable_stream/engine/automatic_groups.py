@@ -24,7 +24,7 @@ from heapq import nsmallest
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
-from spillable_stream.engine.group_owner import look_for_owner
+from spillable_stream.engine.group_owner import OwnerSeen, look_for_owner
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.errors import SpillableError, StorageError
@@ -158,7 +158,11 @@ class AutomaticGroups:
         return self._watched[name].looked_at_ms if name in self._watched else -1
 
     def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
-        owner, before = look_for_owner(self._log.fs, self._log.layout, name), self._watched.get(name)
+        before = self._watched.get(name)
+        if is_name(name):
+            owner = look_for_owner(self._log.fs, self._log.layout, name)
+        else:  # no stream made it, and it has no lock file: it stays
+            owner = OwnerSeen(is_alive=True, note="")
         idle_ms = recorded_ms
         if owner.is_alive:
             idle_ms = 0
@@ -230,8 +234,7 @@ class AutomaticGroups:
 
 
 def _automatic(state: ChannelState) -> Iterable[tuple[str, GroupState]]:
-    """Yield the automatic groups; one whose name is not allowed has no lock file, and so never an owner."""
-    return ((name, group) for name, group in state.groups.items() if group.is_automatic and is_name(name))
+    return ((name, group) for name, group in state.groups.items() if group.is_automatic)
 
 
 def _seen(group: GroupState, state: ChannelState) -> tuple[int, int]:

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from spillable_stream.engine.group_owner import has_owner
 from spillable_stream.errors import SpillableError
 from spillable_stream.log.layout import Layout
-from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -40,7 +39,7 @@ def ownerless_groups(fs: FileSystem, layout: Layout, state: ChannelState) -> lis
         layout: the channel's files.
         state: the channel's state.
     """
-    automatic = ((state.lag(name), name) for name, g in state.groups.items() if g.is_automatic and is_name(name))
+    automatic = ((state.lag(name), name) for name, g in state.groups.items() if g.is_automatic)
     return [
         OwnerlessGroup(name, lag) for lag, name in nlargest(_MOST_LOOKS, automatic) if _is_ownerless(fs, layout, name)
     ]

@@ -10,7 +10,7 @@ COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sin
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
-GROUP           ``{group, position, auto?, since?}`` to create one, ``{group, seek, reset?}`` to move it,
+GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
                 ``{group, idle}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to drop it
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``

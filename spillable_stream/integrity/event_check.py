@@ -23,6 +23,8 @@ from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["EventCheck"]
 
+_KEPT = "that are kept; no group needs them"
+
 
 @dataclass(slots=True)
 class _Hole:
@@ -66,6 +68,7 @@ class EventCheck:
         self._sound = sound
         self._read: set[int | str] = set()
         self._schemas: list[pa.Schema] = []
+        self._needed_from = 0
 
     @property
     def files(self) -> int:
@@ -75,6 +78,7 @@ class EventCheck:
     def readable(self, state: ChannelState) -> Blocks:
         """Return blocks of the events that can be read, without damage inside. Damage is added to the findings."""
         self._schemas = [decode_schema(s) for s in state.schemas]
+        self._needed_from = state.needed_from()
         found: list[Block] = []
         missing: dict[Path, list[Range]] = defaultdict(list)
         for block in state.blocks:
@@ -86,7 +90,8 @@ class EventCheck:
             else:
                 found += self._readable(block, path)
         for path, events in missing.items():
-            self._findings.damage(path, f"{path.name} is missing, and with it events", events=events)
+            which = f" {_KEPT}" if self._is_kept(events[-1][1]) else ""
+            self._findings.damage(path, f"{path.name} is missing, and with it events{which}", events=events)
         return Blocks(_once(sorted(found, key=lambda b: b.first_id)))
 
     def _readable(self, block: Block, path: Path) -> list[Block]:
@@ -137,8 +142,13 @@ class EventCheck:
     def _add_damage(self, path: Path, hole: _Hole, through: int, block: Block, text: str = "") -> None:
         events = ((hole.first_id, through),) if through >= hole.first_id else ()
         transactions = (block.transaction_id,) if block.transaction_id else ()
-        text = text or "a frame is damaged among events that are still needed"
+        which = _KEPT if self._is_kept(through) else "that are still needed"
+        text = text or f"a frame is damaged among events {which}"
         self._findings.add(Finding(Severity.DAMAGE, path, text, hole.offset, hole.size, events, transactions))
+
+    def _is_kept(self, last_id: int) -> bool:
+        """Tell whether events up to ``last_id`` are only kept."""
+        return last_id < self._needed_from
 
 
 def _once(blocks: list[Block]) -> list[Block]:

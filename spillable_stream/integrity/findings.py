@@ -93,6 +93,7 @@ class Loss:
 
     Args:
         lost: events that some group has yet to take and that can't be read any more.
+        kept: events that can't be read any more though they were kept; no group needs them.
         doubtful: IDs that may have been in use: nobody can tell.
         repeated: for each group, events that it may have taken and would get again, since a record of it is damaged.
     """
@@ -100,6 +101,7 @@ class Loss:
     lost: tuple[Range, ...] = ()
     doubtful: tuple[Range, ...] = ()
     repeated: dict[str, tuple[Range, ...]] = field(default_factory=dict)
+    kept: tuple[Range, ...] = ()
 
     @property
     def count(self) -> int:

@@ -131,7 +131,9 @@ class _Inspector:
         event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
         state.blocks = event_check.readable(state)
         lost = state.missing()
-        self._explain(lost)
+        kept = self._kept_and_gone(state, lost)
+        self._explain(lost, "events that should be there are in no file")
+        self._explain(kept, "events that are kept are in no file; no group needs them")
         last_id, through = state.last_id, self._doubtful_through
         doubtful = ((last_id + 1, through),) if through > last_id else ()
         bad_positions = self._check_positions(state)
@@ -144,7 +146,7 @@ class _Inspector:
             state,
             identity_damaged,
             owners_damaged,
-            Loss(tuple(lost), doubtful, replay.repeated()),
+            Loss(tuple(lost), doubtful, replay.repeated(), tuple(kept)),
             max(last_id, through),
             bad_positions,
             self._unrepairable,
@@ -290,9 +292,18 @@ class _Inspector:
     # ── what is missing ─────────────────────────────────────────────────────────────────────────
 
     def _unexplained(self, state: ChannelState) -> list[Range]:
-        """Return the needed events that no file has and no finding explains."""
-        known = RangeSet(r for f in self._findings.all() for r in f.events)
-        return [gap for first, last in state.missing() for gap in known.gaps(first, last)]
+        """Return the needed and the kept events that no file has and no finding explains."""
+        known = state.gone().union(r for f in self._findings.all() for r in f.events)
+        kept = state.blocks.gaps(state.first_kept, state.needed_from() - 1)
+        return [gap for first, last in [*kept, *state.missing()] for gap in known.gaps(first, last)]
+
+    def _kept_and_gone(self, state: ChannelState, lost: list[Range]) -> list[Range]:
+        """Return the events that are gone though no group needs them: one that comes, or goes back, would."""
+        # Those that were taken from memory ahead of others are not there either: only damage makes others suspect.
+        if state.memory.generation and not any(f.severity is Severity.DAMAGE for f in self._findings.all()):
+            return []
+        known = state.gone().union(lost)
+        return [r for gap in state.blocks.gaps(state.first_kept, state.last_id) for r in known.gaps(*gap)]
 
     def _check_chain(self, root: int) -> None:
         """Report data files that are missing from the newest checkpoint's on."""
@@ -319,12 +330,12 @@ class _Inspector:
         if not inventory.exact and (inventory.missing_end or newest > last):  # the known last ID is a lower bound
             self._doubtful_through = max(self._doubtful_through, state.last_id + _UNKNOWN_IDS)
 
-    def _explain(self, lost: list[Range]) -> None:
+    def _explain(self, lost: list[Range], text: str) -> None:
         """Report lost events that no finding names yet."""
         known = RangeSet(r for f in self._findings.all() for r in f.events)
         left = [gap for first, last in lost for gap in known.gaps(first, last)]
         if left and not self._report_missing_files(left):
-            self._findings.damage(self._layout.path, "events that should be there are in no file", events=left)
+            self._findings.damage(self._layout.path, text, events=left)
 
     def _report_missing_files(self, events: list[Range]) -> bool:
         """Report gaps in the numbers of the data files as missing files, and tell whether there are any."""

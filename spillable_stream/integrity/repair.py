@@ -50,6 +50,7 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
+from spillable_stream.state.ranges import RangeSet
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -274,9 +275,9 @@ class _LogBuilder:
     def lose(self, inspection: Inspection) -> None:
         """Append the record of what is lost, if anything is."""
         loss = inspection.loss
-        if loss.lost or loss.doubtful:
+        if loss.lost or loss.kept or loss.doubtful:
             value: LostRecord = {
-                "lost": list(loss.lost),
+                "lost": list(RangeSet([*loss.lost, *loss.kept])),
                 "doubtful": list(loss.doubtful),
                 "next": inspection.last_id + 1,
                 "groups": {},

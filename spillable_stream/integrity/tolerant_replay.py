@@ -29,6 +29,7 @@ from spillable_stream.integrity.log_steps import ExactImage, LogSteps
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
+from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
@@ -170,7 +171,7 @@ class TolerantReplay:
         header, state = found.header, self.state
         if header.write_order_id and not self._knows_first_id:
             self._knows_first_id = True
-            state.next_id = state.floor = header.write_order_id
+            state.next_id = state.floor = state.first_kept = header.write_order_id
             self._hold_everything()
         if header.type == FrameType.TAKE:
             self._add_group(TakeRecord.parse(found.payload or b"").group)
@@ -188,8 +189,8 @@ class TolerantReplay:
         return record is not None and record.kind == "take" and not (pending and pending.takes)
 
     def _add_group(self, name: str) -> None:
-        """Add a group whose creation is hidden, at the placeholder's position."""
-        self.state.groups.setdefault(name, GroupState(self.state.floor - 1))
+        """Add a group whose creation is hidden, where it may have begun, or gone back to."""
+        self.state.groups.setdefault(name, GroupState(self.state.first_kept - 1))
 
     def _hold_everything(self) -> None:
         self.state.groups[_PLACEHOLDER] = GroupState(self.state.floor - 1)
@@ -247,7 +248,7 @@ class TolerantReplay:
         state = self.state
         first = min((put.write_order_id for _, _, put in frames), default=0)
         last = max((put.write_order_id + put.count - 1 for _, _, put in frames), default=0)
-        if frames and (last < state.floor or any(True for _ in state.blocks.disk.between(first, last))):
+        if frames and (last < state.first_kept or any(True for _ in state.blocks.disk.between(first, last))):
             del state.pending[tx]  # the events are in the state already
             return
         for _, _, put in frames:  # if it is a move, the events are in memory too
@@ -297,13 +298,13 @@ class TolerantReplay:
             new = restored(image)
         except MALFORMED:
             return
-        if "blocks" not in image:
-            new.blocks.disk = old.blocks.disk
-        new.blocks.memory = old.blocks.memory
-        for block in list(new.blocks.memory):
+        disk = new.blocks.disk if "blocks" in image else old.blocks.disk
+        new.blocks = Blocks([*disk, *old.blocks.memory])
+        for block in old.blocks.memory:
             if any(True for _ in new.blocks.disk.between(block.first_id, block.last_id)):
                 new.blocks.memory.remove(block.first_id)
-        new.blocks.drop_through(new.floor - 1)
+        new.blocks.drop_through(new.first_kept - 1)
+        new.blocks.keep_through(new.floor - 1)
         new.next_transaction = max(new.next_transaction, old.next_transaction)
         if len(new.blocks.memory):
             new.next_id = max(new.next_id, old.next_id)
@@ -328,13 +329,11 @@ class TolerantReplay:
         if known is not None:
             self._damage.close(known.last_id + 1)
         doubt.takes_through = doubt.takes_through or _UNKNOWN_ID
-        image = self.state.image()
-        image["groups"].pop(_PLACEHOLDER, None)
-        positions = [group[0] for group in image["groups"].values()]
-        image["floor"] = max([image["floor"], *([min(positions) + 1] if positions else [])])
-        image["nextTransaction"] += doubt.transactions
-        self.state = restored(image)
-        self.state.blocks.drop_through(self.state.floor - 1)
+        self.state.groups.pop(_PLACEHOLDER, None)
+        self.state = restored(self.state.image())
+        self.state.next_transaction += doubt.transactions
+        if self.state.groups:
+            self.state.raise_floor()
         return self.state
 
     def repeated(self) -> dict[str, tuple[Range, ...]]:

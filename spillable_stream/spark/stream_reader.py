@@ -39,7 +39,7 @@ from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
-from spillable_stream.state.ranges import Range
+from spillable_stream.state.ranges import Range, RangeSet
 
 try:  # Spark 4.2 and later
     from pyspark.sql.streaming.datasource import (
@@ -196,7 +196,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             CheckpointMismatchError: the offsets are from another channel, or from an old checkpoint.
-            DataLossError: events in the range were lost, and ``failOnDataLoss`` is set.
+            DataLossError: events in the range were lost or have expired, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
         if self._group.is_made_up(began, ended):  # where the first batch began before a restart, the end knows alone
@@ -219,7 +219,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             lost, expired = _beyond(known.lost, after), _beyond(known.expired, after)
             check_loss(self._open(), state, lost, self._options, expired)
         self._hold.keep()
-        ranges = self._takes.take(begin + 1, last)
+        missed = RangeSet([*lost, *expired])  # a take that was written before may have them
+        ranges = [r for taken in self._takes.take(begin + 1, last) for r in missed.gaps(*taken)]
         with port.snapshot() as state:
             return list(plan_partitions(port, state, ranges, self._options, group))
 

@@ -31,7 +31,7 @@ class Pending:
 
 
 class Contents:
-    """What is in a channel, and what its log says of it.
+    """The events and groups of a channel, and everything else that its log says.
 
     Attributes:
         next_id: the next write-order ID.

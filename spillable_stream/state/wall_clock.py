@@ -49,7 +49,7 @@ class Jump(NamedTuple):
 
 @dataclass(slots=True)
 class WallClock:
-    """What is known of a channel's wall clock.
+    """A channel's wall clock, as far as it is known.
 
     Args:
         reading: the last reading that was noted; None if there was none.

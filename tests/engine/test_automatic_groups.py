@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -349,6 +351,32 @@ def test_a_group_that_never_planned_goes_without_a_warning(channel: Channel, cap
     (said,) = [r for r in caplog.records if r.name == automatic_groups.__name__]
     assert said.levelno == logging.INFO
     assert said.getMessage().startswith("the group 'auto-a' of ")
+
+
+def test_a_stream_whose_group_goes_again_and_again_reads_everything_once(open_channel: Open) -> None:
+    channel, reader = open_channel(auto_group_ttl=1), open_channel()
+    bodies = numbered(0, 200)
+    put(channel, *bodies)
+    channel.consumer("holds-what-was-read")
+    groups, done = look_after(channel), threading.Event()
+
+    def drop() -> None:
+        while not done.is_set():
+            groups.look(600)
+
+    dropping = threading.Thread(target=drop)
+    dropping.start()
+    taken: list[bytes] = []
+    try:
+        while len(taken) < len(bodies):
+            again = partial(create_group, reader.engine(), "auto-a", "earliest", automatic=True, since=len(taken))
+            reader.consumer("auto-a", create=again)
+            taken += take(reader, 5, "auto-a")
+            give_up(reader, "auto-a")
+    finally:
+        done.set()
+        dropping.join()
+    assert taken == bodies
 
 
 # ── what it costs, and what goes wrong ──────────────────────────────────────────────────────────

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import (
     BY_PRODUCER,
     CommitRecord,
@@ -14,6 +16,7 @@ from spillable_stream.format.record import (
     SegmentRef,
     TakeRecord,
     pack,
+    parse_record,
     unpack,
 )
 
@@ -69,3 +72,21 @@ def test_a_record_that_makes_no_sense_is_corruption(parse: Callable[[bytes], obj
 def test_what_no_dictionary_can_hold_is_corruption() -> None:
     with pytest.raises(CorruptionError, match="not valid msgpack"):
         unpack(b"\x81\x90\x01")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"through": 2**40},
+        {"clock": ["0a" * 16, 5, 2**50, 2**50]},
+        {"clock": ["0a" * 16, 5, 2**50, 0], "jump": [2**50, -(2**40)]},
+        {},
+    ],
+)
+def test_what_leaves_reads_back(value: dict[str, Any]) -> None:
+    assert parse_record(FrameType.RETENTION, pack(value)) == value
+
+
+def test_a_group_record_reads_back() -> None:
+    value = {"group": "größer", "seek": 2**40, "reset": "token", "left": [[3, 4]]}
+    assert parse_record(FrameType.GROUP, pack(value)) == value

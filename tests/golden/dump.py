@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spillable_stream import Channel
+from spillable_stream.channel.stats import ChannelStats
 
 
 def dump(path: Path) -> dict[str, Any]:
@@ -41,7 +42,17 @@ def _contents(channel: Channel) -> dict[str, Any]:
         "stored": stats.channel_size,
         "sinks": dict(stats.sinks),
         "groups": groups,
+        **_kept(stats),
     }
+
+
+def _kept(stats: ChannelStats) -> dict[str, Any]:
+    """Return what is kept, and what groups missed of it; {} for a channel that keeps nothing."""
+    if not stats.kept.events:
+        return {}
+    expired = {name: [list(r) for r in group.expired] for name, group in stats.groups.items()}
+    automatic = [name for name, group in stats.groups.items() if group.is_automatic]
+    return {"kept": [stats.kept.first_id, stats.kept.events], "expired": expired, "automatic": automatic}
 
 
 def _plain(value: Any) -> Any:

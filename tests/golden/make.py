@@ -8,15 +8,22 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 from spillable_stream import Channel, Event, MemoryLossWarning
-from spillable_stream.engine.requests import Put
+from spillable_stream.engine.requests import Control, Put
+from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import ControlRecord
+from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.storage.filesystem import FileSystem
 from tests.golden.dump import dump
 from tests.support.damage import kill, lose_memory, trim
 
@@ -96,7 +103,52 @@ def spilled_channel(path: Path) -> None:
         Channel(path).close()
 
 
-CHANNELS = {"events": events_channel, "typed": typed_channel, "spilled": spilled_channel}
+def kept_channel(path: Path) -> None:
+    """An event channel that keeps what was taken, with groups that went back, lost some to age, or are a stream's."""
+    options: dict[str, Any] = {**BASE, "max_file_size": 1800, "retention_ms": _CENTURY_MS, "retention_bytes": 1 << 30}
+    with mock.patch.object(Upkeep, "ensure"):  # nothing leaves but what is said here
+        channel = Channel(path, **options, retention_untaken="drop", auto_group_ttl="100d")
+        change(channel, FrameType.RETENTION, {"clock": ("00" * 16, 1_000_000, 1_700_000_000_000_000, 0)})
+        put(channel, *(Event(b"old %d" % i) for i in range(8)))
+        for group in ("back", "ahead"):
+            take(channel, group, 8)
+        late = channel.consumer("late")
+        late.commit([(1, 1)], late.prepare([(1, 1)]))
+        channel.checkpoint()
+        change(channel, FrameType.RETENTION, {"through": 4})  # 2 to 4 expire for the group "late"
+        after = ("00" * 16, 61_000_000, 1_700_003_660_000_000, 1_700_000_000_000_001)
+        change(channel, FrameType.RETENTION, {"clock": after, "jump": (1_700_000_062_000_000, 3_600_000_000)})
+        put(channel, *(Event(b"kept %d" % i) for i in range(8)))
+        change(channel, FrameType.GROUP, {"group": "auto-query", "position": 10, "auto": True, "since": 8})
+        stream = channel.consumer("auto-query")
+        stream.commit([(11, 12)], stream.prepare([(11, 12)]))
+        change(channel, FrameType.GROUP, {"group": "auto-query", "idle": 61_000})
+        take(channel, "ahead", 3)
+        channel.consumer("back").seek(5, "a query's reset")
+        channel.checkpoint()
+        put(channel, Event(b"last"))
+        change(channel, FrameType.OPTIONS, {"retention_bytes": 1 << 20})
+        kill(channel)
+
+
+_CENTURY_MS = 100 * 365 * 86_400_000
+
+
+def change(channel: Channel, type_: FrameType, value: ControlRecord) -> None:
+    """Append a control record."""
+    channel.engine().commit(Control(type_, value))
+
+
+CHANNELS = {"events": events_channel, "typed": typed_channel, "spilled": spilled_channel, "kept": kept_channel}
+
+
+def disown(path: Path) -> None:
+    """Make the channel one without owner files, which say where it was made."""
+    fs = FileSystem()
+    layout = read_identity(fs, path)
+    write_identity(fs, replace(layout, owned=False))
+    for file in path.rglob("owner.json"):
+        file.unlink()
 
 
 def main(directory: Path, *names: str) -> None:
@@ -106,6 +158,7 @@ def main(directory: Path, *names: str) -> None:
         CHANNELS[name](path)
         for file in sorted((path / "data").glob("log-*")):
             trim(path, int(file.name[4:]))
+        disown(path)
         for file in [path / "head", *path.glob("*.lock"), path / "lock", *(path / "groups").iterdir()]:
             file.unlink()
         (path / "groups").rmdir()

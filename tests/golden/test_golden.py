@@ -13,9 +13,10 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.options import CHANNEL, defaults
 from tests.golden.dump import dump
+from tests.golden.shape import SHAPES, shapes
 
 HERE = Path(__file__).parent
-CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "spilled", "typed")]
+CHANNELS = [f"{version}/{kind}" for version in ("v1",) for kind in ("events", "kept", "spilled", "typed")]
 
 
 def test_every_golden_channel_is_tested() -> None:
@@ -58,3 +59,8 @@ def test_the_documentations_worked_example_is_in_the_golden_channel() -> None:
     data = (HERE / "v1" / "events" / "data" / "log-000009").read_bytes()
     assert len(shown) == 72
     assert data[int(rows[0][0], 16) :] == shown
+
+
+def test_a_channel_that_keeps_nothing_is_on_disk_what_it_was(tmp_path: Path) -> None:
+    """`plain.json` was made by the last version that could not keep events."""
+    assert json.loads(json.dumps(shapes(tmp_path))) == json.loads(SHAPES.read_text())

@@ -139,6 +139,18 @@ def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss
     reader.stop()
 
 
+def test_worker_that_hears_another_name_than_it_made_up_gives_its_own_group_up(channel: ss.Channel) -> None:
+    reader, other = source(channel), source(channel)
+    _, end = planned(other)
+    other.stop()
+    start = reader.initialOffset()
+    reader.latestOffset(start)
+    assert read(reader, start, end) == [(1, 10)]
+    assert reader.reportLatestOffset()["group"] == end["group"]
+    channel.consumer(start["group"], 0)
+    reader.stop()
+
+
 # ── a group that is gone ────────────────────────────────────────────────────────────────────
 
 
@@ -273,3 +285,29 @@ def test_query_that_lost_its_option_group_does_not_go_on_in_another_one(
         again.latestOffset(end)
     again.stop()
     assert "default" not in groups(channel) or groups(channel)["default"].position == default
+
+
+@pytest.mark.parametrize("kind", ["expired", "lost"])
+def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_without_them(
+    tmp_path: Path, kind: str
+) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
+        put(channel, 4, 6)
+        killed = source(channel)
+        _, end = planned(killed)
+        killed.stop()
+        if kind == "expired":
+            expire(channel, 4)
+        else:
+            value = {"lost": [[1, 4]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
+            channel.engine().commit(Control(FrameType.LOST, value))
+        again = source(channel)
+        with pytest.raises(DataLossError, match="the events 1 to 4 "):
+            again.partitions(again.initialOffset(), end)
+        again.stop()
+        lenient = source(channel, failOnDataLoss=False)
+        parts: list[Any] = list(lenient.partitions(lenient.initialOffset(), end))
+        assert sum(batch.num_rows for part in parts for batch in lenient.read(part)) == 6
+        lenient.commit(end)
+        assert groups(channel)[end["group"]].position == 10
+        lenient.stop()

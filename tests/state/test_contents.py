@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.support.state_log import filled, lost
+from spillable_stream.format.frame import FrameType
+from tests.support.state_log import Log, filled, lost
 
 
 def test_events_leave_when_the_last_group_has_taken_them() -> None:
@@ -45,3 +46,40 @@ def test_a_channel_begins_later_when_every_group_took_what_comes_after_a_loss() 
     assert (log.state.floor, log.state.beginning()) == (10, 10)
     log.group(6, "new", 0)
     assert (log.state.groups["new"].position, list(log.state.groups["new"].lost)) == (9, [])
+
+
+def keeping(count: int = 10) -> Log:
+    """Return a channel that keeps taken events, in which a group has taken all."""
+    log = filled(count)
+    log.control(20, FrameType.OPTIONS, {"retention_ms": 1000})
+    log.group(21, "g")
+    log.take(22, "g", (1, count))
+    log.commit(22, "take")
+    return log
+
+
+def test_events_that_are_kept_count_as_such_and_not_as_stored() -> None:
+    state = keeping().state
+    assert (state.floor, state.first_kept, state.stored(), state.kept().events) == (11, 1, 0, 10)
+    assert (state.use(in_memory=False).events, state.drain_order(), state.beginning()) == (0, [], 1)
+
+
+def test_a_group_that_went_back_needs_its_events_and_raises_no_count() -> None:
+    log = keeping()
+    log.control(23, FrameType.GROUP, {"group": "g", "seek": 4})
+    state = log.state
+    assert (state.floor, state.needed_from(), state.lag("g")) == (11, 5, 6)
+    assert (state.stored(), state.kept().events) == (0, 10)
+
+
+def test_without_the_options_events_leave_behind_the_last_group_that_went_back() -> None:
+    log = keeping()
+    log.group(23, "other", 10)
+    log.control(24, FrameType.GROUP, {"group": "g", "seek": 4})
+    log.control(25, FrameType.OPTIONS, {"retention_ms": 0})
+    assert (log.state.first_kept, log.state.floor) == (5, 11)
+    log.take(26, "g", (5, 7))
+    log.commit(26, "take")
+    assert (log.state.first_kept, log.state.floor) == (8, 11)
+    log.control(27, FrameType.GROUP, {"group": "g", "drop": True})
+    assert (log.state.first_kept, list(log.state.blocks)) == (11, [])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from spillable_stream.state.group import GroupState
+from spillable_stream.state.ranges import RangeSet
 
 
 def test_what_is_taken_in_order_moves_the_position() -> None:
@@ -52,3 +55,49 @@ def test_a_group_position_skips_what_was_taken_ahead() -> None:
     assert (group.position, list(group.ahead)) == (6, [])
     group.take(1, 6)
     assert (group.position, list(group.ahead)) == (6, [])
+
+
+def test_what_expired_is_told_until_a_later_event_is_taken() -> None:
+    group = GroupState(2)
+    group.take(5, 6)
+    group.expire(1, 8)
+    assert (group.position, list(group.expired), list(group.lost)) == (8, [(3, 4), (7, 8)], [])
+    group.took(9, 9)
+    assert list(group.expired) == []
+
+
+def test_an_event_that_expires_while_it_is_taken_was_taken() -> None:
+    group = GroupState(0)
+    group.expire(1, 8)
+    group.took(1, 5)
+    assert list(group.expired) == [(6, 8)]
+
+
+def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
+    group = GroupState(0)
+    group.take(5, 6)
+    group.lose(1, 2)
+    group.expire(1, 3)
+    group.seek(1, "token")
+    assert (group.taken(), list(group.lost), list(group.expired)) == ((1, []), [], [])
+    assert (group.is_sought, group.reset) == (True, "token")
+    group.took(2, 2)
+    assert (group.is_sought, group.reset) == (False, "token")
+    group.seek(0, "")
+    assert (group.is_sought, group.reset) == (True, "token")
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        GroupState(4),
+        GroupState(4, RangeSet([(6, 8)])),
+        GroupState(4, RangeSet([(6, 8)]), RangeSet([(7, 7)])),
+        GroupState(4, expired=RangeSet([(2, 3)])),
+        GroupState(4, is_automatic=True, has_planned=True, idle_ms=5),
+        GroupState(4, is_sought=True, reset="token"),
+    ],
+)
+def test_a_group_is_known_by_its_image(group: GroupState) -> None:
+    assert GroupState.of(group.image()) == group
+    assert len(group.image()) == (4 if group.image()[3:] else 3 if group.lost else 2)

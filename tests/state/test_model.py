@@ -16,10 +16,12 @@ from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.memory_loss_rules import lose_memory
 from spillable_stream.state.ranges import Range, RangeSet
+from tests.support.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c"])
 EVENT_BYTES = 10
 MOSTLY = st.sampled_from([True, True, True, False])
+RARELY = st.sampled_from([False, False, False, True])
 
 
 @dataclass
@@ -127,7 +129,7 @@ class Machine(RuleBasedStateMachine):
 
     # ── events ──────────────────────────────────────────────────────────────────────────────
 
-    @initialize(memory=st.booleans(), keeps=st.booleans(), names=st.sets(NAMES))
+    @initialize(memory=MOSTLY, keeps=MOSTLY, names=st.sets(NAMES, min_size=1))
     def begin_somewhere(self, memory: bool, keeps: bool, names: set[str]) -> None:
         if memory:
             self.open_memory()
@@ -194,9 +196,11 @@ class Machine(RuleBasedStateMachine):
         self.commit(self.tx, "move", file=self.disk_file)
 
     @precondition(lambda self: self.state.memory.open)
-    @rule()
-    def lose_memory(self) -> None:
+    @rule(really=RARELY)
+    def lose_memory(self, really: bool) -> None:
         """Recover after the memory tier went: its log is not replayed, the disk's says what is lost."""
+        if not really:
+            return
         self.state = ChannelState.from_image(unpack(pack(self.state.image())))
         self.takes = {tx: take for tx, take in self.takes.items() if not self.state.pending[tx].in_memory}
         kept = {name: group.taken() for name, group in self.state.groups.items()}
@@ -218,11 +222,11 @@ class Machine(RuleBasedStateMachine):
             group.lost |= missed
             group.taken |= missed
 
-    @rule(data=st.data())
-    def repair(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), really=RARELY)
+    def repair(self, data: st.DataObject, really: bool) -> None:
         """Lose a block of the disk tier to damage."""
         blocks = list(self.state.blocks.disk)
-        if not blocks:
+        if not really or not blocks:
             return
         block = data.draw(st.sampled_from(blocks))
         image = self.state.image()
@@ -298,6 +302,17 @@ class Machine(RuleBasedStateMachine):
         self.frame(TakeRecord(name, ranges).frame(0), self.tx, file=file)
         return self.tx
 
+    @precondition(lambda self: self.state.memory.open)
+    @rule(counts=st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    def put_into_memory(self, counts: list[int]) -> None:
+        self.put(counts, to_memory=True)
+        self.roll()
+
+    @precondition(lambda self: self.model.groups)
+    @rule()
+    def every_group_takes_everything(self) -> None:
+        self.every_group_takes(0, 1000, in_memory=True)
+
     @precondition(lambda self: self.model.groups)
     @rule(skip=st.sampled_from([0, 0, 2, 6]), count=st.integers(1, 30), in_memory=MOSTLY)
     def every_group_takes(self, skip: int, count: int, in_memory: bool) -> None:
@@ -324,8 +339,10 @@ class Machine(RuleBasedStateMachine):
 
     # ── retention ───────────────────────────────────────────────────────────────────────────
 
-    @rule(keeps=st.booleans())
-    def change_options(self, keeps: bool) -> None:
+    @rule(keeps=MOSTLY, really=RARELY)
+    def change_options(self, keeps: bool, really: bool = True) -> None:
+        if not really:
+            return
         self.model.keeps = keeps
         self.control(FrameType.OPTIONS, {"retention_ms": 1000 if keeps else 0})
 
@@ -415,4 +432,4 @@ def drain_order(needed: set[int], places: dict[int, str]) -> list[int]:
 
 
 TestModel = Machine.TestCase
-TestModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestModel.settings = settings(max_examples=examples(300), stateful_step_count=50)

@@ -17,20 +17,20 @@ class Log:
         self.state = ChannelState(ChannelOptions(overflow_capacity=100), [b"schema"])
         self.offset = 0
 
-    def frame(self, frame: Frame, tx: int, order: int = 0, time_us: int = 1000) -> None:
+    def frame(self, frame: Frame, tx: int, order: int = 0, time_us: int = 1000, file: int = 1) -> None:
         payload = bytes(frame.payload)
         header = FrameHeader(frame.type, len(payload), tx, order, frame.count, 0, time_us, 0)
-        self.state.apply(1, self.offset, header, payload if frame.type != FrameType.PUT else None)
+        self.state.apply(file, self.offset, header, payload if frame.type != FrameType.PUT else None)
         self.offset += 48 + len(payload)
 
-    def put(self, tx: int, first: int, count: int) -> None:
-        self.frame(Frame.of(FrameType.PUT, b"events", count), tx, first)
+    def put(self, tx: int, first: int, count: int, file: int = 1) -> None:
+        self.frame(Frame.of(FrameType.PUT, b"events", count), tx, first, file=file)
 
     def take(self, tx: int, group: str, *ranges: tuple[int, int]) -> None:
         self.frame(TakeRecord(group, list(ranges)).frame(0), tx)
 
-    def commit(self, tx: int, kind: str, first: int = 0, count: int = 0, **more: Any) -> None:
-        self.frame(CommitRecord(kind, 0, **more).frame(count), tx, first)
+    def commit(self, tx: int, kind: str, first: int = 0, count: int = 0, file: int = 1, **more: Any) -> None:
+        self.frame(CommitRecord(kind, 0, **more).frame(count), tx, first, file=file)
 
     def control(self, tx: int, type_: FrameType, value: dict[str, Any]) -> None:
         self.frame(Frame.of(type_, pack(value)), tx)

@@ -350,12 +350,12 @@ def test_the_last_batch_is_committed_and_not_repeated_by_a_new_checkpoint(
     path = tmp_path / "a"
     with ss.Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 20))
-        run(stream(spark, path, maxEventsPerTrigger=10), tmp_path / "ck1", tmp_path / "b")
+        run(stream(spark, path, group="default", maxEventsPerTrigger=10), tmp_path / "ck1", tmp_path / "b")
         until(lambda: is_over(listener, path))
         assert channel.stats().groups["default"].lag == 0
         assert channel.stats().channel_size == 0
         put(channel, *numbered(20, 10))
-        run(stream(spark, path), tmp_path / "ck2", tmp_path / "c")
+        run(stream(spark, path, group="default"), tmp_path / "ck2", tmp_path / "c")
         until(lambda: channel.stats().channel_size == 0)
     assert bodies(tmp_path / "b") == numbered(0, 20)
     assert bodies(tmp_path / "c") == numbered(20, 10)
@@ -369,7 +369,7 @@ def test_a_query_goes_on_from_its_checkpoint_after_the_listener_committed_its_la
     with ss.Channel(path, minimum_required_space=0) as channel:
         for first in (0, 10):
             put(channel, *numbered(first, 10))
-            run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+            run(stream(spark, path, group="default"), tmp_path / "ck", tmp_path / "b")
             until(lambda: channel.stats().channel_size == 0)
     assert bodies(tmp_path / "b") == numbered(0, 20)
 
@@ -381,7 +381,7 @@ def test_the_end_of_a_query_moves_memory_to_disk_though_spark_kills_its_worker(
     with ss.Channel(path, minimum_required_space=0, memory_capacity=100) as channel:
         put(channel, *numbered(0, 20))
         channel.consumer("slow")
-        query = stream(spark, path).writeStream.format("noop").start()
+        query = stream(spark, path, group="default").writeStream.format("noop").start()
         until(lambda: "default" in channel.stats().groups and group_state(channel) == (20, 0))
     assert (path / "memory").exists()  # the query reads it
     query.stop()
@@ -402,7 +402,7 @@ def test_nothing_of_a_batch_that_failed_is_committed(
             raise RuntimeError("the sink fails")
 
     def go() -> Any:
-        df = stream(spark, path, maxEventsPerTrigger=10)
+        df = stream(spark, path, group="default", maxEventsPerTrigger=10)
         return df.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "ck")).start()
 
     with ss.Channel(path, minimum_required_space=0) as channel:
@@ -429,12 +429,12 @@ def test_a_query_that_is_idle_since_it_began_is_reported(
     try:
         with ss.Channel(path, minimum_required_space=0) as channel:
             put(channel, *numbered(0, 10))
-            run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
+            run(stream(spark, path, group="default"), tmp_path / "ck", tmp_path / "b")
             until(lambda: is_over(listener, path))
             with listener._mutex:
                 listener._found.clear()  # as after a restart of the driver
             query = (
-                stream(spark, path)
+                stream(spark, path, group="default")
                 .writeStream.format("spillable")
                 .option("checkpointLocation", str(tmp_path / "ck"))
                 .start(str(tmp_path / "b"))
@@ -500,7 +500,9 @@ def test_a_closed_listener_commits_nothing_more(spark: SparkSession, tmp_path: P
     path = tmp_path / "a"
     with ss.Channel(path, minimum_required_space=0) as channel:
         put(channel, *numbered(0, 20))
-        only_sparks_word = stream(spark, path, maxEventsPerTrigger=10, asyncProgressTrackingEnabled=True)
+        only_sparks_word = stream(
+            spark, path, group="default", maxEventsPerTrigger=10, asyncProgressTrackingEnabled=True
+        )
         run(only_sparks_word, tmp_path / "ck", tmp_path / "b")
         assert group_state(channel) == (10, 10)
     assert listener.reports() == []
