@@ -113,6 +113,7 @@ class Keeping(Program):
 
     def _take(self, group: str, limit: int) -> int:
         """Take one transaction as a group and return how many events it had."""
+        self._own(group)
         tx = self._open_channel().take_transaction(group)
         tx.begin()
         events = tx.take_many(limit)
