@@ -60,7 +60,7 @@ class Keeping(Program):
             steps += [self.expire, self.expire_untaken, self.look, self.take_as_stream, self.drop_stream]
             steps += [self.checkpoint] * 2 + [self.roll] * 2 + [self.reopen, self.do_not_keep]
             if self._options["memory_capacity"]:
-                steps += [self.flush] + [self.move] * 3
+                steps += [self.flush, self.move]
             self._rng.shuffle(steps)
             yield from steps
         yield from (self.seek_back, self.checkpoint, self.roll, self.put_many, self.drain)
@@ -219,7 +219,8 @@ class Keeping(Program):
         self._commit(("look", *lasts), let_go)
 
     def move(self) -> None:
-        """Move what is kept from memory to disk."""
+        """Take all that there is, and move it from memory to disk, where it is kept."""
+        self.drain()
         engine = self._open_channel().engine()
 
         def move() -> int:
