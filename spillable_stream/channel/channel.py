@@ -17,9 +17,11 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.leaving import leave, move_to_disk
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
+from spillable_stream.channel.stored_options import check_capacities, store_options
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.creation import create_channel
@@ -31,7 +33,7 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, NotAChannelError, OptionError, SchemaError, SpillableError
+from spillable_stream.errors import ChannelClosedError, NotAChannelError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     check_new_schema,
@@ -107,7 +109,7 @@ class Channel:
             if not create or readonly:
                 read_identity(self._fs, self.path)
                 raise NotAChannelError(f"{self.path} is not a channel")
-            _check_capacities(wanted)
+            check_capacities(wanted)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
             create_channel(self._fs, self.path, wanted, fixed, [encode_schema(first)])
@@ -149,28 +151,7 @@ class Channel:
 
     def _settle(self, given: dict[str, Any], schema: pa.Schema | None) -> None:
         """Store the options and the schema of this open that differ from the channel's."""
-        layout = self._engine.layout
-        fixed = {
-            "data_dirs": list(layout.data_dirs),
-            "checkpoint_dir": layout.checkpoint_dir,
-            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
-        }
-        if (mode := given.pop("mode", None)) not in (None, f"{layout.mode:04o}"):
-            raise OptionError(f"mode is fixed when a channel is created; {self.path} has {layout.mode:04o}, not {mode}")
-        for name, value in fixed.items():
-            wanted = given.pop(name, None)
-            if wanted is None:
-                continue
-            paths = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
-            if paths != value:
-                raise OptionError(f"{name} is fixed when a channel is created; {self.path} has {value}, not {paths}")
-        stored = self._engine.state.options
-        changed = {name: value for name, value in given.items() if getattr(stored, name) != value}
-        if changed:
-            self._require_writable(f"another value of {', '.join(changed)}")
-            _check_capacities(stored.changed(changed))
-            self._engine.commit(Control(FrameType.OPTIONS, changed))
-            self._engine.log.obey(self._engine.state)
+        store_options(self._engine, given)
         if schema is not None:
             self.evolve(schema)
         self._engine.upkeep.ensure()
@@ -472,29 +453,9 @@ class Channel:
             for consumer in self._consumers.values():
                 consumer.close()
             try:
-                self._leave(checkpoint, flush)
+                leave(self._engine, checkpoint=checkpoint, flush=flush)
             finally:
                 self._engine.close()
-
-    def _leave(self, checkpoint: bool | None, flush: bool | None) -> None:
-        """Do what a clean close does while the files are still open."""
-        engine, options = self._engine, self._engine.state.options
-        if engine.closed or engine.log.failed or self.readonly:
-            return
-        engine.upkeep.settle()
-        if options.checkpoint_on_close if checkpoint is None else checkpoint:
-            engine.checkpointing.make()
-        flush = options.flush_on_close if flush is None else flush
-        if flush and engine.memory.exists() and engine.become_last():
-            self._flush_as_last()
-
-    def _flush_as_last(self) -> None:
-        """Move to disk what is in memory; no other handle is open."""
-        engine = self._engine
-        if engine.memory.exists() and not engine.memory.is_being_staged_in():
-            flush_memory(engine)
-            while not engine.memory.close():  # a thread's commit was under way
-                flush_memory(engine)
 
     def park(self) -> None:
         """Leave the handle as if it were closed, without a checkpoint, until `resume`.
@@ -508,7 +469,8 @@ class Channel:
         if options.flush_on_close and options.memory_capacity:
             engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
             if engine.memory.set_aside:
-                self._flush_as_last()
+                move_to_disk(engine)
+        engine.upkeep.settle(for_good=False)
         engine.park()
 
     def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
@@ -554,11 +516,6 @@ class Channel:
             consumer.leave()
         self._consumers = {}
         self._engine.close(forked=True)
-
-
-def _check_capacities(options: ChannelOptions) -> None:
-    if not options.memory_capacity and not options.overflow_capacity:
-        raise OptionError("memoryCapacity and overflowCapacity are both 0: the channel could hold nothing; raise one")
 
 
 _handles: weakref.WeakSet[Channel] = weakref.WeakSet()

@@ -8,7 +8,7 @@ groups drops those that nobody reads. One process at a time does it, in a thread
 
     ensure()          the handle of a channel that needs upkeep starts the thread: when it is opened, when it made the
                       need, and with each checkpoint and each put that finds no room, since others may have made it
-    settle()          a handle that is closed looks once more: it may have been open for less than a period
+    settle()          a handle that is closed or parked looks once more: it may have been open for less than a period
     stop(), close()   the thread ends; whoever is next takes the lock
 """
 
@@ -161,13 +161,20 @@ class Upkeep:
             self._groups.look(0 if before_us is None else (now_us - before_us) // 1000)
         return True
 
-    def settle(self) -> None:
-        """Look once more before the handle is closed; inside of no call."""
-        if not self._log.is_view and self.is_needed():
-            self.stop()
-            self.look()
-            with self._turn:
-                if self._lock is not None:
+    def settle(self, *, for_good: bool = True) -> None:
+        """Look once more before the handle is closed or parked; inside of no call.
+
+        Args:
+            for_good: whether it is closed, so that another process has to know how long groups have had no owner.
+        """
+        if self._log.is_view or not self.is_needed():
+            return
+        self.stop()
+        with self._turn:
+            if self._try(self._acts):
+                for step in (self._move, self._retain, *([self._tidy] if for_good else [])):
+                    self._try(step)
+                if for_good:
                     self._groups.settle()
 
     def stop(self) -> None:

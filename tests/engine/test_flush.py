@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.channel import channel as channel_module
+from spillable_stream.channel import leaving
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import Put
 from spillable_stream.errors import ChannelClosedError
@@ -32,7 +32,7 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
     channel = open_channel(memory_capacity=100)
     put(channel, b"1")
     engine, flushed, outcome = channel.engine(), [0], []
-    real = channel_module.flush_memory
+    real = leaving.flush_memory
 
     def overtaken(engine: Engine) -> int:
         moved = real(engine)
@@ -46,7 +46,7 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
             outcome.append("refused")
         return moved
 
-    monkeypatch.setattr(channel_module, "flush_memory", overtaken)
+    monkeypatch.setattr(leaving, "flush_memory", overtaken)
     monkeypatch.setattr(Channel, "engine", lambda self: self._engine)
     channel.close()
     monkeypatch.undo()
