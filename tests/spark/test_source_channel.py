@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
 from spillable_stream.format.frame import FrameType
@@ -128,6 +129,30 @@ def test_first_batch_that_was_empty_is_planned_again_empty(channel: ss.Channel) 
     assert read(again, again.initialOffset(), start) == []
     assert again.latestOffset(start)["writeOrderId"] == 14
     again.stop()
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_query_whose_first_batch_was_empty_keeps_its_position_without_an_owner(tmp_path: Path, stopped: bool) -> None:
+    """Be it stopped, or be its trigger's interval long: Spark's checkpoint has that batch."""
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, 5)
+        reader = source(channel, startingOffsets="latest")
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert end == start and read(reader, start, end) == []
+        reader.stop()  # or as it is after a minute without a call
+        engine = channel.engine()
+        engine.upkeep.stop()
+        upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        upkeep.look(0)
+        for _ in range(20):
+            upkeep.look(60_000)
+        put(channel, 5)
+        with channel.take_transaction("fast") as tx:
+            assert len(tx.take_many(10)) == 5
+        again = source(channel) if stopped else reader
+        assert read(again, end, again.latestOffset(end)) == [(6, 10)]
+        again.stop()
 
 
 def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss.Channel) -> None:
