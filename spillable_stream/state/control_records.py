@@ -79,6 +79,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
+        group.has_planned |= value.get("planned", False)
 
 
 def _drop_group(contents: Contents, name: str) -> None:

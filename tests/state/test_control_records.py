@@ -145,6 +145,15 @@ def test_a_stream_that_lost_its_group_is_told_what_it_had_not_read() -> None:
     assert (group.is_automatic, group.has_planned, list(group.expired)) == (True, True, [(5, 6)])
 
 
+def test_a_plan_without_events_is_remembered() -> None:
+    log = filled()
+    log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
+    log.control(3, FrameType.GROUP, {"group": "auto", "idle": 0, "planned": True})
+    log.control(4, FrameType.GROUP, {"group": "auto", "idle": 500})
+    group = log.state.groups["auto"]
+    assert (group.idle_ms, group.has_planned) == (500, True)
+
+
 def test_time_without_an_owner_counts_until_a_take() -> None:
     log = filled()
     log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
