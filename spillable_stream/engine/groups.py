@@ -16,7 +16,7 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["create_group", "drop_group", "existing_group", "have_left", "starting_position"]
+__all__ = ["create_group", "drop_group", "existing_group", "have_left", "note_plan", "starting_position"]
 
 _NAMED_GROUPS = 20  # named in an error message
 
@@ -62,6 +62,24 @@ def create_group(
         engine.upkeep.ensure()
     with engine.snapshot() as state:
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
+
+
+def note_plan(engine: Engine, group: str) -> None:
+    """Record that a stream has planned a batch without events as the group that it made for itself.
+
+    Its checkpoint has that batch, so the group is no longer one that nobody would miss.
+
+    Args:
+        engine: the channel.
+        group: the group, owned by the caller.
+
+    Raises:
+        StorageError: the file system refused.
+    """
+    with engine.snapshot() as state:
+        known = state.groups[group]
+    if known.is_automatic and not known.has_planned:
+        engine.commit(Control(FrameType.GROUP, GroupRecord(group=group, idle=0, planned=True)))
 
 
 def starting_position(starting: str, state: ChannelState, path: str | Path) -> int:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 
 from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.groups import create_group, existing_group, starting_position
+from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
 from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, query_of_group
 from spillable_stream.engine.port import GroupOwner, ProducerClaim, Put, ReadPlan, StagePlan
 from spillable_stream.engine.requests import Control
@@ -84,6 +84,9 @@ class LocalPort:
 
     def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
         return create_group(self._engine, name, starting, automatic=automatic, since=since)
+
+    def note_plan(self, group: str) -> None:
+        note_plan(self._engine, group)
 
     def owner_of(self, group: str) -> GroupOwner:
         note = group_owner(self._engine, group)

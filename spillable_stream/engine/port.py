@@ -157,6 +157,16 @@ class ChannelPort(Protocol):
             StorageError: the disk refused.
         """
 
+    def note_plan(self, group: str) -> None:
+        """Record that a stream has planned a batch without events as a group that it made for itself.
+
+        Args:
+            group: the group, which the caller owns. Of one with a batch, or that no stream made, nothing is recorded.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+
     def owner_of(self, group: str) -> GroupOwner:
         """Return a group's last owner."""
 

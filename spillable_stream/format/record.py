@@ -270,7 +270,7 @@ class GroupRecord(TypedDict):
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
     which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
     for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
-    milliseconds; whether it is dropped.
+    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped.
     """
 
     group: str
@@ -281,6 +281,7 @@ class GroupRecord(TypedDict):
     auto: NotRequired[bool]
     since: NotRequired[int]
     idle: NotRequired[int]
+    planned: NotRequired[bool]
     drop: NotRequired[bool]
 
 

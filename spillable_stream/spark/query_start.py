@@ -8,12 +8,15 @@ and the end of the first batch remembers it.
 from __future__ import annotations
 
 from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import DataLossError
 from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
-from spillable_stream.spark.query_group import QueryGroup
+from spillable_stream.spark.query_group import Origin, QueryGroup
 from spillable_stream.spark.read_options import StreamOptions
 
 __all__ = ["QueryStart"]
+
+_PLACES = ("earliest", "latest")
 
 
 class QueryStart:
@@ -31,6 +34,7 @@ class QueryStart:
         self._options = options
         self._group = group
         self._position_id: int | None = None
+        self._is_made = False
         self.reset: str | None = None
 
     def position(self, channel: Channel) -> int:
@@ -65,3 +69,20 @@ class QueryStart:
         with channel.port().snapshot() as state:
             known = self._group.name in state.groups
         return "earliest" if known else starting_id(channel, self._options)
+
+    def make_group(self, channel: Channel) -> bool:
+        """Make the group of a new query where it begins, and tell whether that was still to be done.
+
+        Between that Spark asked where the query begins and that it asks for events, other groups may take some, and
+        they leave. The query did not ask for these by ID, so it begins with the first event that is still there.
+        """
+        asks_by_id = self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES
+        if self._is_made or self._group.origin is not Origin.NEW or asks_by_id:
+            return False
+        begin, port = self.position(channel) + 1, channel.port()
+        try:
+            port.create_group(self._group.name, str(begin), automatic=True)
+        except DataLossError:
+            port.create_group(self._group.name, "earliest", automatic=True)
+        self._is_made = True
+        return True

@@ -106,6 +106,8 @@ class SourceChannel:
         What has left the channel since counts as expired. Of a new group nothing has, so that it goes again if the
         query never plans a batch.
         """
+        if self._start.make_group(channel):
+            return
         port, read_id = channel.port(), self._group.read_id
         if read_id is None:
             read_id = self._start.position(channel)

@@ -208,10 +208,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if ended.reset is not None and self._options.reset_group:
             self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
-            return []
+            return self._nothing()
         self._check_batch(begin, last)
         if begin >= last:
-            return []
+            return self._nothing()
         self._consumer()
         port, group = self._port(), self._group.name
         with port.snapshot() as state:
@@ -269,6 +269,13 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if self._start.reset is not None:
                 untaken = state.gone().union(state.left_after(begin)).gaps
             return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
+
+    def _nothing(self) -> list[InputPartition]:
+        """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay."""
+        if self._group.is_automatic:
+            self._consumer()
+            self._port().note_plan(self._group.name)
+        return []
 
     def _check_batch(self, begin: int, end: int) -> None:
         """Refuse a checkpoint that does not fit, and report events that the query may never have read.

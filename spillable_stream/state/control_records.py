@@ -79,6 +79,7 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         _pass_over(group, value.get("left", ()))
     elif group is not None and "idle" in value:
         group.idle_ms = value["idle"]
+        group.has_planned |= value.get("planned", False)
 
 
 def _drop_group(contents: Contents, name: str) -> None:
@@ -145,6 +146,8 @@ def _lose(contents: Contents, value: LostRecord) -> None:
     if not value.get("kept"):
         contents.memory.open = False
         _forget_memory(contents)
+        for group in contents.groups.values():  # only memory's log may have said that it took, or planned a batch
+            group.has_planned = group.is_automatic
 
 
 def _forget_memory(contents: Contents) -> None:

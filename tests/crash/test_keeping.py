@@ -1,4 +1,4 @@
-"""Keeping, going back and letting go: after every step and every kill the channel is what the ledger says."""
+"""Keeping, going back and letting go: after every step, and every kill, the channel is what the ledger says."""
 
 from __future__ import annotations
 

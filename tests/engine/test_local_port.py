@@ -116,6 +116,20 @@ def test_takes_are_committed_for_their_owner_and_not_for_another(channel: ss.Cha
     assert port.group("of-a-stream").is_automatic
 
 
+def test_a_plan_without_events_is_recorded_once_and_of_a_streams_own_group_only(channel: ss.Channel) -> None:
+    port = channel.port()
+    port.create_group("g", "latest")
+    port.create_group("of-a-stream", "latest", automatic=True)
+    before = port.position()
+    port.note_plan("g")
+    assert port.position() == before
+    port.note_plan("of-a-stream")
+    recorded = port.position()
+    port.note_plan("of-a-stream")
+    assert port.position() == recorded != before
+    assert (port.group("g").has_planned, port.group("of-a-stream").has_planned) == (False, True)
+
+
 def test_group_that_is_missing_is_refused(channel: ss.Channel) -> None:
     put(channel, b"x")
     with pytest.raises(ss.OptionError, match="has no group 'g'"):

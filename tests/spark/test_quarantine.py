@@ -103,7 +103,7 @@ def test_batch_that_is_replayed_is_the_same(path: Path) -> None:
     assert again.latestOffset(start)["writeOrderId"] == end["writeOrderId"]
     assert run(again, start, end) == EVERYTHING_READABLE
     again.commit(end)
-    assert [offset["writeOrderId"] for offset in batch_of(again)] == [20, 20]
+    assert again.latestOffset(end) == end
 
 
 def test_other_streams_fail_at_the_loss_unless_they_quarantine_too(path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
 from spillable_stream.format.frame import FrameType
@@ -130,6 +131,30 @@ def test_first_batch_that_was_empty_is_planned_again_empty(channel: ss.Channel) 
     again.stop()
 
 
+@pytest.mark.parametrize("stopped", [False, True])
+def test_query_whose_first_batch_was_empty_keeps_its_position_without_an_owner(tmp_path: Path, stopped: bool) -> None:
+    """Be it stopped, or be its trigger's interval long: Spark's checkpoint has that batch."""
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, 5)
+        reader = source(channel, startingOffsets="latest")
+        start = reader.initialOffset()
+        end = reader.latestOffset(start)
+        assert end == start and read(reader, start, end) == []
+        reader.stop()  # or as it is after a minute without a call
+        engine = channel.engine()
+        engine.upkeep.stop()
+        upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        upkeep.look(0)
+        for _ in range(20):
+            upkeep.look(60_000)
+        put(channel, 5)
+        with channel.take_transaction("fast") as tx:
+            assert len(tx.take_many(10)) == 5
+        again = source(channel) if stopped else reader
+        assert read(again, end, again.latestOffset(end)) == [(6, 10)]
+        again.stop()
+
+
 def test_copy_of_a_checkpoint_is_refused_while_the_other_query_lives(channel: ss.Channel) -> None:
     reader = source(channel)
     _, end = planned(reader)
@@ -207,14 +232,40 @@ def test_first_batch_whose_driver_was_killed_before_it_was_planned_is_planned(
     again.stop()
 
 
-def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired(channel: ss.Channel) -> None:
-    reader = source(channel)
+def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired_if_it_asked_for_them(
+    channel: ss.Channel,
+) -> None:
+    reader = source(channel, startingOffsets=2)
     start = reader.initialOffset()
     expire(channel, 4)
     end = reader.latestOffset(start)
-    with pytest.raises(DataLossError, match="the events 1 to 4 of"):
+    with pytest.raises(DataLossError, match="the events 2 to 4 of"):
         reader.partitions(start, end)
     reader.stop()
+
+
+@pytest.mark.parametrize("before_4_2", [False, True])
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"startingTimestamp": 1}])
+def test_new_query_on_a_busy_channel_begins_with_the_first_event_that_is_still_there(
+    tmp_path: Path, options: dict[str, Any], before_4_2: bool
+) -> None:
+    """Others take events while Spark starts the query, and without retention they leave."""
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        put(channel, 5)
+        reader = source(channel, **options)
+        start = reader.initialOffset()
+        put(channel, 5)
+        with channel.take_transaction("fast") as tx:
+            assert len(tx.take_many(8)) == 8
+        end = reader.latestOffset(*[] if before_4_2 else [start])
+        assert reader.initialOffset() == start
+        assert read(reader, start, end) == [(9, 10)]
+        reader.stop()
+        again = source(channel, **options)
+        assert read(again, again.initialOffset(), end) == [(9, 10)], "also where Spark plans it again"
+        again.commit(end)
+        assert groups(channel)[end["group"]].position == 10
+        again.stop()
 
 
 def test_group_that_went_before_anything_was_planned_is_made_again_where_the_query_begins(channel: ss.Channel) -> None:

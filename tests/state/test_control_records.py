@@ -145,6 +145,15 @@ def test_a_stream_that_lost_its_group_is_told_what_it_had_not_read() -> None:
     assert (group.is_automatic, group.has_planned, list(group.expired)) == (True, True, [(5, 6)])
 
 
+def test_a_plan_without_events_is_remembered() -> None:
+    log = filled()
+    log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
+    log.control(3, FrameType.GROUP, {"group": "auto", "idle": 0, "planned": True})
+    log.control(4, FrameType.GROUP, {"group": "auto", "idle": 500})
+    group = log.state.groups["auto"]
+    assert (group.idle_ms, group.has_planned) == (500, True)
+
+
 def test_time_without_an_owner_counts_until_a_take() -> None:
     log = filled()
     log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
@@ -169,3 +178,12 @@ def test_what_left_memory_ahead_of_others_stays_away_when_the_last_group_goes() 
     assert [b.first_id for b in log.state.blocks] == [1]
     log.control(6, FrameType.GROUP, {"group": "g", "drop": True})
     assert (log.state.missing(), list(log.state.lost), log.state.stored()) == ([], [(6, 10)], 5)
+
+
+def test_an_automatic_group_may_have_planned_a_batch_in_a_memory_that_is_gone() -> None:
+    """One that never did is dropped as soon as nobody owns it; this one is in a checkpoint, perhaps."""
+    log = filled()
+    log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
+    log.control(3, FrameType.GROUP, {"group": "named", "position": 0})
+    log.control(4, FrameType.LOST, {"lost": [], "doubtful": [], "next": 11, "groups": {}})
+    assert {name: g.has_planned for name, g in log.state.groups.items()} == {"auto": True, "named": False}
