@@ -69,7 +69,7 @@ class Moving:
         )
 
     def move_taken(self) -> bool:
-        """Move the first events in memory that are there though every group has taken them; tell whether there were any.
+        """Move the first events in memory that every group has taken; tell whether there were any.
 
         Raises:
             StorageError: the disk refused; they are still in memory.
