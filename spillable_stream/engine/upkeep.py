@@ -132,7 +132,10 @@ class Upkeep:
             return False
 
     def _acts(self) -> bool:
-        """Tell whether this process is the one that acts."""
+        """Tell whether this process is the one that acts; one whose log has failed lets others."""
+        if self._log.failed:
+            self._let_others()
+            return False
         if self._lock is not None and self._lock.is_in_place():
             return True
         self._let_others()

@@ -215,3 +215,17 @@ def test_files_that_a_killed_process_left_go_with_the_first_look_of_the_next(
     engine.upkeep.stop()
     engine.upkeep.look()
     assert engine.layout.log_files(engine.fs)[0] > 1
+
+
+def test_a_handle_whose_log_has_failed_lets_another_one_act(open_channel: Open) -> None:
+    failed, other = open_channel(retention_bytes=MIB), open_channel()
+    for channel in (failed, other):
+        channel.engine().upkeep.stop()
+    failed.engine().upkeep.look()
+    failed.engine().log.lock.failed = "a sync failed"
+    for _ in range(40):
+        put(other, bytes(64 << 10))
+        take(other)
+    failed.engine().upkeep.look()
+    other.engine().upkeep.look()
+    assert other.engine().state.kept().payload_bytes < 2 * MIB
