@@ -132,8 +132,8 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
     )
     if fail:
         raise CheckpointMismatchError(
-            f"{message}. {_way_back(group)}Use a new checkpointLocation to read them, or set failOnDataLoss to false if the "
-            "query has already read them"
+            f"{message}. {_way_back(group)}Use a new checkpointLocation to read them, or set failOnDataLoss to false "
+            "if the query has already read them"
         )
     _log.warning("%s; the read continues without them", message)
 
