@@ -47,7 +47,7 @@ def drop_of(group: str, state: ChannelState) -> GroupChanges:
 
 
 def remove_files_of(fs: FileSystem, layout: Layout, group: str) -> None:
-    """Remove the files of an automatic group that was dropped: its name does not come again, so nobody needs them.
+    """Remove the files of an automatic group that was dropped: there may be thousands, and few come again.
 
     The group's lock is held, exclusively. If the file system refuses, they stay, and nothing depends on them.
     """

@@ -22,6 +22,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import count_of, shown
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
@@ -64,9 +65,8 @@ class Retention:
         """
         if not self._follower.follow(unchecked=True).options.keeps:
             return False
-        self._look_at_clocks()
-        self._roll_if_old()
-        now_us = self.read_clocks().wall_us
+        now_us = self._look_at_clocks().wall_us  # not a later reading: the clock may jump in between
+        self._roll_if_old(now_us)
         return self._let_go(lambda state: _Limits.of(state, now_us))
 
     def let_go_for_space(self, size_bytes: int) -> bool:
@@ -75,20 +75,20 @@ class Retention:
         Raises:
             StorageError: the disk refused.
         """
-        return self._let_go(lambda state: _Limits(None, state.kept().payload_bytes - size_bytes, untaken_too=False))
+        return self._let_go(lambda state: _Limits.leaving(state, size_bytes))
 
     # ── the clock ───────────────────────────────────────────────────────────────────────────
 
-    def _look_at_clocks(self) -> None:
-        """Note the clocks once in a boot, and every jump of the wall clock."""
+    def _look_at_clocks(self) -> ClockReading:
+        """Note the clocks once in a boot, and every jump of the wall clock; return what they say."""
         state = self._follower.state
         now = self.read_clocks()._replace(last_us=state.time_us)
         if not state.options.retention_ms:
-            return
+            return now
         noted, mine, self._reading = state.clock.reading, self._reading, now
         if noted is None or noted.boot != now.boot:
             self._append({"clock": now})
-            return
+            return now
         # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
         last = mine if mine is not None and mine.since_boot_us > noted.since_boot_us else noted
         if (jump := WallClock(last).jump_to(now)) is not None:
@@ -96,6 +96,7 @@ class Retention:
                 "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
             )
             self._append({"clock": now, "jump": jump})
+        return now
 
     # ── what leaves ─────────────────────────────────────────────────────────────────────────
 
@@ -140,12 +141,12 @@ class Retention:
 
     # ── files ───────────────────────────────────────────────────────────────────────────────
 
-    def _roll_if_old(self) -> None:
+    def _roll_if_old(self, now_us: int) -> None:
         """Continue the log in a new file if the events of this one span an eighth of ``retentionMs``."""
         state = self._follower.state
         span_us = state.options.retention_ms * 1000 // FILES_OF_A_LIMIT
         began_us = self._began_us() if span_us else None
-        if began_us is None or self.read_clocks().wall_us - state.clock.now_of(began_us) < span_us:
+        if began_us is None or now_us - state.clock.now_of(began_us) < span_us:
             return
         with self._appender.committing():
             if self._began_us() == began_us:
@@ -153,12 +154,16 @@ class Retention:
                 self._follower.catch_up()
 
     def _began_us(self) -> int | None:
-        """Return when the first event in the newest file was put; None if it has none."""
+        """Return when the first event in the newest file was put, or moved there from memory; None if it has none."""
         newest = self._follower.positions.disk.file_id
         if self._began[0] != newest or self._began[1] is None:
             with self._follower.snapshot as state:
                 newest = self._follower.positions.disk.file_id
-                self._began = newest, state.blocks.disk.first_time_in(newest)
+                began_us = state.blocks.disk.first_time_in(newest)
+            header = None if began_us is None else self._log.tiers.disk.read_file_header(newest)
+            if began_us is not None and header is not None:  # what was moved there is older than the file
+                began_us = max(began_us, image_of(header.state)["time"])
+            self._began = newest, began_us
         return self._began[1]
 
 
@@ -179,11 +184,13 @@ class _Limits:
         cutoff_us: events put before that leave; None if age does not matter.
         most_bytes: what is more leaves; None if size does not matter.
         untaken_too: whether events leave that some group has yet to take.
+        whole_files: whether a file leaves though less than ``most_bytes`` are left then.
     """
 
     cutoff_us: int | None
     most_bytes: int | None
     untaken_too: bool
+    whole_files: bool = False
 
     @classmethod
     def of(cls, state: ChannelState, now_us: int) -> _Limits:
@@ -191,6 +198,11 @@ class _Limits:
         options = state.options
         cutoff_us = now_us - options.retention_ms * 1000 if options.retention_ms else None
         return cls(cutoff_us, options.retention_bytes or None, options.retention_untaken == "drop")
+
+    @classmethod
+    def leaving(cls, state: ChannelState, size_bytes: int) -> _Limits:
+        """Return the limits by which so many bytes of kept events leave, or more: files go whole."""
+        return cls(None, state.kept().payload_bytes - size_bytes, untaken_too=False, whole_files=True)
 
     def size_bytes(self, state: ChannelState) -> int:
         """Return the size of the events that count, in bytes."""
@@ -206,17 +218,20 @@ def _last_to_leave(state: ChannelState, limits: _Limits, most_id: int) -> int:
         limits: what keeps events.
         most_id: the last event that may leave.
     """
-    in_file = Counter(state.blocks.disk.files) + Counter(state.blocks.memory.files)
+    disk_files, memory_files = state.blocks.disk.files, state.blocks.memory.files
+    leaving: Counter[int | str] = Counter()  # only of what is looked at: there may be very many files
     left_bytes, through = limits.size_bytes(state), 0
+    in_files_bytes = left_bytes  # in the files that have not left
     for block, newest_us in _with_ends(state):
         left_bytes -= block.payload_bytes
+        counted_bytes = in_files_bytes - 1 if limits.whole_files else left_bytes
         too_old = limits.cutoff_us is not None and state.clock.now_of(newest_us) < limits.cutoff_us
-        too_many = limits.most_bytes is not None and left_bytes >= limits.most_bytes
+        too_many = limits.most_bytes is not None and counted_bytes >= limits.most_bytes
         if block.last_id > most_id or not (too_old or too_many):
             break
-        in_file[block.file] -= 1
-        if not in_file[block.file]:
-            through = block.last_id
+        leaving[block.file] += 1
+        if leaving[block.file] == disk_files[block.file] + memory_files[block.file]:
+            through, in_files_bytes = block.last_id, left_bytes
     return through
 
 

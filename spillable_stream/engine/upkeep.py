@@ -83,6 +83,7 @@ class Upkeep:
         self._ended = threading.Event()
         self._lock: FileLock | None = None  # held, while this process acts
         self._looked_us: int | None = None  # at the groups, by the boot's clock
+        self._owes = False  # files of events that have left, which are still there
         self._warned_at = float("-inf")
 
     def is_needed(self) -> bool:
@@ -140,6 +141,7 @@ class Upkeep:
             lock.close()
             return False
         self._lock, self._looked_us = lock, None
+        self._owes = self._follower.state.options.keeps  # whoever acted before may have been killed in between
         return True
 
     def _move(self) -> bool:
@@ -149,8 +151,10 @@ class Upkeep:
         return True
 
     def _retain(self) -> bool:
-        if self._retention.look():
+        self._owes = self._retention.look() or self._owes
+        if self._owes:
             self._checkpointing.give_back_within_a_call(0)
+            self._owes = False
         return True
 
     def _tidy(self) -> bool:

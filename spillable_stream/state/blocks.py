@@ -167,6 +167,14 @@ class BlockIndex:
             self.events += block.count
             self.payload_bytes += block.payload_bytes
 
+    def join(self, block: Block) -> None:
+        """Add events anywhere, as `insert` does, and merge the last ones into the last block, as `add` does."""
+        if self._blocks and block.first_id <= self._blocks[-1].last_id:
+            self.insert(block)
+        else:
+            self.add(block)
+            self.keep_through(self._kept_through)
+
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""
         dropped = 0

@@ -256,8 +256,10 @@ class ChannelState(Contents):
             self.blocks.memory.remove(block.first_id)
             if block.last_id >= self.first_kept:
                 together.add(block)
+        disk = self.blocks.disk
+        join = disk.join if self.options.keeps else disk.insert  # moves never end there: one block for each is too many
         for block in together:
-            self.blocks.disk.insert(block)
+            join(block)
 
     def memory_only(self) -> Seen:
         """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""

@@ -146,6 +146,8 @@ def _lose(contents: Contents, value: LostRecord) -> None:
     if not value.get("kept"):
         contents.memory.open = False
         _forget_memory(contents)
+        for group in contents.groups.values():  # only memory's log may have said that it took, or planned a batch
+            group.has_planned = group.is_automatic
 
 
 def _forget_memory(contents: Contents) -> None:

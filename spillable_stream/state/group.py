@@ -94,9 +94,12 @@ class GroupState:
 
     def merge(self, position: int, ahead: Iterable[Range]) -> None:
         """Note what another source says that the group has `taken`."""
+        before = self.position, list(self.ahead)
         self.take(1, position)
         for first, last in ahead:
             self.take(first, last)
+        if (self.is_sought or self.is_automatic) and (self.position, list(self.ahead)) != before:
+            self.is_sought, self.has_planned, self.idle_ms = False, self.is_automatic, 0
 
     def image(self) -> GroupImage:
         """Return the group as plain values."""

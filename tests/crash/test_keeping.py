@@ -1,4 +1,4 @@
-"""Keeping, going back and letting go: after every step and every kill the channel is what the ledger says."""
+"""Keeping, going back and letting go: after every step, and every kill, the channel is what the ledger says."""
 
 from __future__ import annotations
 
@@ -93,10 +93,11 @@ def wrong_steps(directory: Path, configuration: str, seed: int, mutant: str = ""
                 if program.channel is None and step != program.open:
                     program.open()
                 step()
-                killed = program.channel is not None and rng.random() < 0.5
+                moved = step == program.move  # then the memory tier may go
+                killed = program.channel is not None and (moved or rng.random() < 0.5)
                 if killed:
                     program.give_up()
-                    rng.choice(_FATES)(path)
+                    rng.choice(_FATES[-1:] if moved else _FATES)(path)
                     program.channel = Channel(path, **OPTIONS, **tested.options)
                 if program.channel is not None:
                     wrong = tested.verdict([ledger.lines]).wrong(tested.contents(program.channel))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.harness import DISK, MEMORY, Harness
+from tests.lab.harness import DISK, KEPT, MEMORY, Harness
 from tests.lab.ledger import Outcome
 from tests.lab.size import sized
 
@@ -18,11 +18,11 @@ _CYCLES_OF_ONE_CHANNEL = 50
 TIERS = pytest.mark.parametrize("configurations", [DISK, MEMORY], ids=["disk", "memory"])
 
 
-@TIERS
+@pytest.mark.parametrize("configurations", [DISK, MEMORY, KEPT], ids=["disk", "memory", "kept"])
 @pytest.mark.crash
 @pytest.mark.timeout(3000)
 def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, configurations: Sequence[str]) -> None:
-    """Both tiers together: a hundred cycles in CI, more than a thousand on demand."""
+    """All together: a hundred and fifty cycles in CI, more than a thousand on demand."""
     rng = random.Random(20261121)
     for i in range(sized(ci=1, full=11)):
         (tmp_path / f"{i}").mkdir()
@@ -33,6 +33,7 @@ def test_kills_at_any_moment_lose_nothing_and_double_nothing(tmp_path: Path, con
         assert harness.kills_while_opening > _CYCLES_OF_ONE_CHANNEL / 3
         assert min(len(outcome.acknowledged), len(outcome.taken)) > 4 * _CYCLES_OF_ONE_CHANNEL, "they hardly worked"
         assert (harness.spilled > 10) == (configurations != DISK)
+        assert configurations != KEPT or harness.first_kept > 1, "nothing has left"
 
 
 @TIERS

@@ -13,6 +13,8 @@ import pytest
 from tests.crash import test_copies, test_directories, test_namespaces, test_paths, test_users
 from tests.crash.test_concurrency import at_once
 from tests.crash.test_io_errors import wrongs_with
+from tests.crash.test_keeping import CONFIGURATIONS as KEEPING_CONFIGURATIONS
+from tests.crash.test_keeping import wrong_steps
 from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
 from tests.crash.test_system_calls import system_calls
@@ -24,6 +26,7 @@ from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
 from tests.lab.states import CrashStates
+from tests.lab.subject import KEEPING
 from tests.lab.users import common_directory, why_no_users
 
 Recipe = Callable[[Path, str], list[str]]
@@ -37,6 +40,24 @@ def crash_states(directory: Path, mutant: str) -> list[str]:
         if lab.failures:
             break
     return [w for failure in lab.failures for w in failure.wrong]
+
+
+def keeping_states(directory: Path, mutant: str) -> list[str]:
+    for seed in (1, 2, 3):
+        lab = CrashStates(directory, f"{KEEPING}disk", seed, samples=0)
+        with broken(mutant):
+            lab.run()
+        if lab.failures:
+            break
+    return [w for failure in lab.failures for w in failure.wrong]
+
+
+def keeping_steps(directory: Path, mutant: str) -> list[str]:
+    for seed in range(1, 13):
+        for configuration in KEEPING_CONFIGURATIONS:
+            if wrong := wrong_steps(directory, configuration, seed, mutant):
+                return wrong
+    return []
 
 
 def failed_syncs(directory: Path, mutant: str) -> list[str]:
@@ -209,6 +230,17 @@ CAUGHT: dict[str, list[Recipe]] = {
     "declare lost what is elsewhere": [_CONTAINERS],
     "trust a planted memory": [_PLANTED],
     "keep what root makes": [_USERS],
+    "leave the hint at a seek": [keeping_steps],
+    "skip the sync of a seek": [keeping_states],
+    "lower the floor at a seek": [keeping_steps],
+    "drop what is kept": [keeping_steps],
+    "keep nothing of memory": [keeping_steps],
+    "forget takes from memory": [keeping_steps],
+    "forget where the kept begin": [keeping_steps],
+    "expire in silence": [keeping_steps],
+    "forget what expired": [keeping_steps],
+    "let go what is not taken": [keeping_steps],
+    "remove what expires early": [system_calls],
 }
 
 
@@ -236,7 +268,10 @@ def test_a_real_power_cut_catches_a_package_that_does_not_sync(tmp_path: Path) -
 @pytest.mark.crash
 @pytest.mark.parametrize(
     "recipe",
-    [io_errors, damage, concurrency, heads_of_earlier_moments, _REMOUNTS, *_IDENTITY, _CONTAINERS, _PLANTED, _USERS],
+    [
+        *(io_errors, keeping_steps, damage, concurrency, heads_of_earlier_moments, _REMOUNTS),
+        *(*_IDENTITY, _CONTAINERS, _PLANTED, _USERS),
+    ],
     ids=lambda r: r.__name__,
 )
 def test_the_recipes_find_nothing_where_nothing_is_broken(shared_memory: Path, recipe: Recipe) -> None:

@@ -16,8 +16,9 @@ import pytest
 
 from tests.lab import mutants
 from tests.lab.calls import NEEDS_STRACE, Call, Recorder, read_trace, strace, watching
+from tests.lab.keeping import upkeep_by_hand
 from tests.lab.ledger import Ledger, LedgerFile
-from tests.lab.workload import Program
+from tests.lab.subject import KEEPING, subject
 
 ROUNDS, SEED = 3, 5
 
@@ -36,6 +37,11 @@ def test_nothing_is_acknowledged_relied_upon_or_removed_too_early(traced: list[C
 
 def test_memory_changes_nothing_about_the_order_on_disk(tmp_path: Path) -> None:
     assert audit(record(tmp_path, "small memory")) == []
+
+
+@pytest.mark.parametrize("configuration", [f"{KEEPING}disk", f"{KEEPING}small memory"])
+def test_what_is_kept_and_let_go_changes_nothing_about_the_order(tmp_path: Path, configuration: str) -> None:
+    assert audit(record(tmp_path, configuration)) == []
 
 
 def test_a_channel_comes_into_being_whole(traced: list[Call]) -> None:
@@ -89,6 +95,7 @@ def test_a_checkpoint_and_its_name_are_durable_before_anything_is_removed(traced
         "rename before the sync",
         "acknowledge before the sync",
         "unlink early",
+        "remove what expires early",
     ],
 )
 def test_the_audit_notices_a_package_that_does_it_otherwise(tmp_path: Path, mutant: str) -> None:
@@ -100,7 +107,7 @@ def test_the_audit_notices_a_package_that_does_it_otherwise(tmp_path: Path, muta
 
 def run(path: Path, ledger: Ledger, configuration: str = "disk") -> None:
     """Do every step, and say in the ledger which comes next."""
-    for step in Program(path, ledger, configuration, ROUNDS, SEED).steps():
+    for step in subject(configuration).program(path, ledger, ROUNDS, SEED).steps():
         ledger.write("step", step.__name__)
         step()
 
@@ -108,7 +115,7 @@ def run(path: Path, ledger: Ledger, configuration: str = "disk") -> None:
 def record(directory: Path, configuration: str = "disk") -> list[Call]:
     """Return what the program does, recorded in this process, and what it publishes."""
     recorder = Recorder()
-    with watching(recorder):
+    with upkeep_by_hand(), watching(recorder):
         run(directory / "channel", recorder, configuration)
     return list(_on_disk(recorder.calls, directory))
 
@@ -175,10 +182,10 @@ def _short(call: Call) -> str:
 
 
 def system_calls(directory: Path, mutant: str = "") -> list[str]:
-    """Return what is wrong with the order of a program's calls, with and without a memory tier."""
+    """Return what is wrong with the order of the programs' calls, with and without a memory tier."""
     wrong: list[str] = []
     with mutants.broken(mutant):
-        for configuration in ("disk", "small memory"):
+        for configuration in ("disk", "small memory", f"{KEEPING}disk"):
             (directory / configuration).mkdir()
             wrong += audit(record(directory / configuration, configuration))
     return wrong

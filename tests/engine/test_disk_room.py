@@ -200,3 +200,17 @@ def test_room_is_not_made_inside_of_another_call_of_the_thread(open_channel: Ope
     with pytest.raises(TransactionStateError, match=r"a checkpoint of .* inside of a commit of the same thread"):
         engine.active_calls.run("a commit", room.make)
     engine.active_calls.run("a commit", room.make_within_a_commit)
+
+
+@pytest.mark.parametrize("max_file_size", [2**30, 20 * MIB])
+def test_kept_events_in_a_file_larger_than_what_lacks_are_the_first_to_go(
+    open_channel: Open, small_disk: DiskOf64MiB, monkeypatch: pytest.MonkeyPatch, max_file_size: int
+) -> None:
+    monkeypatch.setattr(disk_room, "_NEARLY_FULL_BYTES", 4 * MIB)
+    options = {"minimum_required_space": 16 * MIB, "max_file_size": max_file_size}
+    channel = open_channel(fs=small_disk, retention_ms=3_600_000, **options)
+    channel.engine().upkeep.stop()
+    for _ in range(200):
+        put(channel, bytes(512 << 10))
+        assert len(take(channel)) == 1
+    assert channel.engine().state.first_kept > 1

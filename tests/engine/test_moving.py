@@ -45,6 +45,17 @@ def test_taken_events_move_to_disk_and_stay_readable(channel: Channel) -> None:
     assert take(channel) == numbered(0, 10)
 
 
+def test_events_that_move_a_few_at_a_time_share_a_block(channel: Channel) -> None:
+    for i in range(100):
+        put(channel, *numbered(i, 1))
+        take(channel)
+        assert channel.engine().moving.move_taken()
+    assert where(channel) == (0, 100)
+    assert len(channel.engine().state.blocks.disk) < 50
+    channel.consumer("default").seek(0)
+    assert take(channel) == numbered(0, 100)
+
+
 def test_untaken_events_stay_in_memory(channel: Channel) -> None:
     put(channel, bytes(300 << 10))  # a block of its own
     put(channel, *numbered(0, 2))

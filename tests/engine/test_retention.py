@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,27 @@ def test_a_slow_channel_begins_a_file_at_an_eighth_of_the_time(open_channel: Ope
     assert _count_files(layout, fs) == 2
 
 
+def test_events_that_were_old_when_they_moved_from_memory_begin_no_file_each(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_ms=8 * HOUR_MS, memory_capacity=1000, byte_capacity=8 * MIB)
+    retention, clocks = by_hand(channel)
+    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    for _ in range(30):
+        put(channel, b"1")
+        clocks.pass_by(1000)
+    clocks.pass_by(2 * HOUR_MS)
+    for _ in range(30):
+        take(channel, 1)
+        assert channel.engine().moving.move_taken()
+        retention.look()
+        clocks.pass_by(1000)
+    assert _count_files(channel.engine().layout, FileSystem()) <= 2
+    clocks.pass_by(HOUR_MS)
+    retention.look()
+    assert _count_files(channel.engine().layout, FileSystem()) <= 3
+
+
 def _count_files(layout: Layout, fs: FileSystem) -> int:
     return len(layout.log_files(fs))
 
@@ -223,6 +245,22 @@ def test_a_wall_clock_that_jumps_expires_nothing(
         clocks.pass_by(-hours * HOUR_MS)
     retention.look()
     assert kept(channel) == (4, 4)
+
+
+def test_a_wall_clock_that_jumps_during_a_look_expires_nothing(open_channel: Open) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, b"1")
+    take(channel)
+    retention.look()
+
+    def jump_once_read() -> ClockReading:
+        read = clocks()
+        clocks.wall_us += 10 * HOUR_MS * 1000
+        return read
+
+    retention.read_clocks = jump_once_read
+    assert (retention.look(), kept(channel)) == (False, (1, 2))
 
 
 def test_a_jump_that_another_process_saw_counts(open_channel: Open) -> None:

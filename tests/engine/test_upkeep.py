@@ -182,3 +182,36 @@ def test_a_removed_lock_file_is_no_reason_to_act_twice(open_channel: Open) -> No
     assert other.try_acquire()
     assert not upkeep._acts()
     other.close()
+
+
+def test_files_of_what_left_go_later_if_somebody_was_making_a_checkpoint(open_channel: Open) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    engine = channel.engine()
+    engine.upkeep.stop()
+    for _ in range(64):
+        put(channel, bytes(64 << 10))
+        take(channel)
+    lock = FileLock.open(FileSystem(), engine.layout.checkpoint_lock)
+    assert lock.try_acquire()
+    engine.upkeep.look()
+    lock.close()
+    first_kept = engine.state.first_kept
+    assert (first_kept > 1, engine.layout.log_files(engine.fs)[0]) == (True, 1)
+    engine.upkeep.look()
+    assert (engine.state.first_kept, engine.layout.log_files(engine.fs)[0] > 1) == (first_kept, True)
+
+
+def test_files_that_a_killed_process_left_go_with_the_first_look_of_the_next(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    channel.engine().upkeep.stop()
+    for _ in range(64):
+        put(channel, bytes(64 << 10))
+        take(channel)
+    assert channel.engine().retention.look()
+    engine = open_channel().engine()
+    assert engine.layout.log_files(engine.fs)[0] == 1
+    engine.upkeep.stop()
+    engine.upkeep.look()
+    assert engine.layout.log_files(engine.fs)[0] > 1

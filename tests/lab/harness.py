@@ -17,15 +17,19 @@ from tests.lab import mutants
 from tests.lab.calls import kill_at, watching
 from tests.lab.children import Child, mutate, wait_until
 from tests.lab.contents import CONSUMERS, contents
+from tests.lab.keeping import set_retention
+from tests.lab.keeping_check import kept, wrong_kept
 from tests.lab.ledger import Outcome, check
 from tests.lab.worker import open_again, work
 from tests.lab.workload import CONFIGURATIONS, OPTIONS
 from tests.support.damage import age_head, keep_head, lose_memory, reboot, rewind_head
 
-__all__ = ["DISK", "FATES", "KEPT_HEADS", "MEMORY", "Harness", "left_behind"]
+__all__ = ["DISK", "FATES", "KEPT", "KEPT_HEADS", "MEMORY", "Harness", "left_behind"]
 
 DISK = ("disk",)
 MEMORY = ("tiny memory", "small memory", "disk", "memory")
+KEPT = ("small memory", "disk")  # what is taken is kept, but not much of it
+_KEPT_BYTES = 200_000  # less than the options allow
 KEPT_HEADS = "heads"  # beside the channel: what its head was now and then
 _INTERVALS = (1, 5, 20, 100, 500)  # of checkpoints, in milliseconds
 
@@ -85,6 +89,7 @@ class Harness:
         self.kills = 0
         self.kills_while_opening = 0
         self.spilled = 0
+        self.first_kept = 0
         self._broken = broken
         self._mutant = mutant
         self._names: list[str] = []
@@ -96,6 +101,8 @@ class Harness:
         with Channel(self.path, **self._options()) as channel:
             for group in self._groups:
                 channel.consumer(group)
+            if configurations == KEPT:
+                set_retention(channel, _KEPT_BYTES)
 
     def _options(self) -> dict[str, Any]:
         configuration = CONFIGURATIONS[self._configurations[self._turn % len(self._configurations)]]
@@ -177,9 +184,10 @@ class Harness:
                 with Channel(self.path, **OPTIONS) as channel:
                     found, uuid = contents(channel, self._groups[0]), channel.uuid
                     self.spilled = channel.stats().spilled_transactions
+                    wrong, self.first_kept = wrong_kept(held := kept(channel)), held.first
             except SpillableError as e:
                 return [f"the channel can't be read: {e}"]
-        return check(outcome, found) + left_behind(self.path, uuid)
+        return check(outcome, found) + wrong + left_behind(self.path, uuid)
 
     def errors(self) -> str:
         """Return what the workers wrote to stderr, but for warnings."""

@@ -26,6 +26,7 @@ from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.channel.event import events_from_batch
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.upkeep import Upkeep
 from spillable_stream.errors import CommitOutcomeUnknownError, SpillableError
@@ -39,6 +40,7 @@ __all__ = ["REWINDERS", "STREAM", "Keeping", "let_go", "set_retention", "upkeep_
 
 REWINDERS = "rewinders"
 STREAM = "stream-1"  # made by a stream for itself
+_TTL_SECONDS = 1.0  # of a stream's group; the steps say how much time passes
 _RETENTION_BYTES = 1 << 30  # so that nothing leaves but what the steps let go
 
 
@@ -57,10 +59,11 @@ class Keeping(Program):
             steps = [self.put_small] * 3 + [self.take_some] * 3 + [self.take_as_rewinders] * 3
             steps += [self.put_many, self.put_staged, self.prepare_a_take, self.abandon_a_take]
             steps += [self.seek_back] * 2 + [self.seek_with_a_take_in_flight, self.seek_to_the_end]
-            steps += [self.expire, self.expire_untaken, self.look, self.take_as_stream, self.drop_stream]
+            steps += [self.expire, self.expire_untaken, self.look, self.drop_stream]
+            steps += [self.take_as_stream] * 2 + [self.leave_stream]
             steps += [self.checkpoint] * 2 + [self.roll] * 2 + [self.reopen, self.do_not_keep]
             if self._options["memory_capacity"]:
-                steps += [self.flush] + [self.move] * 3
+                steps += [self.flush, self.move]
             self._rng.shuffle(steps)
             yield from steps
         yield from (self.seek_back, self.checkpoint, self.roll, self.put_many, self.drain)
@@ -70,7 +73,7 @@ class Keeping(Program):
 
     def open(self) -> None:
         """Open the channel, which makes it if it is missing, with its groups; taken events are kept from now on."""
-        self.channel = Channel(self._path, fs=self._fs, **self._options)
+        self.channel = Channel(self._path, fs=self._fs, auto_group_ttl=_TTL_SECONDS, **self._options)
         self.note_losses()
         if not self._channel_state().options.keeps:
             self._keep(_RETENTION_BYTES)
@@ -138,6 +141,20 @@ class Keeping(Program):
         """Drop the group that a stream has made for itself."""
         if STREAM in self._channel_state().groups:
             self._commit(("drop", STREAM), lambda: self._open_channel().drop_group(STREAM))
+
+    def leave_stream(self) -> None:
+        """Let nobody read as the group that a stream has made for itself, until that goes."""
+        channel = self._open_channel()
+        if STREAM not in self._channel_state().groups:
+            return
+        channel.consumer(STREAM).close()
+        del channel._consumers[STREAM]
+        engine = channel.engine()
+        groups = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        self._ledger.write("drop", STREAM)
+        for elapsed_ms in (0, 600, 600):
+            groups.look(elapsed_ms)  # a failure is logged
+        self._ledger.write("not" if STREAM in self._channel_state().groups else "ack")
 
     def prepare_a_take(self) -> None:
         """Write down a take before it is committed, as Spark's source does with a micro-batch."""
@@ -219,7 +236,10 @@ class Keeping(Program):
         self._commit(("look", *lasts), let_go)
 
     def move(self) -> None:
-        """Move what is kept from memory to disk."""
+        """Put a little to memory, take all that there is, and move it to disk, where it is kept."""
+        self.drain()
+        self.put_small()
+        self.drain()
         engine = self._open_channel().engine()
 
         def move() -> int:

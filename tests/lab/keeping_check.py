@@ -16,7 +16,7 @@ from typing import NamedTuple
 from spillable_stream import Channel
 from tests.lab.ledger import Outcome, Range, Said, check_puts, known_ids, parse_body
 
-__all__ = ["Group", "History", "Kept", "World", "kept"]
+__all__ = ["Group", "History", "Kept", "World", "kept", "wrong_kept"]
 
 _MOST_WORLDS = 4096
 
@@ -80,6 +80,25 @@ def kept(channel: Channel) -> Kept:
             found = read.batch.column("body").to_pylist()
             bodies.update((read.first_id + i, body) for i, body in enumerate(found))
     return Kept(bodies, first, floor, keeps, groups, lost, doubtful)
+
+
+def wrong_kept(found: Kept) -> list[str]:
+    """Return what is wrong with what a channel keeps, whatever was done to it: from the first event on all can be read.
+
+    It must have kept whatever was taken, ever since.
+    """
+    wrong: list[str] = []
+    for event_id, data in found.bodies.items():
+        try:
+            parse_body(data)
+        except ValueError as e:
+            wrong.append(f"event {event_id} has {e}")
+    expected = found.first
+    for event_id in found.bodies if found.keeps else ():
+        if missing := [i for i in range(expected, min(event_id, expected + 1000)) if not found.is_gone(i)]:
+            wrong.append(f"{missing} are kept, and can't be read")
+        expected = event_id + 1
+    return wrong
 
 
 @dataclass

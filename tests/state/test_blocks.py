@@ -163,6 +163,17 @@ def test_events_that_move_among_kept_ones_are_kept() -> None:
     assert counts(index.disk) == (15, 150, 0, 0)
 
 
+def test_moved_events_join_the_last_block_and_are_kept_at_once() -> None:
+    index = index_of([5, 5]).disk
+    index.keep_through(25)
+    index.join(Block(11, 5, 1, 2000, 50, 5))
+    assert (len(index), index.kept_events, index.events) == (1, 15, 0)
+    index.join(Block(21, 5, 1, 3000, 50, 5))
+    index.join(Block(16, 5, 1, 4000, 50, 5))  # not where its neighbors are
+    assert [b.first_id for b in index] == [1, 16, 21]
+    assert (index.kept_events, index.events) == (25, 0)
+
+
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.data())
 def test_what_is_kept_and_what_is_held_is_everything(sizes: list[int], data: st.DataObject) -> None:
     index, total = index_of(sizes, frame_bytes=50_000).disk, sum(sizes)

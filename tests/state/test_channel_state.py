@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import Frame, FrameType
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.state.channel_state import ChannelState
@@ -120,3 +121,30 @@ def test_an_image_taken_at_any_frame_leads_to_the_same_state() -> None:
         for name, arguments in frames[cut:]:
             getattr(log, name)(*arguments)
         assert log.state.image() == whole.state.image(), f"checkpoint before frame {cut}"
+
+
+def test_kept_events_move_to_disk_and_stay_kept() -> None:
+    log, memory = Log(), memory_file_id(1, 1)
+    log.control(1, FrameType.OPTIONS, {"retention_ms": 1000})
+    log.group(2, "g")
+    log.put(3, 1, 5, file=memory)
+    log.commit(3, "put", 1, 5, file=memory)
+    log.take(4, "g", (1, 5))
+    log.commit(4, "take")
+    assert (log.state.blocks.memory.kept_events, log.state.kept().events) == (5, 5)
+    log.put(3, 1, 5)  # the same frame again, in the disk tier's log
+    log.commit(5, "move", 0, 5)
+    assert (len(log.state.blocks.memory), log.state.blocks.disk.kept_events, log.state.kept().events) == (0, 5, 5)
+
+
+def test_what_was_taken_from_memory_ahead_of_others_stays_where_taken_events_are_kept() -> None:
+    log = Log()
+    log.control(1, FrameType.OPTIONS, {"retention_ms": 1000})
+    log.group(2, "g")
+    for tx, first in (3, 1), (4, 6):
+        log.put(tx, first, 5, file=memory_file_id(1, tx))
+        log.commit(tx, "put", first, 5, file=memory_file_id(1, tx))
+    log.take(5, "g", (6, 10))
+    log.commit(5, "take")
+    assert [b.first_id for b in log.state.blocks.memory] == [1, 6]
+    assert log.state.use(in_memory=True).events == 5

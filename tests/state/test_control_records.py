@@ -178,3 +178,12 @@ def test_what_left_memory_ahead_of_others_stays_away_when_the_last_group_goes() 
     assert [b.first_id for b in log.state.blocks] == [1]
     log.control(6, FrameType.GROUP, {"group": "g", "drop": True})
     assert (log.state.missing(), list(log.state.lost), log.state.stored()) == ([], [(6, 10)], 5)
+
+
+def test_an_automatic_group_may_have_planned_a_batch_in_a_memory_that_is_gone() -> None:
+    """One that never did is dropped as soon as nobody owns it; this one is in a checkpoint, perhaps."""
+    log = filled()
+    log.control(2, FrameType.GROUP, {"group": "auto", "position": 0, "auto": True})
+    log.control(3, FrameType.GROUP, {"group": "named", "position": 0})
+    log.control(4, FrameType.LOST, {"lost": [], "doubtful": [], "next": 11, "groups": {}})
+    assert {name: g.has_planned for name, g in log.state.groups.items()} == {"auto": True, "named": False}

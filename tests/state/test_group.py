@@ -101,3 +101,11 @@ def test_a_seek_forgets_what_was_taken_and_what_was_missed() -> None:
 def test_a_group_is_known_by_its_image(group: GroupState) -> None:
     assert GroupState.of(group.image()) == group
     assert len(group.image()) == (4 if group.image()[3:] else 3 if group.lost else 2)
+
+
+def test_what_only_another_source_knows_of_a_group_counts_as_its_own_takes() -> None:
+    group = GroupState(4, is_automatic=True, is_sought=True, idle_ms=7)
+    group.merge(4, [])
+    assert (group.is_sought, group.has_planned, group.idle_ms) == (True, False, 7)
+    group.merge(5, [])
+    assert (group.is_sought, group.has_planned, group.idle_ms) == (False, True, 0)
