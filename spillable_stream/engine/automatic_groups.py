@@ -225,7 +225,8 @@ class AutomaticGroups:
         _log.warning(
             "the group %r of %s, made by a stream without a group of its own, has had no owner for %s and was dropped: "
             "%s. If its stream is started again, it is told which events have left. To keep positions longer, raise "
-            "autoGroupTtl; to keep one until it is dropped by hand, give its stream the option group",
+            "autoGroupTtl; to keep one until it is dropped by hand, give its stream the option group, with a new "
+            "checkpoint",
             name,
             path,
             idle,

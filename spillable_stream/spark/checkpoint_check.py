@@ -61,7 +61,7 @@ def check_batch(state: ChannelState, group: QueryGroup, begin: int, end: int, pa
         raise CheckpointMismatchError(
             f"the Spark checkpoint has read {path} up to the event {begin}, but the group {group.name!r} has taken "
             f"{shown(taken)} too: another query or consumer continued with it, or the checkpoint is an old copy. "
-            f"{_way_on(state, group, begin, known.position)}"
+            f"{_way_back(group)}{_way_on(state, group, begin, known.position)}"
         )
 
 
@@ -77,6 +77,16 @@ def _way_on(state: ChannelState, group: QueryGroup, begin: int, position: int) -
     return (
         f"Use a new checkpointLocation with {options}{other}: a sink that has what the group took then has the events "
         f"{first} to {position} twice"
+    )
+
+
+def _way_back(group: QueryGroup) -> str:
+    """Return what to do where a query with a position of its own was given the option `group`; "" elsewhere."""
+    if group.unused is None:
+        return ""
+    return (
+        f"The query had no option group before, and its checkpoint has a position of its own, {group.unused!r}: take "
+        "the option away to continue there. "
     )
 
 
@@ -122,8 +132,8 @@ def pass_over(passed: list[Range], group: QueryGroup, begin: int, path: str, *, 
     )
     if fail:
         raise CheckpointMismatchError(
-            f"{message}. Use a new checkpointLocation to read them, or set failOnDataLoss to false if the query "
-            "has already read them"
+            f"{message}. {_way_back(group)}Use a new checkpointLocation to read them, or set failOnDataLoss to false "
+            "if the query has already read them"
         )
     _log.warning("%s; the read continues without them", message)
 

@@ -45,6 +45,7 @@ class QueryGroup:
         name: the group's name.
         origin: what said so.
         read_id: the query has everything up to this event; None if nothing has said so yet.
+        unused: the automatic group that the checkpoint names, though the option names another one; None without.
     """
 
     def __init__(self, option: str | None) -> None:
@@ -52,6 +53,7 @@ class QueryGroup:
         self.name: str = option or self._own_name
         self.origin: Origin = Origin.OPTION if option else Origin.NEW
         self.read_id: int | None = None
+        self.unused: str | None = None
 
     @property
     def is_automatic(self) -> bool:
@@ -87,7 +89,10 @@ class QueryGroup:
             read_id: the query has everything up to this event.
         """
         self.read_id = read_id
-        if self.origin is Origin.OPTION or offset.group == self.name:
+        if self.origin is Origin.OPTION:
+            self.unused = offset.group
+            return False
+        if offset.group == self.name:
             return False
         before, self.name = self.name, offset.group or DEFAULT_GROUP
         self.origin = Origin.CHECKPOINT if offset.group else Origin.EARLIER

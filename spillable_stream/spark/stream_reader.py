@@ -206,7 +206,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._idle.are_over()
         self._start.reset = None
         if ended.reset is not None and self._options.reset_group:
-            self._reset_group(ended.reset, begin)
+            begin = self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
             return self._nothing()
         self._check_batch(begin, last)
@@ -296,23 +296,32 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if passed and self._takes.is_position(begin):
             consumer.commit(passed)
 
-    def _reset_group(self, reset: str, begin: int) -> None:
+    def _reset_group(self, reset: str, begin: int) -> int:
         """Move the group to where the query's first batch begins, unless that was done before.
+
+        Events may have left the channel since Spark wrote that down. The batch then begins behind them.
 
         Args:
             reset: the reset's name.
             begin: the batch has the events after this one.
 
+        Returns:
+            The event after which the batch begins.
+
         Raises:
             CheckpointMismatchError: another query has reset the group since.
+            DataLossError: the first events have left the channel, and ``failOnDataLoss`` is set.
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
-            last = state.groups[consumer.group].reset
-        if not is_done(reset, last, consumer.group, self._path):
-            self._hold.keep()
-            consumer.seek(begin, reset)
-            self._takes = BatchTakes(consumer)
+            begins = max(begin, state.beginning() - 1)
+            if is_done(reset, state.groups[consumer.group].reset, consumer.group, self._path):
+                return begins
+            check_loss(self._open(), state, [], self._options, [(begin + 1, begins)] if begin < begins else [])
+        self._hold.keep()
+        consumer.seek(begins, reset)
+        self._takes = BatchTakes(consumer)
+        return begins
 
     # ── what Spark has committed ────────────────────────────────────────────────────────────────
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.errors import CheckpointMismatchError, GroupOwnedError
+from spillable_stream.engine.requests import Control
+from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
+from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.group_reset import is_done, new_reset
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.spark.sources import batches, batches_of, put, source
@@ -105,6 +107,30 @@ def test_first_batch_is_planned_again_as_it_was_wherever_the_driver_was_killed(k
     assert [(e.first_id, e.last_id) for e in part.plan.extents] == [(4, 10)]  # type: ignore[attr-defined]
     again.commit(end)
     assert position(kept) == 10
+    again.stop()
+
+
+@pytest.mark.parametrize("acted", [False, True])
+def test_first_batch_of_which_some_events_have_left_since_begins_behind_them_if_the_query_may(
+    kept: ss.Channel, acted: bool
+) -> None:
+    killed = source(kept, startingOffsets=4, **RESET)
+    end = killed.latestOffset(killed.initialOffset())
+    killed.stop()
+    kept.engine().commit(Control(FrameType.RETENTION, {"through": 6}))
+    strict = source(kept, **RESET)
+    with pytest.raises(DataLossError, match=r"the events 4 to 6 of .* Set failOnDataLoss to false"):
+        strict.partitions(strict.initialOffset(), end)
+    assert position(kept) == 10
+    strict.stop()
+    for _ in range(1 + acted):
+        again = source(kept, failOnDataLoss=False, **RESET)
+        (part,) = again.partitions(again.initialOffset(), end)
+        assert [(e.first_id, e.last_id) for e in part.plan.extents] == [(7, 10)]  # type: ignore[attr-defined]
+        again.stop()
+    again = source(kept, **RESET)
+    put(kept, 1)
+    assert again.latestOffset(end)["writeOrderId"] == 11
     again.stop()
 
 

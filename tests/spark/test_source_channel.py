@@ -338,6 +338,27 @@ def test_query_that_lost_its_option_group_does_not_go_on_in_another_one(
     assert "default" not in groups(channel) or groups(channel)["default"].position == default
 
 
+@pytest.mark.parametrize(
+    ("starting", "lacking"), [("earliest", r"never took 1 to 10: .*"), ("latest", r"has taken 11 to 12 too: .*")]
+)
+def test_query_with_a_position_of_its_own_that_is_given_the_option_group_is_told_to_take_it_away(
+    channel: ss.Channel, starting: str, lacking: str
+) -> None:
+    reader = source(channel)
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    put(channel, 2)
+    named = source(channel, group="g", startingOffsets=starting)
+    way = rf"has a position of its own, '{end['group']}': take the option away to continue there\. Use a new"
+    with pytest.raises(CheckpointMismatchError, match=rf"'g' {lacking}{way}"):
+        named.latestOffset(end)
+    named.stop()
+    again = source(channel)
+    assert read(again, end, again.latestOffset(end)) == [(11, 12)]
+    again.stop()
+
+
 @pytest.mark.parametrize("kind", ["expired", "lost"])
 def test_a_batch_under_way_of_which_some_events_are_gone_is_planned_again_without_them(
     tmp_path: Path, kind: str
