@@ -81,6 +81,7 @@ class BlockIndex:
 
     Args:
         blocks: the blocks from a checkpoint's image.
+        kept_through: every group has taken the events up to this one.
 
     Attributes:
         events: the number of events in the blocks that are held.
@@ -92,14 +93,15 @@ class BlockIndex:
         emptied_count: how many files have ever been added to `emptied`.
     """
 
-    def __init__(self, blocks: Iterable[Block] = ()) -> None:
+    def __init__(self, blocks: Iterable[Block] = (), kept_through: int = 0) -> None:
         self._blocks = list(blocks)
-        self._kept = 0  # how many blocks are kept,
-        self._kept_through = 0  # for having no event after this one
-        self.events: int = sum(b.count for b in self._blocks)
-        self.payload_bytes: int = sum(b.payload_bytes for b in self._blocks)
-        self.kept_events: int = 0
-        self.kept_bytes: int = 0
+        self._kept_through = kept_through
+        self._kept = bisect_right(self._blocks, kept_through, key=lambda b: b.last_id)  # how many are kept
+        kept, held = self._blocks[: self._kept], self._blocks[self._kept :]
+        self.events: int = sum([b.count for b in held])
+        self.payload_bytes: int = sum([b.payload_bytes for b in held])
+        self.kept_events: int = sum([b.count for b in kept])
+        self.kept_bytes: int = sum([b.payload_bytes for b in kept])
         self.files: Counter[int | str] = Counter(b.file for b in self._blocks)
         self.emptied: set[int | str] = set()
         self.emptied_count: int = 0
@@ -255,16 +257,17 @@ class Blocks:
 
     Args:
         blocks: the blocks from a checkpoint's image.
+        kept_through: every group has taken the events up to this one.
 
     Attributes:
         disk: the blocks on disk.
         memory: the blocks in memory.
     """
 
-    def __init__(self, blocks: Iterable[Block] = ()) -> None:
-        kept = list(blocks)
-        self.disk: BlockIndex = BlockIndex(b for b in kept if not in_memory(b.file))
-        self.memory: BlockIndex = BlockIndex(b for b in kept if in_memory(b.file))
+    def __init__(self, blocks: Iterable[Block] = (), kept_through: int = 0) -> None:
+        found = list(blocks)
+        self.disk: BlockIndex = BlockIndex((b for b in found if not in_memory(b.file)), kept_through)
+        self.memory: BlockIndex = BlockIndex((b for b in found if in_memory(b.file)), kept_through)
 
     def __len__(self) -> int:
         return len(self.disk) + len(self.memory)

@@ -106,8 +106,7 @@ class ChannelState(Contents):
         state.groups = {name: GroupState.of(group) for name, group in image["groups"].items()}
         state.sinks = dict(image["sinks"])
         state.producers = ProducerHistory(image.get("producers"))
-        state.blocks = Blocks(Block(*b) for b in image.get("blocks", ()))
-        state.blocks.keep_through(state.floor - 1)
+        state.blocks = Blocks((Block(*b) for b in image.get("blocks", ())), state.floor - 1)
         state.clock = WallClock(
             ClockReading(*image["clock"]) if "clock" in image else None, [Jump(*j) for j in image.get("jumps", ())]
         )
