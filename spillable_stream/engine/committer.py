@@ -274,7 +274,7 @@ class Committer:
         """Return the tier of the next request; a put in memory finds the tier made, and IDs reserved."""
         puts = [t.request for t in waiting if isinstance(t.request, Put)]
         if with_memory and (self._memory.open() if puts else self._memory.is_ready()):
-            if puts and self._follower.state.blocks.memory.kept_events:
+            if puts and self._follower.state.options.keeps:
                 self._moving.make_room(sum([put.use().payload_bytes for put in puts]))
             plan.memory_room, plan.state = self._memory.has_pages_for, self._follower.state
         tier = waiting[0].request.tier(plan)

@@ -16,6 +16,7 @@ from spillable_stream.format.record import RetentionRecord, SegmentRef
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
+from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["Moving", "first_blocks"]
 
@@ -68,15 +69,19 @@ class Moving:
         )
 
     def move_taken(self) -> bool:
-        """Move the first events in memory that are kept though every group has taken them; tell whether there were any.
+        """Move the first events in memory that every group has taken; tell whether there were any.
 
         Raises:
             StorageError: the disk refused; they are still in memory.
         """
-        if not self._follower.state.blocks.memory.kept_events:
+        state = self._follower.state
+        if not state.options.keeps or not len(state.blocks.memory):
             return False
+        with self._follower.snapshot as state:
+            if not _taken(state):
+                return False
         with self._appender.committing(), self._follower.snapshot as state:
-            blocks = first_blocks(state.blocks.memory.kept())
+            blocks = first_blocks(_taken(state))
             return bool(blocks) and self.move(blocks) > 0
 
     def make_room(self, size_bytes: int) -> None:
@@ -90,10 +95,13 @@ class Moving:
         Raises:
             StorageError: the disk refused that, too.
         """
-        while self._follower.state.blocks.memory.kept_events and not self._memory.has_pages_for(size_bytes):
+        while not self._memory.has_pages_for(size_bytes):
             try:
                 with self._follower.snapshot as state:
-                    self.move(first_blocks(state.blocks.memory.kept()))
+                    blocks = first_blocks(_taken(state))
+                    if not blocks:
+                        return
+                    self.move(blocks)
             except CommitOutcomeUnknownError:
                 raise
             except StorageError as e:
@@ -113,6 +121,13 @@ class Moving:
         )
         self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
         self._memory.free_taken()
+
+
+def _taken(state: ChannelState) -> list[Block]:
+    """Return the blocks in memory that no group needs: those that are kept, and those that were taken ahead."""
+    memory, not_needed = state.blocks.memory, state.not_needed()
+    ahead = [block for first, last in not_needed for block in memory.between(first, last)]
+    return memory.kept() + [b for b in ahead if not any(not_needed.gaps(max(b.first_id, state.floor), b.last_id))]
 
 
 def first_blocks(blocks: Iterable[Block]) -> list[Block]:

@@ -132,7 +132,7 @@ class Upkeep:
             return False
 
     def _acts(self) -> bool:
-        """Tell whether this process is the one that acts; one whose log has failed can't, and keeps no other from it."""
+        """Tell whether this process is the one that acts; one whose log has failed lets others."""
         if self._log.failed:
             self._let_others()
             return False

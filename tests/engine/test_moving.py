@@ -56,6 +56,22 @@ def test_events_that_move_a_few_at_a_time_share_a_block(channel: Channel) -> Non
     assert take(channel) == numbered(0, 100)
 
 
+def test_events_taken_ahead_of_one_that_is_not_make_no_put_wait(channel: Channel) -> None:
+    put(channel, b"slow")
+    consumer = channel.consumer("default")
+    slow = consumer.claim(1)
+    for _ in range(40):
+        put(channel, bytes(256 << 10))
+        consumer.commit(consumer.claim(1))
+    assert channel.stats().spilled_transactions == 0
+    while channel.engine().moving.move_taken():
+        pass
+    assert channel.stats().drain_order == [1]
+    consumer.commit(slow)
+    consumer.seek(0)
+    assert len(take(channel)) == 41
+
+
 def test_untaken_events_stay_in_memory(channel: Channel) -> None:
     put(channel, bytes(300 << 10))  # a block of its own
     put(channel, *numbered(0, 2))
