@@ -11,7 +11,8 @@ ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
 GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
-                ``{group, idle}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to drop it
+                ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
+                drop it
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
@@ -294,7 +295,7 @@ class RetentionRecord(TypedDict):
 
     through: NotRequired[int]
     clock: NotRequired[tuple[str, int, int, int]]
-    jump: NotRequired[tuple[int, int]]
+    jump: NotRequired[tuple[int, int, int]]
 
 
 class ReserveRecord(TypedDict):

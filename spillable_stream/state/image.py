@@ -81,7 +81,7 @@ class RetentionImage(TypedDict, total=False):
 
     firstKept: int
     clock: tuple[str, int, int, int]
-    jumps: Sequence[tuple[int, int]]
+    jumps: Sequence[tuple[int, int, int]]
 
 
 class SmallImage(ProducersImage, TierImage, RetentionImage):

@@ -41,10 +41,12 @@ class Jump(NamedTuple):
     Args:
         until_us: the greatest time of an event from before it.
         by_us: how far the clock jumped, in microseconds; negative if it was set back.
+        latest_us: what the clock said after it: no event from before it has a later time.
     """
 
     until_us: int
     by_us: int
+    latest_us: int
 
 
 @dataclass(slots=True)
@@ -74,11 +76,13 @@ class WallClock:
         if abs(by_us) <= max(_TOLERANCE_US, abs(passed_us) // _DRIFT_PARTS):
             return None
         if by_us < 0:  # of events since the last reading nothing tells whether they came before it
-            return Jump(before.last_us, by_us)
+            return Jump(before.last_us, by_us, now.wall_us)
         until_us = expected_us + _TOLERANCE_US
-        if before.last_us > before.wall_us + _TOLERANCE_US:  # the clock was set back, and has not passed that time yet
+        # The clock was set back, or began at its zero as that of a board without a battery does, and has not passed
+        # the last event's time yet: what came since has hardly a later one.
+        if before.last_us > before.wall_us + _TOLERANCE_US:
             until_us = max(until_us, now.last_us)
-        return Jump(until_us, by_us)
+        return Jump(until_us, by_us, now.wall_us)
 
     def note(self, reading: ClockReading | None, jump: Jump | None) -> None:
         """Note a reading, and the jump that it showed."""
@@ -91,10 +95,15 @@ class WallClock:
 
     def now_of(self, time_us: int) -> int:
         """Return the time of an event as the clock's setting now would have stamped it, in microseconds since 1970."""
-        return time_us + sum([by_us for until_us, by_us in self.jumps if time_us <= until_us])
+        stamped_us = time_us
+        for until_us, by_us, latest_us in self.jumps:
+            if stamped_us <= until_us:
+                time_us = min(time_us + by_us, latest_us)
+        return time_us
 
 
 def _both(first: Jump, second: Jump) -> Jump:
     """Return one jump for two, by which no event gets older than by both."""
     by_us = max(first.by_us, second.by_us, first.by_us + second.by_us)
-    return Jump(max(first.until_us, second.until_us), by_us)
+    latest_us = max(first.latest_us + max(0, second.by_us), second.latest_us)
+    return Jump(max(first.until_us, second.until_us), by_us, latest_us)

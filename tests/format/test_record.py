@@ -79,7 +79,7 @@ def test_what_no_dictionary_can_hold_is_corruption() -> None:
     [
         {"through": 2**40},
         {"clock": ["0a" * 16, 5, 2**50, 2**50]},
-        {"clock": ["0a" * 16, 5, 2**50, 0], "jump": [2**50, -(2**40)]},
+        {"clock": ["0a" * 16, 5, 2**50, 0], "jump": [2**50, -(2**40), 2**50]},
         {},
     ],
 )

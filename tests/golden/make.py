@@ -117,7 +117,8 @@ def kept_channel(path: Path) -> None:
         channel.checkpoint()
         change(channel, FrameType.RETENTION, {"through": 4})  # 2 to 4 expire for the group "late"
         after = ("00" * 16, 61_000_000, 1_700_003_660_000_000, 1_700_000_000_000_001)
-        change(channel, FrameType.RETENTION, {"clock": after, "jump": (1_700_000_062_000_000, 3_600_000_000)})
+        jump = (1_700_000_062_000_000, 3_600_000_000, 1_700_003_660_000_000)
+        change(channel, FrameType.RETENTION, {"clock": after, "jump": jump})
         put(channel, *(Event(b"kept %d" % i) for i in range(8)))
         change(channel, FrameType.GROUP, {"group": "auto-query", "position": 10, "auto": True, "since": 8})
         stream = channel.consumer("auto-query")

@@ -104,9 +104,9 @@ def test_no_more_leaves_than_there_is(through: int, first_kept: int) -> None:
 def test_a_clock_and_its_jump_are_noted() -> None:
     log = filled()
     log.control(2, FrameType.RETENTION, {"clock": ["0a", 1, 2, 3]})
-    log.control(3, FrameType.RETENTION, {"clock": ["0a", 4, 5, 6], "jump": [7, -8]})
+    log.control(3, FrameType.RETENTION, {"clock": ["0a", 4, 5, 6], "jump": [7, -8, 9]})
     assert log.state.clock.reading == ClockReading("0a", 4, 5, 6)
-    assert log.state.clock.jumps == [Jump(7, -8)]
+    assert log.state.clock.jumps == [Jump(7, -8, 9)]
     assert log.state.first_kept == 1
 
 

@@ -35,7 +35,9 @@ def full(open_channel: Open) -> Channel:
     put(channel, *numbered(1, 3))
     with channel.take_transaction() as tx:
         tx.take()
-    change(channel, FrameType.RETENTION, {"clock": ("0a" * 16, 5, 1_000_000, 900_000), "jump": (900_000, -3)})
+    change(
+        channel, FrameType.RETENTION, {"clock": ("0a" * 16, 5, 1_000_000, 900_000), "jump": (900_000, -3, 1_000_000)}
+    )
     change(channel, FrameType.GROUP, {"group": "query", "position": 0, "auto": True, "since": 0})
     change(channel, FrameType.GROUP, {"group": "query", "idle": 7})
     change(channel, FrameType.GROUP, {"group": "back", "position": 1})

@@ -91,7 +91,7 @@ def test_an_event_is_no_younger_when_the_clock_is_set_back(machine: Machine) -> 
     machine.look()
     machine.run(60 * SECOND)
     machine.wall_us -= HOUR
-    assert machine.look() == Jump(machine.events[-1][1], -HOUR)
+    assert machine.look() == Jump(machine.events[-1][1], -HOUR, machine.wall_us)
     machine.run(SECOND)
     assert machine.ages() == [(61 * SECOND, 61 * SECOND)]
 
@@ -113,6 +113,20 @@ def test_between_two_boots_nothing_is_said_of_a_jump(machine: Machine) -> None:
     machine.boot, machine.since_boot_us = "0b" * 16, 0
     machine.wall_us += 100 * HOUR
     assert machine.look() is None
+
+
+def test_a_machine_whose_clock_begins_at_its_zero_and_is_set_then_keeps_nothing_for_decades(machine: Machine) -> None:
+    """A board without a battery: its events of the boot before are no younger than the moment of the setting."""
+    machine.put()
+    machine.look()
+    machine.boot, machine.since_boot_us, machine.wall_us = "0b" * 16, 0, 0
+    machine.look()
+    machine.put()
+    machine.run(60 * SECOND)
+    machine.wall_us = 1_100 * HOUR
+    machine.look()
+    machine.run(HOUR)
+    assert [told for _, told in machine.ages()] == [HOUR, HOUR]
 
 
 def test_only_the_latest_jumps_are_remembered(machine: Machine) -> None:
