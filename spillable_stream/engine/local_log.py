@@ -29,9 +29,10 @@ from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, StateImage
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["LocalLog"]
+__all__ = ["FILES_OF_A_LIMIT", "LocalLog"]
 
-_FILES_OF_A_LIMIT = 8
+FILES_OF_A_LIMIT = 8
+"""The log begins a new file at this part of a limit of retention."""
 
 
 class LocalLog:
@@ -159,7 +160,7 @@ class LocalLog:
         options, disk, memory = state.options, self.tiers.disk, self.tiers.memory
         disk.max_file_size_bytes = options.max_file_size
         if options.retention_bytes:  # so that there is always a file that can go
-            disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // _FILES_OF_A_LIMIT)
+            disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // FILES_OF_A_LIMIT)
         disk.preallocation.minimum_required_space = options.minimum_required_space
         memory.max_file_size_bytes = file_size_bytes(state.memory_byte_capacity(), options)
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owner import has_owner
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
@@ -27,12 +27,9 @@ from spillable_stream.state.ranges import count_of, shown
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
 
-__all__ = ["FILES_OF_A_LIMIT", "Retention"]
+__all__ = ["Retention"]
 
 _log = logging.getLogger(__name__)
-
-FILES_OF_A_LIMIT = 8
-"""The log begins a new file at this part of a limit."""
 
 
 class Retention:

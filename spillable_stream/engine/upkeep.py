@@ -25,9 +25,9 @@ from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.moving import Moving
-from spillable_stream.engine.retention import FILES_OF_A_LIMIT, Retention
+from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, SpillableError
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.storage.boot import since_boot_us

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine.local_log import FILES_OF_A_LIMIT
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.retention import FILES_OF_A_LIMIT, Retention
+from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
