@@ -29,6 +29,7 @@ import pyarrow as pa
 from spillable_stream.errors import StateTooLargeError
 
 __all__ = [
+    "CONTROL_TYPES",
     "HEADER_SIZE_BYTES",
     "MAGIC",
     "MAX_COUNT",
@@ -81,6 +82,18 @@ class FrameType(IntEnum):
     LOST = 12
     RETENTION = 13
 
+
+CONTROL_TYPES = frozenset(
+    {
+        FrameType.OPTIONS,
+        FrameType.SCHEMA,
+        FrameType.GROUP,
+        FrameType.RESERVE,
+        FrameType.LOST,
+        FrameType.RETENTION,
+    }
+)
+"""The types of the frames of control transactions, which have one each."""
 
 _TYPES = {int(t): t for t in FrameType}
 

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, NotRequired, TypedDict
 import msgpack
 
 from spillable_stream.errors import CorruptionError
-from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType
+from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, Frame, FrameType
 
 __all__ = [
     "BY_PRODUCER",
@@ -404,14 +404,7 @@ def parse_record(type: FrameType, payload: bytes | None) -> Record:
             return CommitRecord.parse(payload or b"")
         case FrameType.TAKE:
             return TakeRecord.parse(payload or b"")
-        case (
-            FrameType.OPTIONS
-            | FrameType.SCHEMA
-            | FrameType.GROUP
-            | FrameType.RESERVE
-            | FrameType.LOST
-            | FrameType.RETENTION
-        ):
+        case _ if type in CONTROL_TYPES:
             control: ControlRecord = unpack(payload or b"")
             return control
     return None

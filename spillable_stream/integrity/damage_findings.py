@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.log.frames import Damage
@@ -11,14 +11,6 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["DamageFindings"]
 
-_CONTROLS = {
-    FrameType.OPTIONS,
-    FrameType.SCHEMA,
-    FrameType.GROUP,
-    FrameType.RESERVE,
-    FrameType.LOST,
-    FrameType.RETENTION,
-}
 _ENDED = {FrameType.COMMIT, FrameType.ROLLBACK, FrameType.FILE_HEADER}
 
 
@@ -82,7 +74,7 @@ class DamageFindings:
             self.close(header.write_order_id)
         elif header.type == FrameType.COMMIT and header.write_order_id:
             self.close(header.write_order_id + header.count)
-        elif header.type in _CONTROLS:
+        elif header.type in CONTROL_TYPES:
             self.close(0)
 
     def close(self, next_id: int) -> None:

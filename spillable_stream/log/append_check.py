@@ -6,7 +6,7 @@ how many events it is about, so a missing, duplicated or misplaced frame is foun
 
 from __future__ import annotations
 
-from spillable_stream.format.frame import MAX_COUNT, FrameHeader, FrameType
+from spillable_stream.format.frame import CONTROL_TYPES, MAX_COUNT, FrameHeader, FrameType
 from spillable_stream.format.record import MALFORMED, CommitFields, CommitRecord, SegmentRef, unpack
 from spillable_stream.log.frames import Damage, LocatedFrame
 
@@ -14,14 +14,6 @@ __all__ = ["ENDS", "AppendChecker", "TolerantAppendChecker", "parsed_commit"]
 
 # The frames that a log may end with. A TAKE without a COMMIT is a micro-batch in flight; such a PUT is torn.
 ENDS = {FrameType.FILE_HEADER, FrameType.COMMIT, FrameType.ROLLBACK, FrameType.TAKE}
-_CONTROLS = {
-    FrameType.OPTIONS,
-    FrameType.SCHEMA,
-    FrameType.GROUP,
-    FrameType.RESERVE,
-    FrameType.LOST,
-    FrameType.RETENTION,
-}
 
 
 class AppendChecker:
@@ -66,7 +58,7 @@ class AppendChecker:
             fault = self._commit_fault(header, unpack(found.payload or b""))
             if fault is not None:
                 return fault
-        elif type_ in _CONTROLS:
+        elif type_ in CONTROL_TYPES:
             self._controls.append(header)
             return None
         elif type_ not in ENDS or (type_ is FrameType.FILE_HEADER) != (found.offset == 0):

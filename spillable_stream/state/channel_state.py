@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spillable_stream.format.file_names import in_memory
-from spillable_stream.format.frame import FrameHeader, FrameType
+from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
 from spillable_stream.format.record import CommitRecord, GroupTaken, Record, Seen, TakeRecord, parse_record
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
@@ -154,21 +154,14 @@ class ChannelState(Contents):
                 pending.takes.append(record)
                 if (group := self.groups.get(record.group)) is not None and group.is_automatic:
                     group.has_planned, group.idle_ms = True, 0
-            case (
-                FrameType.OPTIONS
-                | FrameType.SCHEMA
-                | FrameType.GROUP
-                | FrameType.RESERVE
-                | FrameType.LOST
-                | FrameType.RETENTION
-            ):
-                controls = self.pending.setdefault(tx, Pending()).controls
-                controls.append((header.type, record))
             case FrameType.ROLLBACK:
                 self.pending.pop(tx, None)
             case FrameType.COMMIT:
                 assert isinstance(record, CommitRecord)
                 self._commit(tx, file_id, header, record)
+            case _ if header.type in CONTROL_TYPES:
+                controls = self.pending.setdefault(tx, Pending()).controls
+                controls.append((header.type, record))
 
     def _commit(self, tx: int, file_id: int, header: FrameHeader, record: CommitRecord) -> None:
         pending = self._take_pending(tx, file_id)
