@@ -109,7 +109,7 @@ class Moving:
 
     def _give_up(self, cause: StorageError) -> None:
         state = self._follower.state
-        through = min(state.floor, state.needed_from()) - 1
+        through = state.needed_from() - 1
         if through < state.first_kept:
             raise cause
         _log.warning(

@@ -122,7 +122,7 @@ class Retention:
     def _most(self, state: ChannelState, limits: _Limits) -> int:
         """Return the last event that may leave: no event that a group has yet to take, unless it may expire."""
         if not limits.untaken_too:
-            return min(state.floor, state.needed_from()) - 1
+            return state.needed_from() - 1
         return min([state.last_id, *(first - 1 for first in self._being_taken(state))])
 
     def _being_taken(self, state: ChannelState) -> Iterator[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
@@ -203,10 +203,13 @@ class Contents:
         In memory that frees them, though events before them are still there. A group that starts, or goes back, before
         them can't take them.
         """
-        if not self.memory.generation:
-            return []
+        return list(self.absent(position + 1, self.last_id)) if self.memory.generation else []
+
+    def absent(self, first_id: int, last_id: int) -> Iterator[Range]:
+        """Yield the events of a range that no file holds and that were not lost, whether a group needs them or not."""
         gone = self.gone()
-        return [r for gap in self.blocks.gaps(position + 1, self.last_id) for r in gone.gaps(*gap)]
+        for first, last in self.blocks.gaps(first_id, last_id):
+            yield from gone.gaps(first, last)
 
     def merge(self, other: Seen | LostRecord) -> None:
         """Merge what only the memory tier's log had recorded."""

@@ -88,11 +88,8 @@ def _drop_group(contents: Contents, name: str) -> None:
     if dropped is None or contents.groups:
         return
     # Nothing else says of the events that it took from memory, ahead of others, that they may be missing.
-    gone = contents.gone()
-    for ahead in dropped.ahead:
-        for left in contents.blocks.gaps(*ahead):
-            for first, last in gone.gaps(*left):
-                contents.lost.add(first, last)
+    for first, last in [absent for ahead in dropped.ahead for absent in contents.absent(*ahead)]:
+        contents.lost.add(first, last)
 
 
 def _create_group(contents: Contents, value: GroupRecord) -> None:

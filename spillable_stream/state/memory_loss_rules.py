@@ -5,7 +5,7 @@ Open obeys them when it recovers a channel, verify when it tells what the next o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spillable_stream.format.file_names import generation_of
@@ -117,15 +117,8 @@ def lose_memory(
     last_id = max(state.last_id, published_last_id)
     reserved = state.memory.reserved_id
     state.do_without_memory(last_id + 1, groups)
-    taken = list(_kept_and_gone(state))
+    taken = list(state.absent(state.first_kept, state.needed_from() - 1))
     lost = [*taken, *state.missing()]
     if unused or reserved <= last_id:
         return MemoryLoss(last_id, lost, groups=groups, taken=taken)
     return MemoryLoss(reserved, lost, [(last_id + 1, reserved)], groups, taken=taken)
-
-
-def _kept_and_gone(state: ChannelState) -> Iterator[Range]:
-    """Yield the events that went though they were kept; every group has taken them, but another one may come."""
-    gone = state.gone()
-    for first, last in state.blocks.gaps(state.first_kept, state.needed_from() - 1):
-        yield from gone.gaps(first, last)
