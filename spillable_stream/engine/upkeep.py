@@ -113,16 +113,21 @@ class Upkeep:
         """Return how often to look."""
         return _period_seconds(self._follower.state.options)
 
-    def look(self) -> None:
-        """Do what is due, if no other process does it; a failure is logged, and keeps nothing else from being done."""
-        with self._turn:
-            if self._try(self._acts):
-                for step in (self._move, self._retain, self._tidy):
-                    self._try(step)
+    def look(self, *, tidy: bool = True) -> None:
+        """Do what is due, if no other process does it; a failure is logged, and keeps nothing else from being done.
 
-    def _try(self, step: Callable[[], bool]) -> bool:
+        Args:
+            tidy: whether to look at groups and at the disk's space, too.
+        """
+        with self._turn:
+            if not self._try(self._acts):
+                return
+            for step in (self._move, self._retain, *([self._tidy] if tidy else [])):
+                self._try(step)
+
+    def _try(self, step: Callable[[], object]) -> bool:
         try:
-            return step()
+            return bool(step())
         except LockTimeoutError:  # somebody is busy: there will be another look
             return False
         except (SpillableError, OSError) as e:
@@ -147,26 +152,23 @@ class Upkeep:
         self._owes = self._follower.state.options.keeps  # whoever acted before may have been killed in between
         return True
 
-    def _move(self) -> bool:
+    def _move(self) -> None:
         self._follower.follow(unchecked=True)
         while self._moving.move_taken():
             pass
-        return True
 
-    def _retain(self) -> bool:
+    def _retain(self) -> None:
         self._owes = self._retention.look() or self._owes
         if self._owes:
             self._checkpointing.give_back_within_a_call(0)
             self._owes = False
-        return True
 
-    def _tidy(self) -> bool:
+    def _tidy(self) -> None:
         now_us, before_us = since_boot_us(), self._looked_us
         if before_us is None or now_us - before_us >= _LONGEST_SECONDS * 1e6:
             self._looked_us = now_us
             self._room.look()
             self._groups.look(0 if before_us is None else (now_us - before_us) // 1000)
-        return True
 
     def settle(self, *, for_good: bool = True) -> None:
         """Look once more before the handle is closed or parked; inside of no call.
@@ -177,12 +179,10 @@ class Upkeep:
         if self._log.is_view or not self.is_needed():
             return
         self.stop()
+        self.look(tidy=for_good)
         with self._turn:
-            if self._try(self._acts):
-                for step in (self._move, self._retain, *([self._tidy] if for_good else [])):
-                    self._try(step)
-                if for_good:
-                    self._groups.settle()
+            if for_good and self._lock is not None:
+                self._groups.settle()
 
     def stop(self) -> None:
         """End the thread, and let another process act."""

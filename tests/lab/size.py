@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TypeVar
 
 __all__ = ["sized"]
 
+T = TypeVar("T")
 
-def sized(ci: int, full: int) -> int:
-    """Return the number of cycles for this run: ``full`` where CRASH_SIZE is "full", else ``ci``."""
+
+def sized(ci: T, full: T) -> T:
+    """Return what this run has, as a number of cycles: ``full`` where CRASH_SIZE is "full", else ``ci``."""
     return full if os.environ.get("CRASH_SIZE") == "full" else ci
