@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.moving import first_blocks
 
 __all__ = ["flush_memory"]
 
@@ -27,7 +26,7 @@ def _flush(engine: Engine) -> int:
     moved = 0
     while True:
         with engine.committing(), engine.snapshot() as state:
-            blocks = first_blocks(state.blocks.memory)
+            blocks = engine.moving.first_of(state.blocks.memory)
             if not blocks:
                 return moved
             moved += engine.moving.move(blocks)

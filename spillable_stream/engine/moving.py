@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
@@ -18,7 +18,7 @@ from spillable_stream.log.wal import Entry
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Moving", "first_blocks"]
+__all__ = ["Moving"]
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +68,20 @@ class Moving:
             target, end, block.count, block.payload_bytes, block.first_id, block.transaction_id, block.time_us
         )
 
+    def first_of(self, blocks: Iterable[Block]) -> list[Block]:
+        """Return as many of the first blocks as one append may have, at least one if there is one.
+
+        They are no more than a file may have: an append is never split, and kept events leave by files.
+        """
+        left_bytes = min(_MOVED_BYTES, self._log.tiers.disk.max_file_size_bytes)
+        found: list[Block] = []
+        for block in blocks:
+            left_bytes -= block.payload_bytes
+            if found and left_bytes < 0:
+                break
+            found.append(block)
+        return found
+
     def move_taken(self) -> bool:
         """Move the first events in memory that every group has taken; tell whether there were any.
 
@@ -81,7 +95,7 @@ class Moving:
             if not _taken(state):
                 return False
         with self._appender.committing(), self._follower.snapshot as state:
-            blocks = first_blocks(_taken(state))
+            blocks = self.first_of(_taken(state))
             return bool(blocks) and self.move(blocks) > 0
 
     def make_room(self, size_bytes: int) -> None:
@@ -98,7 +112,7 @@ class Moving:
         while not self._memory.has_pages_for(size_bytes):
             try:
                 with self._follower.snapshot as state:
-                    blocks = first_blocks(_taken(state))
+                    blocks = self.first_of(_taken(state))
                     if not blocks:
                         return
                     self.move(blocks)
@@ -128,17 +142,3 @@ def _taken(state: ChannelState) -> list[Block]:
     memory, not_needed = state.blocks.memory, state.not_needed()
     ahead = [block for first, last in not_needed for block in memory.between(first, last)]
     return memory.kept() + [b for b in ahead if not any(not_needed.gaps(max(b.first_id, state.floor), b.last_id))]
-
-
-def first_blocks(blocks: Iterable[Block]) -> list[Block]:
-    """Return as many of the first blocks as one append may have, at least one if there is one."""
-    return list(_first(blocks))
-
-
-def _first(blocks: Iterable[Block]) -> Iterator[Block]:
-    size_bytes = 0
-    for i, block in enumerate(blocks):
-        size_bytes += block.payload_bytes
-        if i and size_bytes > _MOVED_BYTES:
-            return
-        yield block

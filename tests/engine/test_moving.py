@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.moving import first_blocks
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.log.wal import WriteAheadLog
@@ -123,10 +122,23 @@ def test_a_move_has_as_many_blocks_as_one_append_may_have(channel: Channel) -> N
     for _ in range(3):
         put(channel, bytes(64 << 10))
     blocks = list(channel.engine().state.blocks.memory)
-    assert first_blocks(blocks) == blocks
+    first_of = channel.engine().moving.first_of
+    assert first_of(blocks) == blocks
     blocks[0].payload_bytes = 64 * MIB
-    assert first_blocks(blocks) == blocks[:1]
-    assert first_blocks([]) == []
+    assert first_of(blocks) == blocks[:1]
+    assert first_of([]) == []
+
+
+def test_a_late_move_fills_no_file_beyond_what_retention_lets_go_at_once(open_channel: Open) -> None:
+    """Upkeep may be held up while gigabytes wait in memory: they still go to files of an eighth of the limit."""
+    channel = open_channel(retention_bytes=8 * MIB, memory_capacity=1000, byte_capacity=64 * MIB, overflow_timeout=60.0)
+    channel.engine().upkeep.stop()
+    for _ in range(40):
+        put(channel, bytes(256 << 10))
+        take(channel)
+    channel.engine().upkeep.look()
+    kept = channel.engine().follow().kept()
+    assert 8 * MIB <= kept.payload_bytes <= 9 * MIB
 
 
 def test_a_close_moves_kept_events_too(channel: Channel, open_channel: Open) -> None:
