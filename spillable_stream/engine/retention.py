@@ -82,17 +82,17 @@ class Retention:
         now = self.read_clocks()._replace(last_us=state.time_us)
         if not state.options.retention_ms:
             return now
-        noted, mine, self._reading = state.clock.reading, self._reading, now
-        if noted is None or noted.boot != now.boot:
-            self._append({"clock": now})
-            return now
+        noted, mine = state.clock.reading, self._reading
         # Slewing adds up to more than a jump in a month: this process compares with its own last reading.
-        last = mine if mine is not None and mine.since_boot_us > noted.since_boot_us else noted
-        if (jump := WallClock(last).jump_to(now)) is not None:
+        last = mine if noted and mine is not None and mine.since_boot_us > noted.since_boot_us else noted
+        if noted is None or last is None or noted.boot != now.boot:
+            self._append({"clock": now})
+        elif (jump := WallClock(last).jump_to(now)) is not None:
             _log.warning(
                 "%s: the wall clock jumped by %+.1f s; no event leaves for that", self._log.path, jump.by_us / 1e6
             )
             self._append({"clock": now, "jump": jump})
+        self._reading = now  # not before a jump is noted: the next look must find it again
         return now
 
     # ── what leaves ─────────────────────────────────────────────────────────────────────────
@@ -127,8 +127,9 @@ class Retention:
 
     def _being_taken(self, state: ChannelState) -> Iterator[int]:
         """Yield the first event of each take that is under way: a live owner reads its events."""
-        for name in state.groups:
-            firsts = [first for ranges in state.taking(name).values() for first, _ in ranges]
+        for name, group in state.groups.items():
+            taking = (r for ranges in state.taking(name).values() for r in ranges)
+            firsts = [max(first, group.position + 1) for first, last in taking if last > group.position]
             if firsts and has_owner(self._log.fs, self._log.layout, name):
                 yield min(firsts)
 
@@ -237,7 +238,7 @@ def _with_ends(state: ChannelState) -> Iterator[tuple[Block, int]]:
     before: Block | None = None
     for block in state.blocks:
         if before is not None:
-            yield before, max(before.time_us, block.time_us)
+            yield before, before.until_us or max(before.time_us, block.time_us)
         before = block
     if before is not None:
-        yield before, max(before.time_us, state.time_us)
+        yield before, before.until_us or max(before.time_us, state.time_us)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -163,14 +163,6 @@ def _once(blocks: list[Block]) -> list[Block]:
 def _part(block: Block, offset: int, first_id: int, header: FrameHeader) -> Block:
     """Return a block for the first frame of an undamaged part of a block."""
     time_us = block.time_us if block.transaction_id else header.time_us
-    return Block(
-        first_id,
-        header.count,
-        block.file,
-        offset,
-        header.length,
-        time_us,
-        block.base_id,
-        block.transaction_id,
-        block.commit_file,
+    return replace(
+        block, first_id=first_id, count=header.count, offset=offset, payload_bytes=header.length, time_us=time_us
     )

@@ -43,6 +43,7 @@ class Block:
         base_id: added to the IDs in the frames.
         transaction_id: for a segment, the transaction that adopted it.
         commit_file: for a segment, the data file that holds its COMMIT. That file is kept as long as the segment.
+        until_us: when its last event was committed, in microseconds since 1970; 0 where nothing is kept by age.
     """
 
     first_id: int
@@ -54,6 +55,7 @@ class Block:
     base_id: int = 0
     transaction_id: int = 0
     commit_file: int = 0
+    until_us: int = 0
 
     @property
     def last_id(self) -> int:
@@ -63,7 +65,8 @@ class Block:
     def image(self) -> BlockImage:
         """Return it as plain values."""
         where = self.first_id, self.count, self.file, self.offset, self.payload_bytes, self.time_us
-        return *where, self.base_id, self.transaction_id, self.commit_file
+        image = *where, self.base_id, self.transaction_id, self.commit_file
+        return (*image, self.until_us) if self.until_us else image
 
     def extent(self, first_id: int = 0, last_id: int = _NO_END) -> Extent:
         """Return the extent of its events from ``first_id`` to ``last_id``; by default, of all."""
@@ -128,6 +131,7 @@ class BlockIndex:
                 self._hold(last)
             last.count += block.count
             last.payload_bytes += block.payload_bytes
+            last.until_us = block.until_us
             self.events += block.count
             self.payload_bytes += block.payload_bytes
         else:
@@ -214,6 +218,10 @@ class BlockIndex:
         """Return the blocks that are kept."""
         return self._blocks[: self._kept]
 
+    def last(self) -> Block | None:
+        """Return the last block, or None."""
+        return self._blocks[-1] if self._blocks else None
+
     def first_held(self) -> Block | None:
         """Return the first block that is not kept, or None."""
         return self._blocks[self._kept] if self._kept < len(self._blocks) else None
@@ -285,6 +293,13 @@ class Blocks:
     def add(self, block: Block) -> None:
         """Add events to the tier that their file belongs to."""
         (self.memory if in_memory(block.file) else self.disk).add(block)
+
+    def date_last(self, now_us: int) -> None:
+        """Note that the last event was committed by now, unless it is known when it was."""
+        lasts = (block for block in (self.disk.last(), self.memory.last()) if block is not None)
+        last = max(lasts, key=lambda b: b.first_id, default=None)
+        if last is not None and not last.until_us:
+            last.until_us = now_us
 
     def drop_through(self, last_id: int) -> None:
         """Forget the blocks whose events all have IDs up to ``last_id``."""

@@ -50,6 +50,8 @@ def apply_control(contents: Contents, type_: FrameType, value: Record) -> None:
 def _change_options(contents: Contents, value: OptionsRecord) -> None:
     contents.options = contents.options.changed(value)
     contents.let_go()
+    if contents.options.retention_ms:
+        contents.blocks.date_last(contents.time_us)
     if "byte_capacity" in value:
         contents.memory.byte_capacity = contents.options.byte_capacity or contents.memory.byte_capacity
 

@@ -26,8 +26,11 @@ __all__ = [
     "image_of",
 ]
 
-BlockImage = tuple[int, int, int | str, int, int, int, int, int, int]
-"""The fields of a `Block`, in order."""
+BlockImage = (
+    tuple[int, int, int | str, int, int, int, int, int, int]
+    | tuple[int, int, int | str, int, int, int, int, int, int, int]
+)
+"""The fields of a `Block`, in order; the last one only where it is not 0."""
 
 
 class GroupDetails(TypedDict, total=False):

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.local_log import FILES_OF_A_LIMIT
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.retention import Retention
-from spillable_stream.errors import OptionError
+from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.wall_clock import ClockReading
@@ -72,6 +73,52 @@ def test_taken_events_stay_until_they_are_older_than_the_limit(open_channel: Ope
     put(channel, *numbered(0, 3))
     take(channel)
     clocks.pass_by(HOUR_MS - 1000)
+    assert (retention.look(), kept(channel)) == (False, (1, 4))
+    clocks.pass_by(2000)
+    assert (retention.look(), kept(channel)) == (True, (4, 4))
+
+
+def test_the_last_events_leave_in_time_though_others_take_and_seek(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    put(channel, *numbered(0, 3))
+    clocks.pass_by(1000)
+    put(channel, *numbered(3, 3))
+    clocks.pass_by(HOUR_MS - 1000)
+    take(channel)
+    channel.checkpoint()
+    assert (retention.look(), kept(channel)) == (False, (1, 7))
+    clocks.pass_by(2000)
+    assert (retention.look(), kept(channel)) == (True, (7, 7))
+
+
+def test_events_before_a_pause_leave_in_time(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    put(channel, *numbered(0, 3))
+    clocks.pass_by(HOUR_MS // 2)
+    retention.look()  # begins a file
+    put(channel, *numbered(3, 3))
+    take(channel)
+    clocks.pass_by(HOUR_MS // 2 + 1000)
+    assert (retention.look(), kept(channel)) == (True, (4, 7))
+
+
+def test_events_of_before_their_age_mattered_leave_an_hour_after_it_does(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    retention, clocks = by_hand(channel)
+    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    put(channel, *numbered(0, 3))
+    clocks.pass_by(HOUR_MS)
+    channel.engine().commit(Control(FrameType.OPTIONS, {"retention_ms": HOUR_MS}))
+    clocks.pass_by(HOUR_MS - 1000)
+    take(channel)
     assert (retention.look(), kept(channel)) == (False, (1, 4))
     clocks.pass_by(2000)
     assert (retention.look(), kept(channel)) == (True, (4, 4))
@@ -212,6 +259,24 @@ def test_what_a_live_owner_is_taking_is_not_dropped_meanwhile(open_channel: Open
     assert retention.look()
 
 
+def test_a_take_of_events_that_have_expired_holds_no_others(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that comes back has the take of a batch in flight that expired while nobody owned its group."""
+    owner = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
+    put(owner, *numbered(0, 5))
+    owner.consumer("default").prepare([(1, 5)])
+    owner.close()
+    channel = open_channel()
+    retention, clocks = by_hand(channel)
+    clocks.pass_by(2 * HOUR_MS)
+    assert retention.look()
+    put(channel, *numbered(5, 5))
+    monkeypatch.setattr("spillable_stream.engine.retention.has_owner", lambda *_: True)
+    clocks.pass_by(2 * HOUR_MS)
+    assert (retention.look(), kept(channel)) == (True, (11, 11))
+
+
 def test_what_a_dead_owner_was_taking_is_dropped(open_channel: Open) -> None:
     owner = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
     put(owner, *numbered(0, 5))
@@ -262,6 +327,27 @@ def test_a_wall_clock_that_jumps_during_a_look_expires_nothing(open_channel: Ope
 
     retention.read_clocks = jump_once_read
     assert (retention.look(), kept(channel)) == (False, (1, 2))
+
+
+def test_a_jump_that_can_not_be_noted_is_found_again(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(retention_ms=HOUR_MS)
+    retention, clocks = by_hand(channel)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    retention.look()
+    clocks.pass_by(1000)
+    retention.look()
+    clocks.wall_us += 48 * HOUR_MS * 1000
+
+    def refuse(*_: object) -> None:
+        raise StorageError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Appender, "append_alone", refuse)
+        with pytest.raises(StorageError):
+            retention.look()
+    assert (retention.look(), kept(channel)) == (False, (1, 4))
+    assert len(channel.engine().state.clock.jumps) == 1
 
 
 def test_a_jump_that_another_process_saw_counts(open_channel: Open) -> None:
