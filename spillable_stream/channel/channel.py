@@ -466,11 +466,11 @@ class Channel:
             StorageError: this was the last handle, and the disk refused: what is in memory still is.
         """
         engine, options = self._engine, self._engine.state.options
+        engine.upkeep.settle(for_good=False)  # while it counts as open
         if options.flush_on_close and options.memory_capacity:
             engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
             if engine.memory.set_aside:
                 move_to_disk(engine)
-        engine.upkeep.settle(for_good=False)
         engine.park()
 
     def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:

@@ -16,9 +16,11 @@ from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
     ChannelClosedError,
+    CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
     GroupOwnedError,
+    SpillableError,
     TransactionStateError,
 )
 from spillable_stream.format.extent import Extent
@@ -373,7 +375,14 @@ class Consumer:
             with self._mutex:  # nothing is claimed before the group is there
                 with self._engine.snapshot() as state:
                     self._state(state)
-                self._engine.commit(seek)
+                claimed = self.moved_at, self._held
+                try:
+                    self._engine.commit(seek)
+                except CommitOutcomeUnknownError:
+                    raise
+                except SpillableError:  # the group was not moved: what was claimed still is
+                    self.moved_at, self._held = claimed
+                    raise
             return seek.next_id
 
         return self._call("a seek", move)

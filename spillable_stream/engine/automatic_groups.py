@@ -123,19 +123,8 @@ class AutomaticGroups:
             ChannelClosedError: the channel was closed, moved or removed.
             LockTimeoutError: another thread or process has held the channel's lock for too long.
         """
-        self._now_ms += max(0, min(elapsed_ms, _LONGEST_MS))
-        with self._follower.snapshot as state:
-            groups = {name: _seen(group, state) for name, group in _automatic(state)}
-        self._watched = {name: watch for name, watch in self._watched.items() if name in groups}
-        due = [name for name in groups if name not in self._watched or self._watched[name].is_due(self._now_ms)]
-        if not due:
-            return
-        self._log.directories.require_in_place()
-        looked_at = nsmallest(_MOST_LOOKS, due, key=self._looked_at)
-        for name in looked_at:
-            with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
-                self._look_at(name, *groups[name])
-        if self._now_ms < self._refused_until_ms:
+        looked_at = self._count(elapsed_ms, most=_MOST_LOOKS)
+        if not looked_at or self._now_ms < self._refused_until_ms:
             return
         watched = [(name, self._watched[name]) for name in looked_at if name in self._watched]
         try:
@@ -147,12 +136,39 @@ class AutomaticGroups:
             self._refused_until_ms = self._now_ms + _OFTEN_ENOUGH_MS
             _log.warning("the positions of streams that nobody reads stay for now: %s", e)
 
-    def settle(self) -> None:
-        """Record how long groups have been idle, for the next process; the handle is about to be closed."""
+    def settle(self, elapsed_ms: int) -> None:
+        """Record how long groups have been idle, for the next process; the handle is about to be closed.
+
+        Args:
+            elapsed_ms: how much time has passed since the last look, in milliseconds.
+        """
         try:
+            self._count(elapsed_ms, most=_MOST_RECORDS, at_once=True)
             self._record(_WORTH_A_RECORD_MS)
         except SpillableError as e:
             _log.debug("it was not recorded how long groups have had no owner: %s", e)
+
+    def _count(self, elapsed_ms: int, *, most: int, at_once: bool = False) -> list[str]:
+        """Look which groups have an owner, those first that were not looked at for longest; return their names.
+
+        Args:
+            elapsed_ms: how much time has passed since the last look, in milliseconds.
+            most: at how many to look.
+            at_once: whether to look at those, too, for which it is not time yet.
+        """
+        self._now_ms += max(0, min(elapsed_ms, _LONGEST_MS))
+        with self._follower.snapshot as state:
+            groups = {name: _seen(group, state) for name, group in _automatic(state)}
+        self._watched = watched = {name: watch for name, watch in self._watched.items() if name in groups}
+        due = [name for name in groups if at_once or name not in watched or watched[name].is_due(self._now_ms)]
+        if not due:
+            return []
+        self._log.directories.require_in_place()
+        looked_at = nsmallest(most, due, key=self._looked_at)
+        for name in looked_at:
+            with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
+                self._look_at(name, *groups[name])
+        return looked_at
 
     def _looked_at(self, name: str) -> int:
         return self._watched[name].looked_at_ms if name in self._watched else -1

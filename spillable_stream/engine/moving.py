@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from itertools import takewhile
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
@@ -82,21 +83,23 @@ class Moving:
             found.append(block)
         return found
 
-    def move_taken(self) -> bool:
-        """Move the first events in memory that every group has taken; tell whether there were any.
+    def move_taken(self) -> int:
+        """Move the events in memory that every group has taken by now, and return how many there were.
 
         Raises:
-            StorageError: the disk refused; they are still in memory.
+            StorageError: the disk refused; what was not moved is still in memory.
         """
         state = self._follower.state
         if not state.options.keeps or not len(state.blocks.memory):
-            return False
-        with self._follower.snapshot as state:
-            if not _taken(state):
-                return False
-        with self._appender.committing(), self._follower.snapshot as state:
-            blocks = self.first_of(_taken(state))
-            return bool(blocks) and self.move(blocks) > 0
+            return 0
+        through, moved = state.last_id, 0  # what is put and taken meanwhile is for the next call: it may never end
+        while True:
+            with self._follower.snapshot as state:
+                if not _taken(state, through):
+                    return moved
+            with self._appender.committing(), self._follower.snapshot as state:
+                blocks = self.first_of(_taken(state, through))
+                moved += self.move(blocks) if blocks else 0
 
     def make_room(self, size_bytes: int) -> None:
         """Move taken events out of the way of a put to memory; the commit lock is held.
@@ -112,7 +115,7 @@ class Moving:
         while not self._memory.has_pages_for(size_bytes):
             try:
                 with self._follower.snapshot as state:
-                    blocks = self.first_of(_taken(state))
+                    blocks = self.first_of(_taken(state, state.last_id))
                     if not blocks:
                         return
                     self.move(blocks)
@@ -137,8 +140,14 @@ class Moving:
         self._memory.free_taken()
 
 
-def _taken(state: ChannelState) -> list[Block]:
-    """Return the blocks in memory that no group needs: those that are kept, and those that were taken ahead."""
+def _taken(state: ChannelState, through: int) -> list[Block]:
+    """Return the blocks in memory that no group needs: those that are kept, and those that were taken ahead.
+
+    Args:
+        state: the channel's state.
+        through: the last event that they may begin with.
+    """
     memory, not_needed = state.blocks.memory, state.not_needed()
-    ahead = [block for first, last in not_needed for block in memory.between(first, last)]
-    return memory.kept() + [b for b in ahead if not any(not_needed.gaps(max(b.first_id, state.floor), b.last_id))]
+    ahead = [block for first, last in not_needed for block in memory.between(first, min(last, through))]
+    ahead = [b for b in ahead if not any(not_needed.gaps(max(b.first_id, state.floor), b.last_id))]
+    return [*takewhile(lambda b: b.first_id <= through, memory.kept()), *ahead]

@@ -19,6 +19,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.automatic_groups import AutomaticGroups
@@ -93,20 +94,27 @@ class Upkeep:
 
     def ensure(self) -> None:
         """Start the thread if it is needed and not there."""
-        if self._thread is None and not self._log.is_view and self.is_needed():
+        if not self._is_alive() and not self._log.is_view and self.is_needed():
             with self._mutex:
-                if self._thread is None and not self._active_calls.ended:
+                if not self._is_alive() and not self._active_calls.ended:
                     self._ended = threading.Event()
                     self._thread = threading.Thread(
                         target=_run, args=(weakref.ref(self), self._ended), name="spillable upkeep", daemon=True
                     )
                     self._thread.start()
 
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""
         if self._active_calls.ended or self._log.closed:
             return False
-        self._active_calls.run("upkeep", self.look)
+        try:
+            self._active_calls.run("upkeep", self.look)
+        except BaseException:
+            self._let_others()  # the thread ends
+            raise
         return True
 
     def period_seconds(self) -> float:
@@ -144,18 +152,19 @@ class Upkeep:
         if self._lock is not None and self._lock.is_in_place():
             return True
         self._let_others()
-        lock = FileLock.open(self._log.fs, self._log.layout.upkeep_lock)
-        if not lock.try_acquire():
-            lock.close()
-            return False
+        with ExitStack() as unless_acquired:
+            lock = FileLock.open(self._log.fs, self._log.layout.upkeep_lock)
+            unless_acquired.callback(lock.close)
+            if not lock.try_acquire():
+                return False
+            unless_acquired.pop_all()
         self._lock, self._looked_us = lock, None
         self._owes = self._follower.state.options.keeps  # whoever acted before may have been killed in between
         return True
 
     def _move(self) -> None:
         self._follower.follow(unchecked=True)
-        while self._moving.move_taken():
-            pass
+        self._moving.move_taken()
 
     def _retain(self) -> None:
         self._owes = self._retention.look() or self._owes
@@ -164,11 +173,14 @@ class Upkeep:
             self._owes = False
 
     def _tidy(self) -> None:
-        now_us, before_us = since_boot_us(), self._looked_us
-        if before_us is None or now_us - before_us >= _LONGEST_SECONDS * 1e6:
-            self._looked_us = now_us
+        if self._looked_us is None or since_boot_us() - self._looked_us >= _LONGEST_SECONDS * 1e6:
             self._room.look()
-            self._groups.look(0 if before_us is None else (now_us - before_us) // 1000)
+            self._groups.look(self._elapsed_ms())
+
+    def _elapsed_ms(self) -> int:
+        """Return how much time has passed since the last look at the groups, which is now."""
+        before_us, self._looked_us = self._looked_us, since_boot_us()
+        return 0 if before_us is None else (self._looked_us - before_us) // 1000
 
     def settle(self, *, for_good: bool = True) -> None:
         """Look once more before the handle is closed or parked; inside of no call.
@@ -178,21 +190,25 @@ class Upkeep:
         """
         if self._log.is_view or not self.is_needed():
             return
-        self.stop()
+        self._end()
         self.look(tidy=for_good)
         with self._turn:
             if for_good and self._lock is not None:
-                self._groups.settle()
+                self._groups.settle(self._elapsed_ms())
+            self._let_others()
 
     def stop(self) -> None:
         """End the thread, and let another process act."""
+        self._end()
+        with self._turn:
+            self._let_others()
+
+    def _end(self) -> None:
         with self._mutex:
             thread, self._thread = self._thread, None
             self._ended.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
-        with self._turn:
-            self._let_others()
 
     def close(self, *, forked: bool = False) -> None:
         """End the thread for good.

@@ -22,7 +22,7 @@ def many(configuration: str) -> int:
 
 
 def samples(configuration: str) -> int:
-    """Return how many subsets to try after each operation: a program that keeps what it took from memory has so many."""
+    """Return how many subsets to try after each operation: a program that keeps and has memory does so many."""
     return sized(ci=0 if configuration == f"{KEEPING}tiny memory" else 10, full=10)
 
 

@@ -230,7 +230,7 @@ def test_the_time_counts_on_in_the_next_process(channel: Channel, open_channel: 
     make_automatic(channel, "auto-a")
     groups = look_after(channel)
     pass_time(groups, DAY_MS // 2)
-    groups.settle()
+    groups.settle(0)
     assert verify(channel.path).healthy
     channel.close()
     channel = open_channel()
@@ -239,6 +239,18 @@ def test_the_time_counts_on_in_the_next_process(channel: Channel, open_channel: 
     assert names(channel) == {"auto-a"}
     groups.look(LOOK_MS)
     assert names(channel) == set()
+
+
+def test_short_handles_count_too(channel: Channel, open_channel: Open) -> None:
+    make_automatic(channel, "auto-a")
+    for _ in range(10):
+        groups = look_after(channel)
+        groups.look(0)
+        groups.look(1_000)
+        groups.settle(9_000)
+        channel.close()
+        channel = open_channel()
+    assert channel.engine().state.groups["auto-a"].idle_ms == 100_000
 
 
 def test_time_in_which_nobody_has_the_channel_open_does_not_count(channel: Channel, open_channel: Open) -> None:
@@ -278,7 +290,7 @@ def test_a_group_with_an_owner_costs_no_record(channel: Channel) -> None:
     make_automatic(channel, "auto-a", owned=True)
     groups, before = look_after(channel), channel.engine().log.position()
     pass_time(groups, DAY_MS)
-    groups.settle()
+    groups.settle(0)
     assert channel.engine().log.position() == before
 
 
@@ -286,9 +298,9 @@ def test_a_settled_count_is_not_recorded_again(channel: Channel) -> None:
     make_automatic(channel, "auto-a")
     groups = look_after(channel)
     pass_time(groups, HOUR_MS)
-    groups.settle()
+    groups.settle(0)
     before = channel.engine().log.position()
-    groups.settle()
+    groups.settle(0)
     assert channel.engine().log.position() == before
 
 
@@ -416,7 +428,7 @@ def test_a_disk_that_refuses_leaves_the_group_for_later(
         for _ in range(5):
             groups.look(15_000)
         groups.look(LOOK_MS)
-        groups.settle()
+        groups.settle(0)
         assert caplog.text.count("no space left on device") == 1
     assert names(channel) == {"auto-a"}
     pass_time(groups, 2 * LOOK_MS)

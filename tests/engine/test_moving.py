@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import pytest
 
@@ -63,12 +64,29 @@ def test_events_taken_ahead_of_one_that_is_not_make_no_put_wait(channel: Channel
         put(channel, bytes(256 << 10))
         consumer.commit(consumer.claim(1))
     assert channel.stats().spilled_transactions == 0
-    while channel.engine().moving.move_taken():
-        pass
+    channel.engine().moving.move_taken()
     assert channel.stats().drain_order == [1]
     consumer.commit(slow)
     consumer.seek(0)
     assert len(take(channel)) == 41
+
+
+def test_a_move_ends_though_others_put_and_take_meanwhile(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> None:
+    appender = channel.engine().appender
+    committing = appender.committing
+
+    def after_others() -> AbstractContextManager[None]:
+        with monkeypatch.context() as others:
+            others.setattr(appender, "committing", committing)
+            put(channel, bytes(300 << 10))  # a block of its own
+            take(channel)
+        return committing()
+
+    put(channel, bytes(300 << 10))
+    take(channel)
+    monkeypatch.setattr(appender, "committing", after_others)
+    assert channel.engine().moving.move_taken() == 1
+    assert where(channel) == (1, 1)
 
 
 def test_untaken_events_stay_in_memory(channel: Channel) -> None:

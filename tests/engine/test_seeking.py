@@ -213,6 +213,21 @@ def test_a_seek_that_the_disk_refuses_leaves_the_group_where_it_was(path: Path) 
         assert peek(channel, group="g") == numbered(5, 5)
 
 
+def test_a_seek_that_the_disk_refuses_leaves_an_open_transaction_as_it_was(path: Path) -> None:
+    fs = FaultyFileSystem()
+    with Channel(path, fs=fs, retention_ms=HOUR_MS, minimum_required_space=0) as channel:
+        put(channel, *numbered(0, 10))
+        with channel.take_transaction("g") as tx:
+            assert [e.body for e in tx.take_many(3)] == numbered(0, 3)
+            with (
+                fs.failing(lambda call: call.name == "write" and call.file.startswith("log-")),
+                pytest.raises(StorageError),
+            ):
+                channel.consumer("g").seek(0)
+            assert channel.consumer("g").claim(1) == [(4, 4)]
+        assert channel.stats().groups["g"].position == 3
+
+
 def test_a_seek_is_one_record(channel: Channel, path: Path) -> None:
     before = len(frames(path))
     channel.consumer("g").seek(0)

@@ -117,6 +117,39 @@ def test_a_parked_handle_has_no_thread_and_lets_others_act(open_channel: Open) -
     assert len(threads()) == 1
 
 
+def test_a_handle_that_is_parked_looks_once_more_while_it_counts_as_open(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=MIB, memory_capacity=100, overflow_timeout=0.0)
+    engine, done = channel.engine(), list[str]()
+    look, become_last = engine.upkeep.look, engine.become_last
+    engine.upkeep.stop()
+    monkeypatch.setattr(engine.upkeep, "look", lambda **how: (done.append("look"), look(**how)))
+    monkeypatch.setattr(engine, "become_last", lambda: (done.append("become the last handle"), become_last())[1])
+    channel.park()
+    assert done == ["look", "become the last handle"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_failed_holds_no_lock_and_another_one_begins(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(retention_bytes=MIB)
+    upkeep = channel.engine().upkeep
+
+    def fail() -> bool:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(channel.engine().retention, "look", fail)
+        until(lambda: threads() == [])
+    lock = FileLock.open(FileSystem(), channel.engine().layout.upkeep_lock)
+    assert lock.try_acquire()
+    lock.close()
+    upkeep.ensure()
+    assert len(threads()) == 1
+
+
 def test_a_handle_that_nobody_closed_does_not_live_on_for_its_thread(path: Path) -> None:
     """As in a notebook, where a cell is run again."""
     channel = Channel(path, retention_bytes=MIB, minimum_required_space=0)

@@ -244,8 +244,7 @@ class Keeping(Program):
         engine = self._open_channel().engine()
 
         def move() -> int:
-            while engine.moving.move_taken():
-                pass
+            engine.moving.move_taken()
             memory = self._channel_state().blocks.memory
             return min((b.first_id for b in memory), default=self._channel_state().next_id) - 1
 
