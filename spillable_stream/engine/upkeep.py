@@ -174,7 +174,9 @@ class Upkeep:
 
     def _tidy(self) -> None:
         if self._looked_us is None or since_boot_us() - self._looked_us >= _LONGEST_SECONDS * 1e6:
+            first_kept = self._follower.state.first_kept
             self._room.look()
+            self._owes |= self._follower.state.first_kept > first_kept  # a checkpoint may have been under way
             self._groups.look(self._elapsed_ms())
 
     def _elapsed_ms(self) -> int:
