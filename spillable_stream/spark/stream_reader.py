@@ -39,6 +39,7 @@ from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
 try:  # Spark 4.2 and later
@@ -215,13 +216,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._consumer()
         port, group = self._port(), self._group.name
         with port.snapshot() as state:
-            after, known = self._query.missed_after(begin), state.groups[group]
-            lost, expired = _beyond(known.lost, after), _beyond(known.expired, after)
-            check_loss(self._open(), state, lost, self._options, expired)
+            told = self._tell_missed(state, begin, RangeSet())
         self._hold.keep()
-        missed = RangeSet([*lost, *expired])  # a take that was written before may have them
-        ranges = [r for taken in self._takes.take(begin + 1, last) for r in missed.gaps(*taken)]
-        with port.snapshot() as state:
+        taken = self._takes.take(begin + 1, last)
+        with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
+            missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
+            ranges = [r for each in taken for r in missed.gaps(*each)]
             return list(plan_partitions(port, state, ranges, self._options, group))
 
     @_held
@@ -296,6 +296,22 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if passed and self._takes.is_position(begin):
             consumer.commit(passed)
 
+    def _tell_missed(self, state: ChannelState, begin: int, told: RangeSet) -> RangeSet:
+        """Report what the group missed of the query's events, and return all of it.
+
+        Args:
+            state: the channel's state, in a snapshot.
+            begin: the event after which the batch begins.
+            told: what was reported before.
+
+        Raises:
+            DataLossError: there is more of it, and ``failOnDataLoss`` is set.
+        """
+        after, known = self._query.missed_after(begin), state.groups[self._group.name]
+        lost, expired = _beyond(known.lost, after, told), _beyond(known.expired, after, told)
+        check_loss(self._open(), state, lost, self._options, expired)
+        return told.union([*lost, *expired])
+
     def _reset_group(self, reset: str, begin: int) -> int:
         """Move the group to where the query's first batch begins, unless that was done before.
 
@@ -362,6 +378,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Offset.parse(value, self._open().uuid, self._path)
 
 
-def _beyond(missed: Iterable[Range], after: int) -> list[Range]:
-    """Return what a group missed after an event."""
-    return [(max(first, after + 1), last) for first, last in missed if last > after]
+def _beyond(missed: Iterable[Range], after: int, told: RangeSet) -> list[Range]:
+    """Return what a group missed after an event, without what was reported before."""
+    return [r for first, last in missed for r in told.gaps(max(first, after + 1), last)]
