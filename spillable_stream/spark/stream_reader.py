@@ -209,10 +209,10 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if ended.reset is not None and self._options.reset_group:
             begin = self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
-            return self._nothing()
+            return self._nothing(begin)
         self._check_batch(begin, last)
         if begin >= last:
-            return self._nothing()
+            return self._nothing(begin)
         self._consumer()
         port, group = self._port(), self._group.name
         with port.snapshot() as state:
@@ -270,11 +270,24 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 untaken = state.gone().union(state.left_after(begin)).gaps
             return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
 
-    def _nothing(self) -> list[InputPartition]:
-        """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay."""
-        if self._group.is_automatic:
+    def _nothing(self, begin: int) -> list[InputPartition]:
+        """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.
+
+        The next batch begins behind what is gone now, so that is reported here.
+
+        Args:
+            begin: the event after which the batch begins.
+
+        Raises:
+            DataLossError: events before the next batch are gone, and ``failOnDataLoss`` is set.
+        """
+        port, group = self._port(), self._group
+        if group.is_automatic:
             self._consumer()
-            self._port().note_plan(self._group.name)
+            port.note_plan(group.name)
+        with port.snapshot() as state:
+            if group.name in state.groups:
+                self._tell_missed(state, begin, RangeSet())
         return []
 
     def _check_batch(self, begin: int, end: int) -> None:

@@ -403,6 +403,69 @@ def test_a_query_that_may_go_on_warns_once_of_each_event_that_goes_while_a_batch
     reader.stop()
 
 
+def lose(channel: ss.Channel, first: int, last: int) -> None:
+    channel.port().report_lost(first, last)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"group": "g"}])
+@pytest.mark.parametrize("when", ["before it begins", "before its first batch is asked for", "before that is planned"])
+def test_a_loss_of_all_that_there_is_is_reported_by_a_batch_without_events(
+    dropping: ss.Channel, when: str, options: dict[str, Any], restarted: bool
+) -> None:
+    """The next batch would begin behind it, and after a restart nobody would know that the query missed it."""
+    reader = source(dropping, **options)
+    if when == "before it begins":
+        lose(dropping, 1, 10)
+    start = reader.initialOffset()
+    if when == "before its first batch is asked for":
+        lose(dropping, 1, 10)
+    end = reader.latestOffset(start)
+    if when == "before that is planned":
+        lose(dropping, 1, 10)
+    if restarted:
+        reader.stop()
+        reader = source(dropping, **options)
+        start = reader.initialOffset()
+    with pytest.raises(DataLossError, match="the events 1 to 10 are lost"):
+        reader.partitions(start, end)
+    reader.stop()
+    reader = source(dropping, failOnDataLoss=False, **options)
+    assert reader.partitions(reader.initialOffset(), end) == []
+    put(dropping, 2)
+    assert ids(reader.partitions(end, reader.latestOffset(end))) == [11, 12]
+    reader.stop()
+
+
+def test_a_query_that_asked_for_events_by_id_is_told_that_all_of_them_left_before_its_first_batch(
+    channel: ss.Channel,
+) -> None:
+    channel.consumer("other")
+    put(channel, 10)
+    reader = source(channel, startingOffsets=3)
+    start = reader.initialOffset()
+    with channel.take_transaction("other") as tx:
+        tx.take_many(10)
+    end = reader.latestOffset(start)
+    with pytest.raises(DataLossError, match=r"the events 3 to 10 of .* have expired"):
+        reader.partitions(start, end)
+    reader.stop()
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"startingTimestamp": 1}])
+def test_a_query_that_asked_for_no_event_by_id_is_told_of_none_that_left_before_its_first_batch(
+    channel: ss.Channel, options: dict[str, Any]
+) -> None:
+    channel.consumer("other")
+    put(channel, 10)
+    reader = source(channel, **options)
+    start = reader.initialOffset()
+    with channel.take_transaction("other") as tx:
+        tx.take_many(10)
+    assert reader.partitions(start, reader.latestOffset(start)) == []
+    reader.stop()
+
+
 def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
     put(channel, 5)
     value = {"lost": [[2, 3]], "doubtful": [], "next": 6, "groups": {}, "kept": True}
