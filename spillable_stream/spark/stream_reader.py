@@ -33,7 +33,7 @@ from spillable_stream.spark.partition import EventPartition, check_loss, plan_pa
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_group import QueryGroup
-from spillable_stream.spark.query_position import Phase, QueryPosition
+from spillable_stream.spark.query_position import Phase, QueryPosition, is_asked_anew
 from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema
@@ -200,7 +200,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: events in the range were lost or have expired, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
-        if self._group.is_made_up(began, ended):  # where the first batch began before a restart, the end knows alone
+        if self._group.is_made_up(began, ended) or is_asked_anew(began, ended):  # how it was, the end knows alone
             began = ended if ended.start_id is None else replace(ended, event_id=ended.start_id)
         begin, last = self._query.plan(began, ended), ended.event_id
         self._hear(ended, last if began == ended else begin)

@@ -270,6 +270,22 @@ def test_group_that_is_gone_after_its_last_batch_is_made_again_by_the_next_look_
     again.stop()
 
 
+def test_first_batch_that_was_empty_is_planned_again_empty_though_spark_asks_for_its_end_first(
+    channel: ss.Channel,
+) -> None:
+    """As Spark 4.0 and 4.1 do: the source knows the query's group then, and not yet where the query begins."""
+    reader = source(channel, startingOffsets="latest")
+    end = reader.latestOffset()
+    assert reader.initialOffset() == end
+    reader.stop()
+    put(channel, 4)
+    again = source(channel, startingOffsets="latest")
+    assert again.partitions(end, end) == []
+    assert read(again, again.initialOffset(), end) == []
+    assert read(again, end, again.latestOffset()) == [(11, 14)]
+    again.stop()
+
+
 def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired_if_it_asked_for_them(
     channel: ss.Channel,
 ) -> None:
