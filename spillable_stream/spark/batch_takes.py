@@ -60,12 +60,13 @@ class BatchTakes:
         """
         first = self._consumer.position() + 1
         done = [batch for batch in self._taking if batch[1] <= last]
-        if first <= last:  # otherwise a listener has committed it
-            if not self.is_position(last):
-                return
-            prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx]
-            rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
-            self._consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
+        if first <= last and not self.is_position(last):
+            return
+        # Events that are gone count as taken, so the position does not say whether a listener has committed a batch.
+        pending = self._consumer.prepared() if done else {}
+        prepared = [(ranges, tx) for tx, ranges in map(self._taking.__getitem__, done) if tx in pending]
+        rest = list(RangeSet(r for ranges, _ in prepared for r in ranges).gaps(first, last))
+        self._consumer.commit_all([*prepared, *([(rest, 0)] if rest else [])])
         for batch in done:
             del self._taking[batch]
 

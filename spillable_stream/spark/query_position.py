@@ -28,7 +28,7 @@ from enum import Enum
 
 from spillable_stream.spark.offset import Offset
 
-__all__ = ["Phase", "QueryPosition", "Question"]
+__all__ = ["Phase", "QueryPosition", "Question", "is_asked_anew"]
 
 
 class Phase(Enum):
@@ -144,3 +144,15 @@ class QueryPosition:
             begin_id: the event after which its batch begins.
         """
         return 0 if self.is_new else begin_id
+
+
+def is_asked_anew(start: Offset, end: Offset) -> bool:
+    """Tell whether Spark asked anew where a query's first batch begins: it plans the batch again after a restart.
+
+    The options may mean a later place by then, and a reset has another name.
+
+    Args:
+        start: where Spark says that a batch begins.
+        end: where it ends.
+    """
+    return end.event_id < start.event_id or (end.reset is not None and end.reset != start.reset)

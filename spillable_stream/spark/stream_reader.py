@@ -33,12 +33,13 @@ from spillable_stream.spark.partition import EventPartition, check_loss, plan_pa
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_group import QueryGroup
-from spillable_stream.spark.query_position import Phase, QueryPosition
+from spillable_stream.spark.query_position import Phase, QueryPosition, is_asked_anew
 from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
 
 try:  # Spark 4.2 and later
@@ -199,7 +200,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             DataLossError: events in the range were lost or have expired, and ``failOnDataLoss`` is set.
         """
         began, ended = self._parse(start), self._parse(end)
-        if self._group.is_made_up(began, ended):  # where the first batch began before a restart, the end knows alone
+        if self._group.is_made_up(began, ended) or is_asked_anew(began, ended):  # how it was, the end knows alone
             began = ended if ended.start_id is None else replace(ended, event_id=ended.start_id)
         begin, last = self._query.plan(began, ended), ended.event_id
         self._hear(ended, last if began == ended else begin)
@@ -208,20 +209,19 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if ended.reset is not None and self._options.reset_group:
             begin = self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
-            return self._nothing()
+            return self._nothing(begin)
         self._check_batch(begin, last)
         if begin >= last:
-            return self._nothing()
+            return self._nothing(begin)
         self._consumer()
         port, group = self._port(), self._group.name
         with port.snapshot() as state:
-            after, known = self._query.missed_after(begin), state.groups[group]
-            lost, expired = _beyond(known.lost, after), _beyond(known.expired, after)
-            check_loss(self._open(), state, lost, self._options, expired)
+            told = self._tell_missed(state, begin, RangeSet())
         self._hold.keep()
-        missed = RangeSet([*lost, *expired])  # a take that was written before may have them
-        ranges = [r for taken in self._takes.take(begin + 1, last) for r in missed.gaps(*taken)]
-        with port.snapshot() as state:
+        taken = self._takes.take(begin + 1, last)
+        with port.snapshot() as state:  # events may have left before the take was in the log, which holds them back
+            missed = self._tell_missed(state, begin, told)  # a take that was written before may have them
+            ranges = [r for each in taken for r in missed.gaps(*each)]
             return list(plan_partitions(port, state, ranges, self._options, group))
 
     @_held
@@ -270,11 +270,28 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 untaken = state.gone().union(state.left_after(begin)).gaps
             return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
 
-    def _nothing(self) -> list[InputPartition]:
-        """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay."""
-        if self._group.is_automatic:
+    def _nothing(self, begin: int) -> list[InputPartition]:
+        """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.
+
+        A group that is gone is not made again here: before Spark 4.2 this may be the end of a batch that comes next.
+        The next batch begins behind what is gone now, so that is reported here.
+
+        Args:
+            begin: the event after which the batch begins.
+
+        Raises:
+            DataLossError: events before the next batch are gone, and ``failOnDataLoss`` is set.
+        """
+        port, group = self._port(), self._group
+        with port.snapshot() as state:
+            if group.name not in state.groups:
+                return []
+        if group.is_automatic:
             self._consumer()
-            self._port().note_plan(self._group.name)
+            port.note_plan(group.name)
+        with port.snapshot() as state:
+            if group.name in state.groups:
+                self._tell_missed(state, begin, RangeSet())
         return []
 
     def _check_batch(self, begin: int, end: int) -> None:
@@ -295,6 +312,22 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         pass_over(passed, self._group, begin, self._path, fail=self._options.fail_on_data_loss)
         if passed and self._takes.is_position(begin):
             consumer.commit(passed)
+
+    def _tell_missed(self, state: ChannelState, begin: int, told: RangeSet) -> RangeSet:
+        """Report what the group missed of the query's events, and return all of it.
+
+        Args:
+            state: the channel's state, in a snapshot.
+            begin: the event after which the batch begins.
+            told: what was reported before.
+
+        Raises:
+            DataLossError: there is more of it, and ``failOnDataLoss`` is set.
+        """
+        after, known = self._query.missed_after(begin), state.groups[self._group.name]
+        lost, expired = _beyond(known.lost, after, told), _beyond(known.expired, after, told)
+        check_loss(self._open(), state, lost, self._options, expired)
+        return told.union([*lost, *expired])
 
     def _reset_group(self, reset: str, begin: int) -> int:
         """Move the group to where the query's first batch begins, unless that was done before.
@@ -362,6 +395,6 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return Offset.parse(value, self._open().uuid, self._path)
 
 
-def _beyond(missed: Iterable[Range], after: int) -> list[Range]:
-    """Return what a group missed after an event."""
-    return [(max(first, after + 1), last) for first, last in missed if last > after]
+def _beyond(missed: Iterable[Range], after: int, told: RangeSet) -> list[Range]:
+    """Return what a group missed after an event, without what was reported before."""
+    return [r for first, last in missed for r in told.gaps(max(first, after + 1), last)]

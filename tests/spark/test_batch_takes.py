@@ -161,6 +161,57 @@ def test_a_batch_that_lost_events_and_that_sparks_checkpoint_lost_has_the_same_e
     assert peek(channel) == []
 
 
+# ── gone while it was under way ─────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("through", [10, 15])
+@pytest.mark.parametrize("limit", [{}, {"maxEventsPerTrigger": 5}])
+def test_batches_that_are_gone_while_nobody_owns_the_group_do_not_stay_under_way(
+    tmp_path: Path, limit: dict[str, Any], through: int, lost: bool
+) -> None:
+    """A take under way holds events back, and so it would for the life of the query."""
+    with ss.Channel(
+        tmp_path / "c", minimum_required_space=0, retention_ms=3_600_000, retention_untaken="drop"
+    ) as channel:
+        put(channel, *numbered(0, 10))
+        reader = named_source(channel, **limit)
+        start = reader.initialOffset()
+        for _ in range(2 if limit else 1):
+            end = reader.latestOffset(start)
+            assert reader.partitions(start, end)
+            start = end
+        reader.stop()
+        put(channel, *numbered(10, 5))
+        if lost:
+            channel.port().report_lost(1, through)
+        else:
+            channel.engine().commit(Control(FrameType.RETENTION, {"through": through}))
+        reader = named_source(channel, failOnDataLoss=False)
+        following = reader.latestOffset(end)
+        assert position(channel) == (through, 0)
+        assert following["writeOrderId"] == 15
+        before = channel.stats().last_id, channel.engine().state.next_transaction
+        reader.commit(end)
+        assert (channel.stats().last_id, channel.engine().state.next_transaction) == before, "nothing is left to do"
+        assert bool(reader.partitions(end, following)) == (through < 15)
+        assert reader.latestOffset(following) == following
+        assert position(channel) == (15, 0)
+        reader.stop()
+
+
+def test_a_batch_that_is_gone_and_that_a_listener_committed_is_not_committed_again(channel: ss.Channel) -> None:
+    reader = named_source(channel)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    assert reader.partitions(start, end)
+    assert finish_takes(channel.engine(), "default", 10) == 1
+    before = channel.engine().state.next_transaction
+    reader.commit(end)
+    assert channel.engine().follow().next_transaction == before
+    reader.stop()
+
+
 def _rows(reader: Any, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
     read: Callable[[Any], Any] = reader.read
     return [

@@ -160,6 +160,34 @@ def test_empty_first_batch_of_a_query_with_several_sources_moves_the_group(kept:
     again.stop()
 
 
+@pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])
+@pytest.mark.parametrize("more", [0, 3])
+@pytest.mark.parametrize("acted", [False, True], ids=["before the seek", "after it"])
+def test_empty_first_batch_is_planned_again_where_it_was_wherever_the_driver_was_killed(
+    kept: ss.Channel, acted: bool, more: int, before_4_2: bool
+) -> None:
+    """The options mean a later place by then: what was put meanwhile is the query's."""
+    killed = source(kept, startingOffsets="latest", **RESET)
+    end = killed.initialOffset()
+    assert killed.latestOffset(end) == end
+    if acted:
+        assert killed.partitions(end, end) == []
+    killed.stop()
+    if more:
+        put(kept, more)
+    again = source(kept, startingOffsets="latest", **RESET)
+    if before_4_2:
+        assert again.partitions(end, end) == []
+    assert again.partitions(again.initialOffset(), end) == []
+    assert position(kept) == 10
+    again.commit(end)
+    put(kept, 1)
+    following = again.latestOffset(None if before_4_2 else end)
+    (part,) = again.partitions(end, following)
+    assert [(e.first_id, e.last_id) for e in part.plan.extents] == [(11, 11 + more)]  # type: ignore[attr-defined]
+    again.stop()
+
+
 def test_old_copy_of_a_checkpoint_stays_refused_after_the_reset(kept: ss.Channel) -> None:
     reader = source(kept, startingOffsets="earliest", maxEventsPerTrigger=5, **RESET)
     start, end = planned(reader)

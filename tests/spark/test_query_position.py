@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream.spark.offset import Offset
-from spillable_stream.spark.query_position import Phase, QueryPosition, Question
+from spillable_stream.spark.query_position import Phase, QueryPosition, Question, is_asked_anew
 
 
 @pytest.fixture
@@ -113,3 +113,13 @@ def test_what_spark_was_told_of_last_is_covered(query: QueryPosition) -> None:
     query.plan(at(0), at(5))
     assert query.covered_id == 5
     assert first.event_id == 10
+
+
+def test_first_batch_that_ends_before_it_begins_or_with_another_reset_was_asked_for_anew() -> None:
+    def reset(event_id: int, name: str) -> Offset:
+        return Offset("c", event_id, reset=name)
+
+    assert is_asked_anew(at(8), at(5)) and is_asked_anew(at(20), at(8, start_id=5))
+    assert is_asked_anew(reset(5, "-b"), reset(5, "-a")) and is_asked_anew(at(5), reset(9, "-a"))
+    assert not is_asked_anew(at(5), at(5)) and not is_asked_anew(at(5), at(8, start_id=5))
+    assert not is_asked_anew(reset(5, "-a"), reset(5, "-a")) and not is_asked_anew(reset(5, "-a"), at(8))

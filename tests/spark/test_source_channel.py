@@ -232,6 +232,60 @@ def test_first_batch_whose_driver_was_killed_before_it_was_planned_is_planned(
     again.stop()
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_batch_under_way_whose_group_is_gone_is_planned_again_though_spark_asks_for_its_end_first(
+    channel: ss.Channel, first: bool
+) -> None:
+    """As Spark 4.0 and 4.1 do: a group that is made at that end would be behind the batch."""
+    killed = source(channel)
+    if first:
+        start = killed.initialOffset()
+    else:
+        _, start = planned(killed)
+        put(channel, 5)
+    end = killed.latestOffset(start)
+    killed.stop()
+    channel.drop_group(end["group"])
+    put(channel, 5)
+    again = source(channel)
+    assert again.partitions(end, end) == []
+    assert end["group"] not in groups(channel)
+    assert read(again, again.initialOffset() if first else start, end) == [(1, 10) if first else (11, 15)]
+    again.commit(end)
+    assert read(again, end, again.latestOffset()) == [(11, 15) if first else (16, 20)]
+    again.stop()
+
+
+def test_group_that_is_gone_after_its_last_batch_is_made_again_by_the_next_look_for_events(channel: ss.Channel) -> None:
+    """As Spark 4.0 and 4.1 ask: first for the last batch's end, though that batch is done."""
+    reader = source(channel)
+    _, end = planned(reader)
+    reader.commit(end)
+    reader.stop()
+    channel.drop_group(end["group"])
+    again = source(channel)
+    assert again.partitions(end, end) == []
+    put(channel, 5)
+    assert read(again, end, again.latestOffset()) == [(11, 15)]
+    again.stop()
+
+
+def test_first_batch_that_was_empty_is_planned_again_empty_though_spark_asks_for_its_end_first(
+    channel: ss.Channel,
+) -> None:
+    """As Spark 4.0 and 4.1 do: the source knows the query's group then, and not yet where the query begins."""
+    reader = source(channel, startingOffsets="latest")
+    end = reader.latestOffset()
+    assert reader.initialOffset() == end
+    reader.stop()
+    put(channel, 4)
+    again = source(channel, startingOffsets="latest")
+    assert again.partitions(end, end) == []
+    assert read(again, again.initialOffset(), end) == []
+    assert read(again, end, again.latestOffset()) == [(11, 14)]
+    again.stop()
+
+
 def test_events_that_left_between_a_new_querys_beginning_and_its_first_look_have_expired_if_it_asked_for_them(
     channel: ss.Channel,
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.channel.consumer import Consumer
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
@@ -324,6 +326,144 @@ def test_query_goes_on_with_its_columns_when_the_channel_gets_more(tmp_path: Pat
         (part,) = source(channel, group="new").partitions(start, reader.latestOffset(start))
         (batch,) = source(channel, group="new").read(part)
         assert batch.to_pylist() == [{"a": 1, "b": "x", "c": None}, {"a": 2, "b": "y", "c": 0.5}]
+
+
+# ── what is gone before it was read ─────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def dropping(tmp_path: Path) -> Iterator[ss.Channel]:
+    """A channel whose events may expire before they are taken; it has 10."""
+    with ss.Channel(
+        tmp_path / "d", minimum_required_space=0, retention_ms=3_600_000, retention_untaken="drop"
+    ) as channel:
+        put(channel, 6, 4)
+        yield channel
+
+
+def expire(channel: ss.Channel, through: int) -> None:
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": through}))
+
+
+def ids(parts: Any) -> list[int]:
+    return [i for part in parts for e in part.plan.extents for i in range(e.first_id, e.last_id + 1)]
+
+
+@pytest.mark.parametrize("before", ["prepare", "untaken"])
+@pytest.mark.parametrize("what", ["expired", "lost"])
+def test_events_that_go_while_a_batch_is_planned_are_reported(
+    dropping: ss.Channel, monkeypatch: pytest.MonkeyPatch, before: str, what: str
+) -> None:
+    """Another process may get the channel's lock first, between any two steps of the planning."""
+    reader = source(dropping, group="g")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    step = getattr(Consumer, before)
+
+    def late(consumer: Consumer, *args: Any) -> Any:
+        monkeypatch.undo()
+        if what == "expired":
+            expire(dropping, 6)
+        else:
+            dropping.port().report_lost(1, 6)
+        return step(consumer, *args)
+
+    monkeypatch.setattr(Consumer, before, late)
+    with pytest.raises(DataLossError, match=f"the events 1 to 6 .*{what}"):
+        reader.partitions(start, end)
+    reader.stop()
+    reader = source(dropping, group="g")
+    with pytest.raises(DataLossError, match=f"the events 1 to 6 .*{what}"):  # it is said until the query may go on
+        reader.partitions(start, end)
+    reader.stop()
+    reader = source(dropping, group="g", failOnDataLoss=False)
+    assert ids(reader.partitions(start, end)) == [7, 8, 9, 10]
+    assert reader.latestOffset(end) == end
+    assert (dropping.stats().groups["g"].position, dropping.stats().groups["g"].in_flight) == (10, 0)
+    reader.stop()
+
+
+def test_a_query_that_may_go_on_warns_once_of_each_event_that_goes_while_a_batch_is_planned(
+    dropping: ss.Channel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = source(dropping, group="g", failOnDataLoss=False)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start)
+    expire(dropping, 2)
+    prepare = Consumer.prepare
+
+    def late(consumer: Consumer, ranges: Any) -> int:
+        expire(dropping, 6)
+        return prepare(consumer, ranges)
+
+    monkeypatch.setattr(Consumer, "prepare", late)
+    assert ids(reader.partitions(start, end)) == [7, 8, 9, 10]
+    told = [r.message for r in caplog.records if "have expired before the query read them" in r.message]
+    assert ["the events 1 to 2 of" in told[0], "the events 3 to 6 of" in told[1], len(told)] == [True, True, 2]
+    reader.stop()
+
+
+def lose(channel: ss.Channel, first: int, last: int) -> None:
+    channel.port().report_lost(first, last)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("options", [{}, {"group": "g"}])
+@pytest.mark.parametrize("when", ["before it begins", "before its first batch is asked for", "before that is planned"])
+def test_a_loss_of_all_that_there_is_is_reported_by_a_batch_without_events(
+    dropping: ss.Channel, when: str, options: dict[str, Any], restarted: bool
+) -> None:
+    """The next batch would begin behind it, and after a restart nobody would know that the query missed it."""
+    reader = source(dropping, **options)
+    if when == "before it begins":
+        lose(dropping, 1, 10)
+    start = reader.initialOffset()
+    if when == "before its first batch is asked for":
+        lose(dropping, 1, 10)
+    end = reader.latestOffset(start)
+    if when == "before that is planned":
+        lose(dropping, 1, 10)
+    if restarted:
+        reader.stop()
+        reader = source(dropping, **options)
+        start = reader.initialOffset()
+    with pytest.raises(DataLossError, match="the events 1 to 10 are lost"):
+        reader.partitions(start, end)
+    reader.stop()
+    reader = source(dropping, failOnDataLoss=False, **options)
+    assert reader.partitions(reader.initialOffset(), end) == []
+    put(dropping, 2)
+    assert ids(reader.partitions(end, reader.latestOffset(end))) == [11, 12]
+    reader.stop()
+
+
+def test_a_query_that_asked_for_events_by_id_is_told_that_all_of_them_left_before_its_first_batch(
+    channel: ss.Channel,
+) -> None:
+    channel.consumer("other")
+    put(channel, 10)
+    reader = source(channel, startingOffsets=3)
+    start = reader.initialOffset()
+    with channel.take_transaction("other") as tx:
+        tx.take_many(10)
+    end = reader.latestOffset(start)
+    with pytest.raises(DataLossError, match=r"the events 3 to 10 of .* have expired"):
+        reader.partitions(start, end)
+    reader.stop()
+
+
+@pytest.mark.parametrize("options", [{}, {"startingOffsets": "latest"}, {"startingTimestamp": 1}])
+def test_a_query_that_asked_for_no_event_by_id_is_told_of_none_that_left_before_its_first_batch(
+    channel: ss.Channel, options: dict[str, Any]
+) -> None:
+    channel.consumer("other")
+    put(channel, 10)
+    reader = source(channel, **options)
+    start = reader.initialOffset()
+    with channel.take_transaction("other") as tx:
+        tx.take_many(10)
+    assert reader.partitions(start, reader.latestOffset(start)) == []
+    reader.stop()
 
 
 def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
