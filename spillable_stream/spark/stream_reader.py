@@ -4,7 +4,7 @@
 batch late and never calls ``stop``, so nothing depends on either. The query's own offsets determine
 what it reads; the group's position only determines what the channel may forget. The group's lock is
 a kernel lock, so the next query can acquire it as soon as this one's worker has ended. Until a batch
-is planned, the source holds the lock only while Spark asks for batches (`group_hold`).
+is planned, the source holds a named group's lock only while Spark asks for batches (`group_hold`).
 """
 
 from __future__ import annotations
@@ -351,6 +351,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _own_group(self, channel: Channel) -> Consumer:
         consumer = self._source.own(channel)
         self._takes = BatchTakes(consumer)
+        if self._group.is_automatic:
+            self._hold.keep()
         return consumer
 
     def _hear(self, offset: Offset, read_id: int) -> None:
