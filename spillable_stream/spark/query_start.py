@@ -7,14 +7,19 @@ and the end of the first batch remembers it.
 
 from __future__ import annotations
 
+import logging
+
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import DataLossError
 from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
 from spillable_stream.spark.query_group import Origin, QueryGroup
 from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.state.ranges import shown
 
 __all__ = ["QueryStart"]
+
+_log = logging.getLogger(__name__)
 
 _PLACES = ("earliest", "latest")
 
@@ -76,8 +81,7 @@ class QueryStart:
         Between that Spark asked where the query begins and that it asks for events, other groups may take some, and
         they leave. The query did not ask for these by ID, so it begins with the first event that is still there.
         """
-        asks_by_id = self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES
-        if self._is_made or self._group.origin is not Origin.NEW or asks_by_id:
+        if self._is_made or self._group.origin is not Origin.NEW or self._asks_by_id():
             return False
         begin, port = self.position(channel) + 1, channel.port()
         try:
@@ -86,3 +90,27 @@ class QueryStart:
             port.create_group(self._group.name, "earliest", automatic=True)
         self._is_made = True
         return True
+
+    def miss(self, first_id: int, last_id: int, path: str) -> None:
+        """Begin a reset behind events that have left since it was decided where it begins, if the options allow that.
+
+        Args:
+            first_id: the first event that has left.
+            last_id: the last one.
+            path: the channel's path, for the message.
+
+        Raises:
+            DataLossError: the options ask for the first by its ID, and ``failOnDataLoss`` is set.
+        """
+        if not self._asks_by_id():
+            return
+        message = (
+            f"the query resets the group {self._group.name!r} of {path} to the event {first_id}, as startingOffsets "
+            f"says, but since then the events {shown([(first_id, last_id)])} have left"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to begin with the event {last_id + 1}")
+        _log.warning("%s; it begins with the event %d", message, last_id + 1)
+
+    def _asks_by_id(self) -> bool:
+        return self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES

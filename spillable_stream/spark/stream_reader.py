@@ -310,14 +310,15 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             CheckpointMismatchError: another query has reset the group since.
-            DataLossError: the first events have left the channel, and ``failOnDataLoss`` is set.
+            DataLossError: the first events have left the channel (`QueryStart.miss`).
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
             begins = max(begin, state.beginning() - 1)
             if is_done(reset, state.groups[consumer.group].reset, consumer.group, self._path):
                 return begins
-            check_loss(self._open(), state, [], self._options, [(begin + 1, begins)] if begin < begins else [])
+        if begin < begins:
+            self._start.miss(begin + 1, begins, self._path)
         self._hold.keep()
         consumer.seek(begins, reset)
         self._takes = BatchTakes(consumer)
