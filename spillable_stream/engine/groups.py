@@ -86,7 +86,8 @@ def starting_position(starting: str, state: ChannelState, path: str | Path) -> i
     """Return the position of a new group. It may start at any event that the channel keeps.
 
     Args:
-        starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event.
+        starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event; with
+            a "+" after the ID, it is that event or, if that has left, the first that is kept.
         state: the channel's state.
         path: the channel's directory, for the error.
 
@@ -99,8 +100,8 @@ def starting_position(starting: str, state: ChannelState, path: str | Path) -> i
         return beginning - 1
     if starting == "latest":
         return state.last_id
-    wanted = int(starting)
-    if 0 < wanted < beginning:
+    wanted = int(starting.removesuffix("+"))
+    if 0 < wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
         raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")

@@ -84,10 +84,7 @@ class QueryStart:
         if self._is_made or self._group.origin is not Origin.NEW or self._asks_by_id():
             return False
         begin, port = self.position(channel) + 1, channel.port()
-        try:
-            port.create_group(self._group.name, str(begin), automatic=True)
-        except DataLossError:
-            port.create_group(self._group.name, "earliest", automatic=True)
+        port.create_group(self._group.name, f"{begin}+", automatic=True)
         self._is_made = True
         return True
 

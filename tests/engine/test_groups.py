@@ -60,6 +60,19 @@ def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> Non
         channel.consumer("g", starting="2")
 
 
+@pytest.mark.parametrize(("starting", "position"), [("1+", 3), ("3+", 3), ("4+", 3), ("5+", 4), ("6+", 5)])
+def test_a_new_group_may_start_at_an_event_or_the_first_that_is_kept(
+    open_channel: Open, starting: str, position: int
+) -> None:
+    channel = open_channel(retention_ms=10**9)
+    put(channel, *numbered(0, 5))
+    take(channel, 5)
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
+    assert create_group(channel.engine(), "g", starting) == position
+    with pytest.raises(OptionError, match="startingOffsets 7 is beyond"):
+        create_group(channel.engine(), "new", "7+")
+
+
 def test_a_new_group_may_start_at_any_kept_event(open_channel: Open) -> None:
     channel = open_channel(retention_ms=3_600_000)
     put(channel, *numbered(0, 5))
