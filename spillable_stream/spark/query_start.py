@@ -40,6 +40,7 @@ class QueryStart:
         self._group = group
         self._position_id: int | None = None
         self._is_made = False
+        self._resets: bool | None = None  # whether the query begins with a reset; None until that is found out
         self.reset: str | None = None
 
     def position(self, channel: Channel) -> int:
@@ -62,12 +63,13 @@ class QueryStart:
         return self._position_id
 
     def _begins_with_a_reset(self, channel: Channel) -> bool:
-        with channel.port().snapshot() as state:
-            known = state.groups.get(self._group.name)
-        if not self._options.reset_group or known is None:
-            return False
-        self.reset = new_reset(known.reset)
-        return True
+        """Find out, once, whether the group must be moved: one that this query makes already is where that begins."""
+        if self._resets is None:
+            with channel.port().snapshot() as state:
+                known = state.groups.get(self._group.name) if self._options.reset_group else None
+            self._resets = known is not None
+            self.reset = None if known is None else new_reset(known.reset)
+        return self._resets
 
     def starting(self, channel: Channel) -> str:
         """Return where the group starts if it is new; for an existing group, a value that is always valid."""

@@ -213,6 +213,22 @@ def test_new_group_needs_no_reset(kept: ss.Channel) -> None:
     reader.stop()
 
 
+@pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])
+def test_new_group_is_not_reset_however_often_spark_asks_where_the_query_begins(
+    kept: ss.Channel, before_4_2: bool
+) -> None:
+    reader = source(kept, group="new", resetGroup=True, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(None if before_4_2 else start) == start
+    put(kept, 3)
+    assert reader.initialOffset() == start
+    end = reader.latestOffset(None if before_4_2 else start)
+    put(kept, 1)
+    parts: list[Any] = list(reader.partitions(reader.initialOffset(), end))
+    assert [(e.first_id, e.last_id) for p in parts for e in p.plan.extents] == [(11, 13)]
+    reader.stop()
+
+
 def test_takes_of_the_former_query_are_given_back(kept: ss.Channel) -> None:
     put(kept, 5)
     former = source(kept, group="g")
