@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from spillable_stream.engine.engine import Engine
@@ -14,11 +16,20 @@ from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group, is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.storage.lock import FileLock
+from spillable_stream.storage.lock import FileLock, has_ended
 
-__all__ = ["create_group", "drop_group", "existing_group", "have_left", "note_plan", "starting_position"]
+__all__ = [
+    "create_group",
+    "drop_group",
+    "existing_group",
+    "have_left",
+    "note_plan",
+    "starting_position",
+    "without_owner",
+]
 
 _NAMED_GROUPS = 20  # named in an error message
+_CHANGE_SECONDS = 1.0  # for which a change of a group, which is one commit, is waited for
 
 
 def create_group(
@@ -86,7 +97,8 @@ def starting_position(starting: str, state: ChannelState, path: str | Path) -> i
     """Return the position of a new group. It may start at any event that the channel keeps.
 
     Args:
-        starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event.
+        starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event; with
+            a "+" after the ID, it is that event or, if that has left, the first that is kept.
         state: the channel's state.
         path: the channel's directory, for the error.
 
@@ -99,8 +111,8 @@ def starting_position(starting: str, state: ChannelState, path: str | Path) -> i
         return beginning - 1
     if starting == "latest":
         return state.last_id
-    wanted = int(starting)
-    if 0 < wanted < beginning:
+    wanted = int(starting.removesuffix("+"))
+    if 0 < wanted < beginning and not starting.endswith("+"):
         raise have_left(wanted, state, path)
     if wanted > state.last_id + 1:
         raise OptionError(f"startingOffsets {wanted} is beyond the next event's ID, {state.last_id + 1}")
@@ -167,17 +179,45 @@ def drop_group(engine: Engine, group: str) -> None:
             check_group(group)
         engine.commit(GroupChanges([{"group": group, "drop": True}]))
         return
-    existing_group(engine.follow(), group, engine.layout.path)
-    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-    try:
-        if not lock.acquire_alone(0):
-            raise GroupOwnedError(f"the group {group!r} is owned by {lock.read_holder()}; stop it first")
-        if not lock.is_in_place():  # it was dropped meanwhile, and the file removed
-            return drop_group(engine, group)
+    with without_owner(engine, group):
         with engine.snapshot() as state:
             automatic, drop = existing_group(state, group, engine.layout.path).is_automatic, drop_of(group, state)
         engine.commit(drop)
         if automatic:
             remove_files_of(engine.fs, engine.layout, group)
-    finally:
-        lock.close()
+
+
+@contextmanager
+def without_owner(engine: Engine, group: str, otherwise: str = "") -> Iterator[FileLock]:
+    """Keep an existing group without an owner within the block, which changes it; yields the group's lock.
+
+    Args:
+        engine: the channel.
+        group: the group's name.
+        otherwise: what else a user may do about an owner, for the error.
+
+    Raises:
+        GroupOwnedError: a live consumer owns it.
+        OptionError: the channel has no group of this name.
+    """
+    fs, layout, in_place = engine.fs, engine.layout, False
+    while not in_place:
+        existing_group(engine.follow(), group, layout.path)
+        lock = FileLock.open(fs, layout.group_lock(group))
+        try:
+            if not lock.acquire_alone(_CHANGE_SECONDS):
+                raise _owned(group, lock.read_holder(), layout.path, otherwise)
+            if in_place := lock.is_in_place():
+                if group not in engine.follow().groups:  # it was dropped before the file was opened, which made it
+                    remove_files_of(fs, layout, group)
+                existing_group(engine.state, group, layout.path)
+                yield lock
+        finally:
+            lock.close()
+
+
+def _owned(group: str, owner: str, path: Path, otherwise: str) -> GroupOwnedError:
+    """Return the refusal of a change. One that another process makes for long leaves the last owner's note."""
+    if not owner or has_ended(owner):
+        return GroupOwnedError(f"another process changes the group {group!r} of {path}, or owns it; try again")
+    return GroupOwnedError(f"the group {group!r} of {path} is owned by {owner}; stop it first{otherwise}", owner)

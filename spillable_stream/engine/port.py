@@ -134,7 +134,8 @@ class ChannelPort(Protocol):
         """Return the position of a group that starts now, at any event that the channel keeps.
 
         Args:
-            starting: "earliest" for the first event that is kept, "latest", or the ID of its first event.
+            starting: "earliest" for the first event that is kept, "latest", or the ID of its first event; with a "+"
+                after the ID, it is that event or, if that has left, the first that is kept.
 
         Raises:
             DataLossError: that event has left the channel; names the first that is kept.

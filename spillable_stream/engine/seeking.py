@@ -13,7 +13,7 @@ from pathlib import Path
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.groups import existing_group, have_left
+from spillable_stream.engine.groups import existing_group, have_left, without_owner
 from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Control, Request, Rollback
 from spillable_stream.errors import GroupOwnedError, OptionError
@@ -22,7 +22,6 @@ from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import RangeSet
-from spillable_stream.storage.lock import FileLock
 
 __all__ = ["Seek", "checked_position", "seek_group"]
 
@@ -126,25 +125,17 @@ def seek_group(engine: Engine, group: str, choose: Choose) -> int:
     It raises what ``choose`` raises, too.
     """
     check_group(group)
-    existing_group(engine.follow(), group, engine.layout.path)
-    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-    hint = PositionHint(engine.fs, engine.layout, group, engine.position_files)
+    with without_owner(engine, group, ", or seek through its own handle") as lock:
 
-    def require_owner() -> None:
-        if not lock.is_in_place():
-            raise GroupOwnedError(f"{lock.path} was moved, removed or replaced during a seek of {group!r}; try again")
+        def require_owner() -> None:
+            if not lock.is_in_place():
+                moved = f"{lock.path} was moved, removed or replaced during a seek of {group!r}; try again"
+                raise GroupOwnedError(moved)
 
-    try:
-        if not lock.acquire_alone(0):
-            owner = lock.read_holder()
-            raise GroupOwnedError(
-                f"the group {group!r} of {engine.layout.path} is owned by {owner or 'another process'}; stop it first, "
-                "or seek through its own handle",
-                owner,
-            )
-        seek = Seek(group, choose, hint, engine.layout.path, "", require_owner, lambda _: None)
-        engine.commit(seek)
-        return seek.next_id
-    finally:
-        hint.close()
-        lock.close()
+        hint = PositionHint(engine.fs, engine.layout, group, engine.position_files)
+        try:
+            seek = Seek(group, choose, hint, engine.layout.path, "", require_owner, lambda _: None)
+            engine.commit(seek)
+        finally:
+            hint.close()
+    return seek.next_id

@@ -1,8 +1,10 @@
 """A source's hold on its channel and its group, in Spark's long-lived worker.
 
 Nothing in Spark stops this worker where its query never started, since another source of it could not: it lives as
-long as the session. So the group is owned from where the query asks for a batch, and until it is planned, only as long
-as somebody asks::
+long as the session. So the group is owned from where the query asks for a batch. A group that the options name is owned
+only as long as somebody asks, until the batch is planned: others may want it. A group that the query made for itself is
+kept at once. Nobody else may read as it, and it would be dropped where the query's trigger is long. Spark ends the
+worker of every source that it has asked for a batch, so the query's next worker gets it::
 
               channel()             consumer()            keep()
     closed ────────────────▶ open ─────────────▶ owned ────────────▶ kept
@@ -91,7 +93,7 @@ class GroupHold:
             return None if self._consumer is None else self._consumer.owner
 
     def keep(self) -> None:
-        """Hold the group until `close`, whether somebody asks or not: a batch of it is under way."""
+        """Hold the group until `close`, whether somebody asks or not: a batch is under way, or it is the query's."""
         with self._turn:
             self._kept = True
             self._watched.set()

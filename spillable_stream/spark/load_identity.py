@@ -98,6 +98,6 @@ class LoadIdentity:
             f"a query of {which} has the group {group.name!r} of {self._path} since {owner['since']}; waited "
             f"{waited_seconds:g} s. {_COPY if group.is_automatic else _WRITE}; or stop that query"
         )
-        if is_here:
+        if is_here and not group.is_automatic:  # which its worker keeps, but Spark ends that with the query
             message += ". If none runs, its start failed: try again in a minute, when its worker has released the group"
         return GroupOwnedError(message, error.owner)

@@ -93,7 +93,9 @@ class Offset:
 
 
 def starting_id(channel: Channel, options: ReadOptions) -> str:
-    """Return what ``startingOffsets`` or ``startingTimestamp`` says: earliest, latest, or an event's ID.
+    """Return what ``startingOffsets`` or ``startingTimestamp`` says, as in `ChannelPort.starting_position`.
+
+    Events may leave before that is used: only an event that the user named must be there still.
 
     Raises:
         OptionError: both were given, or an offset of another channel.
@@ -102,21 +104,22 @@ def starting_id(channel: Channel, options: ReadOptions) -> str:
     if options.starting_timestamp is not None:
         if starting != "earliest":
             raise OptionError("startingOffsets and startingTimestamp exclude each other; give one of them")
-        return str(channel.port().first_id_since(options.starting_timestamp))
+        return f"{channel.port().first_id_since(options.starting_timestamp)}+"
     if starting in ("earliest", "latest"):
         return starting
     wanted = _of_option("startingOffsets", starting, channel) + 1 if starting.startswith("{") else int(starting)
     with channel.port().snapshot() as state:
         beginning = state.beginning()
-    if 0 < wanted < beginning and not options.fail_on_data_loss:
+    if options.fail_on_data_loss:
+        return str(wanted)
+    if 0 < wanted < beginning:
         _log.warning(
             "%s begins with the event %d; the read continues without the events from %d on",
             channel.path,
             beginning,
             wanted,
         )
-        return str(beginning)
-    return str(wanted)
+    return f"{wanted}+"
 
 
 def ending_id(channel: Channel, options: BatchOptions) -> int:

@@ -159,8 +159,10 @@ def check_loss(
 def _why_expired(options: ChannelOptions) -> str:
     """Say which of the channel's options let events go that a group had yet to take."""
     if not options.keeps or options.retention_untaken != "drop":
-        ttl = f"{options.auto_group_ttl:g} s"
-        return f"no group held them for it: it was dropped, or nobody read as it for longer than autoGroupTtl, {ttl}"
+        return (
+            "no group held them for it: it was dropped, or nobody read as it for longer than autoGroupTtl, "
+            f"{options.auto_group_ttl:g} s, or for 10 minutes before its first batch was planned"
+        )
     limits = [("retentionMs", options.retention_ms), ("retentionBytes", options.retention_bytes)]
     given = ", ".join(f"{name} = {value}" for name, value in limits if value)
     return f"{given}, retentionUntaken = drop: a longer retention, or retentionUntaken = keep, would keep them for it"

@@ -7,14 +7,19 @@ and the end of the first batch remembers it.
 
 from __future__ import annotations
 
+import logging
+
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import DataLossError
 from spillable_stream.spark.group_reset import new_reset
 from spillable_stream.spark.offset import starting_id
 from spillable_stream.spark.query_group import Origin, QueryGroup
 from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.state.ranges import shown
 
 __all__ = ["QueryStart"]
+
+_log = logging.getLogger(__name__)
 
 _PLACES = ("earliest", "latest")
 
@@ -35,6 +40,7 @@ class QueryStart:
         self._group = group
         self._position_id: int | None = None
         self._is_made = False
+        self._resets: bool | None = None  # whether the query begins with a reset; None until that is found out
         self.reset: str | None = None
 
     def position(self, channel: Channel) -> int:
@@ -57,12 +63,13 @@ class QueryStart:
         return self._position_id
 
     def _begins_with_a_reset(self, channel: Channel) -> bool:
-        with channel.port().snapshot() as state:
-            known = state.groups.get(self._group.name)
-        if not self._options.reset_group or known is None:
-            return False
-        self.reset = new_reset(known.reset)
-        return True
+        """Find out, once, whether the group must be moved: one that this query makes already is where that begins."""
+        if self._resets is None:
+            with channel.port().snapshot() as state:
+                known = state.groups.get(self._group.name) if self._options.reset_group else None
+            self._resets = known is not None
+            self.reset = None if known is None else new_reset(known.reset)
+        return self._resets
 
     def starting(self, channel: Channel) -> str:
         """Return where the group starts if it is new; for an existing group, a value that is always valid."""
@@ -76,13 +83,33 @@ class QueryStart:
         Between that Spark asked where the query begins and that it asks for events, other groups may take some, and
         they leave. The query did not ask for these by ID, so it begins with the first event that is still there.
         """
-        asks_by_id = self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES
-        if self._is_made or self._group.origin is not Origin.NEW or asks_by_id:
+        if self._is_made or self._group.origin is not Origin.NEW or self._asks_by_id():
             return False
         begin, port = self.position(channel) + 1, channel.port()
-        try:
-            port.create_group(self._group.name, str(begin), automatic=True)
-        except DataLossError:
-            port.create_group(self._group.name, "earliest", automatic=True)
+        port.create_group(self._group.name, f"{begin}+", automatic=True)
         self._is_made = True
         return True
+
+    def miss(self, first_id: int, last_id: int, path: str) -> None:
+        """Begin a reset behind events that have left since it was decided where it begins, if the options allow that.
+
+        Args:
+            first_id: the first event that has left.
+            last_id: the last one.
+            path: the channel's path, for the message.
+
+        Raises:
+            DataLossError: the options ask for the first by its ID, and ``failOnDataLoss`` is set.
+        """
+        if not self._asks_by_id():
+            return
+        message = (
+            f"the query resets the group {self._group.name!r} of {path} to the event {first_id}, as startingOffsets "
+            f"says, but since then the events {shown([(first_id, last_id)])} have left"
+        )
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{message}. Set failOnDataLoss to false to begin with the event {last_id + 1}")
+        _log.warning("%s; it begins with the event %d", message, last_id + 1)
+
+    def _asks_by_id(self) -> bool:
+        return self._options.starting_timestamp is None and self._options.starting_offsets not in _PLACES

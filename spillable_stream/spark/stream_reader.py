@@ -4,7 +4,7 @@
 batch late and never calls ``stop``, so nothing depends on either. The query's own offsets determine
 what it reads; the group's position only determines what the channel may forget. The group's lock is
 a kernel lock, so the next query can acquire it as soon as this one's worker has ended. Until a batch
-is planned, the source holds the lock only while Spark asks for batches (`group_hold`).
+is planned, the source holds a named group's lock only while Spark asks for batches (`group_hold`).
 """
 
 from __future__ import annotations
@@ -343,14 +343,15 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
         Raises:
             CheckpointMismatchError: another query has reset the group since.
-            DataLossError: the first events have left the channel, and ``failOnDataLoss`` is set.
+            DataLossError: the first events have left the channel (`QueryStart.miss`).
         """
         consumer = self._consumer()
         with self._port().snapshot() as state:
             begins = max(begin, state.beginning() - 1)
             if is_done(reset, state.groups[consumer.group].reset, consumer.group, self._path):
                 return begins
-            check_loss(self._open(), state, [], self._options, [(begin + 1, begins)] if begin < begins else [])
+        if begin < begins:
+            self._start.miss(begin + 1, begins, self._path)
         self._hold.keep()
         consumer.seek(begins, reset)
         self._takes = BatchTakes(consumer)
@@ -384,6 +385,8 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _own_group(self, channel: Channel) -> Consumer:
         consumer = self._source.own(channel)
         self._takes = BatchTakes(consumer)
+        if self._group.is_automatic:
+            self._hold.keep()
         return consumer
 
     def _hear(self, offset: Offset, read_id: int) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
 
-__all__ = ["FileLock", "is_locked", "process_note"]
+__all__ = ["FileLock", "has_ended", "is_locked", "process_note"]
 
 _UNSUPPORTED = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 _SPINS = 100
@@ -212,6 +213,20 @@ def is_locked(fs: FileSystem, path: Path) -> bool:
         return not lock.try_acquire()
     finally:
         lock.close()
+
+
+def has_ended(note: str) -> bool:
+    """Tell whether the process whose `process_note` begins a note has ended; False if that can't be known here."""
+    found = re.match(r"pid (\d+) on (\S+)", note)
+    if found is None or found[2] != os.uname().nodename:
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is another user's, or no process has such a number
+        pass
+    return False
 
 
 def process_note() -> str:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,10 @@ from spillable_stream.engine import groups
 from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.requests import Control
+from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.lock import FileLock
 from tests.support.damage import kill, lose_memory
 from tests.support.events import numbered, peek, put, take
 
@@ -58,6 +65,19 @@ def test_a_start_before_the_oldest_event_is_data_loss(open_channel: Open) -> Non
     take(channel, 3)
     with pytest.raises(DataLossError, match=r"the events 2 to 3 have left .*: the first event that it keeps is 4\."):
         channel.consumer("g", starting="2")
+
+
+@pytest.mark.parametrize(("starting", "position"), [("1+", 3), ("3+", 3), ("4+", 3), ("5+", 4), ("6+", 5)])
+def test_a_new_group_may_start_at_an_event_or_the_first_that_is_kept(
+    open_channel: Open, starting: str, position: int
+) -> None:
+    channel = open_channel(retention_ms=10**9)
+    put(channel, *numbered(0, 5))
+    take(channel, 5)
+    channel.engine().commit(Control(FrameType.RETENTION, {"through": 3}))
+    assert create_group(channel.engine(), "g", starting) == position
+    with pytest.raises(OptionError, match="startingOffsets 7 is beyond"):
+        create_group(channel.engine(), "new", "7+")
 
 
 def test_a_new_group_may_start_at_any_kept_event(open_channel: Open) -> None:
@@ -163,6 +183,75 @@ def test_a_group_that_is_owned_is_not_dropped(open_channel: Open) -> None:
     first.consumer("g")
     with pytest.raises(GroupOwnedError, match=r"owned by pid .*; stop it first"):
         second.drop_group("g")
+
+
+Change = Callable[[Channel], object]
+CHANGES: list[Change] = [lambda channel: channel.drop_group("g"), lambda channel: channel.seek("g", "latest")]
+
+
+@contextmanager
+def changing(channel: Channel) -> Iterator[threading.Thread]:
+    """Let another thread move the group `g`, until the block ends or it is joined for a while."""
+    there, go = threading.Event(), threading.Event()
+
+    def choose(state: ChannelState) -> int:
+        there.set()
+        go.wait(0.2)
+        return 1
+
+    with Channel(channel.path) as other:
+        thread = threading.Thread(target=seek_group, args=(other.engine(), "g", choose))
+        thread.start()
+        there.wait()
+        yield thread
+        go.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["drop", "seek"])
+def test_a_change_waits_for_another_one(open_channel: Open, change: Change) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    create_group(channel.engine(), "g", "earliest")
+    with changing(channel):
+        change(channel)
+    left = channel.stats().groups
+    assert "g" not in left or left["g"].position == 5
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["drop", "seek"])
+def test_a_refused_change_does_not_name_an_owner_that_is_dead(
+    open_channel: Open, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    put(channel, *numbered(0, 5))
+    program = "import sys, spillable_stream as s\nwith s.Channel(sys.argv[1]) as c: print(c.consumer('g').owner)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(channel.path)], capture_output=True, text=True, check=True
+    )
+    monkeypatch.setattr(groups, "_CHANGE_SECONDS", 0.0)
+    with changing(channel), pytest.raises(GroupOwnedError, match="another process changes the group 'g' of") as error:
+        change(channel)
+    assert error.value.owner == "" and done.stdout.strip() not in str(error.value)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=["drop", "seek"])
+def test_a_change_of_a_group_that_is_dropped_meanwhile_leaves_no_file(
+    open_channel: Open, path: Path, change: Change, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(), open_channel()
+    create_group(channel.engine(), "g", "earliest", automatic=True)
+    real = FileLock.open
+
+    def late(*args: Any, **named: Any) -> FileLock:
+        monkeypatch.undo()
+        other.drop_group("g")
+        return real(*args, **named)
+
+    monkeypatch.setattr(FileLock, "open", late)
+    with pytest.raises(OptionError, match="has no group 'g'"):
+        change(channel)
+    assert not list(path.rglob("g.*"))
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".hidden", "x" * 129, "a b"])

@@ -1,4 +1,4 @@
-"""When a source owns its group: from when Spark asks for a batch; until one is planned, only while it asks."""
+"""When a source owns its group: from when Spark asks for a batch; a named one, until one is planned, while it asks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.partition import EventPartition
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.events import numbered, put, take
-from tests.support.spark.sources import named_source
+from tests.support.spark.sources import named_source, source
 
 pytestmark = pytest.mark.spark
 
@@ -242,6 +242,29 @@ def test_a_channel_that_can_not_be_closed_cleanly_when_nobody_calls_is_logged(
     assert "for which Spark has not asked for 0 s: the disk is full" in caplog.text
 
 
+@pytest.mark.parametrize("resumed", [False, True], ids=["new", "resumed"])
+def test_a_query_with_a_position_of_its_own_owns_it_however_long_its_trigger_is(
+    channel: ss.Channel, monkeypatch: pytest.MonkeyPatch, resumed: bool
+) -> None:
+    """Nobody else may read as this group, and without an owner it would be dropped."""
+    monkeypatch.setattr(group_hold, "IDLE_SECONDS", 0.0)
+    reader = source(channel, startingOffsets="latest")
+    start = reader.initialOffset()
+    if resumed:
+        reader.latestOffset(start)
+        assert reader.partitions(start, start) == []
+        reader.stop()
+        reader = source(channel)
+    assert reader.latestOffset(start) == start
+    wait_for_threads()
+    time.sleep(0.1)
+    with pytest.raises(GroupOwnedError):
+        channel.drop_group(start["group"])
+    assert not channel.stats().without_owner
+    reader.stop()
+    channel.drop_group(start["group"])
+
+
 def test_a_reader_that_was_used_can_be_sent_to_executors(channel: ss.Channel) -> None:
     reader = named_source(channel)
     start = reader.initialOffset()
@@ -273,6 +296,35 @@ def test_a_source_of_a_query_whose_other_source_is_gone_does_not_keep_its_group(
     with pytest.raises(PySparkException, match="gone"):
         frame.start().awaitTermination()
     own(channel, group="c")
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
+def test_a_query_that_ends_before_its_first_batch_gives_a_position_of_its_own_up(
+    spark: SparkSession, channel: ss.Channel, tmp_path: Path, fails: bool
+) -> None:
+    """Spark ends the worker of each source that it has asked for a batch, and the kernel frees what that held."""
+    other = tmp_path / "other"
+    ss.Channel(other, minimum_required_space=0).close()
+    one, gone = (
+        spark.readStream.format("spillable").option("startingOffsets", "latest").load(str(path))
+        for path in (channel.path, other)
+    )
+    query = one.union(gone).writeStream.format("noop").start()
+    while not has_owner_of_its_own(channel):
+        assert query.isActive
+        time.sleep(0.05)
+    if fails:
+        shutil.rmtree(other)
+        with pytest.raises(PySparkException):
+            query.awaitTermination()
+    query.stop()
+    (group,) = channel.stats().groups
+    own(channel, wait_seconds=30, group=group)
+
+
+def has_owner_of_its_own(channel: ss.Channel) -> bool:
+    groups = channel.stats()
+    return bool(groups.groups) and not groups.without_owner
 
 
 @pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])

@@ -118,13 +118,17 @@ def test_first_batch_of_which_some_events_have_left_since_begins_behind_them_if_
     end = killed.latestOffset(killed.initialOffset())
     killed.stop()
     kept.engine().commit(Control(FrameType.RETENTION, {"through": 6}))
-    strict = source(kept, **RESET)
-    with pytest.raises(DataLossError, match=r"the events 4 to 6 of .* Set failOnDataLoss to false"):
-        strict.partitions(strict.initialOffset(), end)
+    strict = source(kept, startingOffsets=4, **RESET)
+    with pytest.raises(DataLossError) as error:
+        strict.partitions(end, end)
+    assert str(error.value) == (
+        f"the query resets the group 'g' of {kept.path} to the event 4, as startingOffsets says, but since then the "
+        "events 4 to 6 have left. Set failOnDataLoss to false to begin with the event 7"
+    )
     assert position(kept) == 10
     strict.stop()
     for _ in range(1 + acted):
-        again = source(kept, failOnDataLoss=False, **RESET)
+        again = source(kept, startingOffsets=4, failOnDataLoss=False, **RESET)
         (part,) = again.partitions(again.initialOffset(), end)
         assert [(e.first_id, e.last_id) for e in part.plan.extents] == [(7, 10)]  # type: ignore[attr-defined]
         again.stop()
@@ -132,6 +136,21 @@ def test_first_batch_of_which_some_events_have_left_since_begins_behind_them_if_
     put(kept, 1)
     assert again.latestOffset(end)["writeOrderId"] == 11
     again.stop()
+
+
+@pytest.mark.parametrize("through", [6, 10])
+@pytest.mark.parametrize("options", [{}, {"startingTimestamp": 1}])
+def test_reset_to_no_event_by_its_id_begins_with_the_first_that_is_still_there(
+    kept: ss.Channel, options: dict[str, Any], through: int
+) -> None:
+    reader = source(kept, **options, **RESET)
+    end = reader.latestOffset(reader.initialOffset())
+    kept.engine().commit(Control(FrameType.RETENTION, {"through": through}))
+    parts: list[Any] = list(reader.partitions(reader.initialOffset(), end))
+    assert [(e.first_id, e.last_id) for p in parts for e in p.plan.extents] == [(7, 10)][: 10 - through]
+    put(kept, 1)
+    assert reader.latestOffset(end)["writeOrderId"] == 11
+    reader.stop()
 
 
 def test_query_that_finds_nothing_yet_leaves_the_group_where_it_is(kept: ss.Channel) -> None:
@@ -219,6 +238,22 @@ def test_new_group_needs_no_reset(kept: ss.Channel) -> None:
     start = reader.initialOffset()
     assert "reset" not in start
     assert batches(reader) == [(6, 10)]
+    reader.stop()
+
+
+@pytest.mark.parametrize("before_4_2", [False, True], ids=["4.2 and later", "4.0 and 4.1"])
+def test_new_group_is_not_reset_however_often_spark_asks_where_the_query_begins(
+    kept: ss.Channel, before_4_2: bool
+) -> None:
+    reader = source(kept, group="new", resetGroup=True, startingOffsets="latest")
+    start = reader.initialOffset()
+    assert reader.latestOffset(None if before_4_2 else start) == start
+    put(kept, 3)
+    assert reader.initialOffset() == start
+    end = reader.latestOffset(None if before_4_2 else start)
+    put(kept, 1)
+    parts: list[Any] = list(reader.partitions(reader.initialOffset(), end))
+    assert [(e.first_id, e.last_id) for p in parts for e in p.plan.extents] == [(11, 13)]
     reader.stop()
 
 

@@ -120,6 +120,19 @@ def test_query_of_another_spark_is_named_by_its_driver(path: Path, monkeypatch: 
     assert str(error).endswith(f"{WRITE}; or stop that query")
 
 
+def test_owner_of_a_querys_own_position_is_not_said_to_go_in_a_minute(path: Path) -> None:
+    with ss.Channel(path) as channel:
+        own(LoadIdentity(str(path), "f00d"), channel)
+
+        def take(timeout_seconds: float) -> Consumer:
+            with ss.Channel(path) as other:
+                return other.consumer("g", 0)
+
+        with pytest.raises(ss.GroupOwnedError) as error:
+            LoadIdentity(str(path), "beef").own(take, QueryGroup(None), 0)
+    assert str(error.value).endswith("so one is a copy: use a new checkpointLocation; or stop that query")
+
+
 def test_consumer_in_a_program_of_its_own_is_what_there_is_to_stop(path: Path) -> None:
     with ss.Channel(path) as channel:
         channel.consumer("g")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,60 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import spillable_stream as ss
+from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError
-from spillable_stream.spark.offset import Offset
+from spillable_stream.format.frame import FrameType
+from spillable_stream.options import BATCH, parse_options
+from spillable_stream.spark import batch_reader, query_start
+from spillable_stream.spark.batch_reader import SpillableBatchReader
+from spillable_stream.spark.offset import Offset, starting_id
+from spillable_stream.spark.read_options import BatchOptions
+from spillable_stream.spark.schema import struct_type
+from tests.support.spark.sources import batches_of, source
+from tests.support.spark.sources import put as put_events
 
 Put = Callable[..., Path]
+
+
+@pytest.fixture
+def leaving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ss.Channel]:
+    """A channel with 1 to 10, of which 1 to 6 leave as soon as it was found out where to start."""
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
+        for _ in range(2):
+            put_events(channel, 5)
+            assert batches_of(channel, group="g")
+
+        def found(*args: Any) -> str:
+            starting = starting_id(*args)
+            channel.engine().commit(Control(FrameType.RETENTION, {"through": 6}))
+            return starting
+
+        for module in (query_start, batch_reader):
+            monkeypatch.setattr(module, "starting_id", found)
+        yield channel
+
+
+NAMELESS: list[dict[str, Any]] = [{"startingTimestamp": 0}, {"startingOffsets": 2, "failOnDataLoss": False}]
+
+
+@pytest.mark.parametrize("options", NAMELESS, ids=str)
+@pytest.mark.parametrize("group", [{}, {"group": "new"}, {"group": "g", "resetGroup": True}], ids=str)
+def test_query_that_may_pass_over_what_left_starts_though_that_leaves_meanwhile(
+    leaving: ss.Channel, options: dict[str, Any], group: dict[str, Any]
+) -> None:
+    reader = source(leaving, **options, **group)
+    assert reader.initialOffset()["writeOrderId"] == 6
+    reader.stop()
+
+
+@pytest.mark.parametrize("options", NAMELESS, ids=str)
+def test_batch_read_that_may_pass_over_what_left_starts_though_that_leaves_meanwhile(
+    leaving: ss.Channel, options: dict[str, Any]
+) -> None:
+    parsed = BatchOptions.of(parse_options(options, (BATCH,), where="a test"))
+    parts: list[Any] = list(SpillableBatchReader(str(leaving.path), parsed, struct_type(leaving.schema)).partitions())
+    assert [(e.first_id, e.last_id) for p in parts for e in p.plan.extents] == [(7, 10)]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import spillable_stream as ss
-from spillable_stream.engine.automatic_groups import AutomaticGroups
+from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import CheckpointMismatchError, DataLossError, GroupOwnedError
 from spillable_stream.format.frame import FrameType
@@ -206,7 +206,9 @@ def test_what_left_while_the_group_was_gone_has_expired(
     following = again.latestOffset(end)
     text = f"the events 11 to 14 of {channel.path} have expired before the query read them"
     if fail:
-        with pytest.raises(DataLossError, match=f"{text} .*autoGroupTtl, 604800 s.* Set failOnDataLoss to false"):
+        unplanned = f"{UNPLANNED_SECONDS / 60:g} minutes"
+        why = f"autoGroupTtl, 604800 s, or for {unplanned} before its first batch was planned"
+        with pytest.raises(DataLossError, match=f"{text} .*{why}.* Set failOnDataLoss to false"):
             again.partitions(end, following)
         again.stop()
         again = source(channel, failOnDataLoss=False)

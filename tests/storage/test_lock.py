@@ -14,7 +14,7 @@ import pytest
 
 from spillable_stream.errors import ChannelClosedError, LockUnsupportedError
 from spillable_stream.storage.filesystem import FileSystem
-from spillable_stream.storage.lock import FileLock, process_note
+from spillable_stream.storage.lock import FileLock, has_ended, process_note
 from tests.support.fake_files import FaultyFileSystem
 
 FS = FileSystem()
@@ -110,6 +110,16 @@ def test_a_note_names_the_holder(tmp_path: Path) -> None:
     first.write_holder("a long note that is overwritten")
     first.write_holder(process_note())
     assert second.read_holder() == f"pid {os.getpid()} on {os.uname().nodename}"
+
+
+def test_a_note_tells_whether_its_process_has_ended() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    host = os.uname().nodename
+    assert has_ended(f"pid {ended.pid} on {host}")
+    assert has_ended(f"pid {ended.pid} on {host} since now")
+    for note in (process_note(), f"pid 1 on {host}", f"pid {ended.pid} on another", f"pid {2**80} on {host}", "", "me"):
+        assert not has_ended(note)
 
 
 def test_a_lock_is_held_on_a_full_disk_too_without_a_note(tmp_path: Path) -> None:
