@@ -209,7 +209,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if ended.reset is not None and self._options.reset_group:
             begin = self._reset_group(ended.reset, begin)
         if began == ended:  # before Spark 4.2 a resuming query first asks for its last end, done or not
-            return self._nothing(begin)
+            return self._nothing(last)
         self._check_batch(begin, last)
         if begin >= last:
             return self._nothing(begin)
