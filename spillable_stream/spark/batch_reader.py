@@ -68,22 +68,19 @@ class SpillableBatchReader(DataSourceReader):
         """
         with visit_to_read(self._path) as channel:
             check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
-            first, last = self._span(channel)
+            starting, last = self._span(channel)
             port = channel.port()
-            with port.snapshot() as state:
+            with port.snapshot() as state:  # in which the first event is looked for too: it may not leave in between
+                first = 1 if starting == "earliest" else port.starting_position(starting) + 1
                 ranges, missed, expired = self._wanted(port, state, first, last)
                 check_loss(channel, state, missed, self._options, expired)
                 return list(plan_partitions(port, state, ranges, self._options))
 
-    def _span(self, channel: Channel) -> tuple[int, int]:
-        """Return the first and the last ID that the options leave."""
+    def _span(self, channel: Channel) -> tuple[str, int]:
+        """Return where the options let the read start (`starting_id`), and the last ID that they leave."""
         if self._options.starting_offsets == "latest":
             raise OptionError("startingOffsets must be earliest, an ID or an offset for a batch read, not latest")
-        return self._first(channel), ending_id(channel, self._options)
-
-    def _first(self, channel: Channel) -> int:
-        starting = starting_id(channel, self._options)
-        return 1 if starting == "earliest" else channel.port().starting_position(starting) + 1
+        return starting_id(channel, self._options), ending_id(channel, self._options)
 
     def _wanted(self, port: ChannelPort, state: ChannelState, first: int, last: int) -> _Wanted:
         """Return the events to read, and those that are missed."""

@@ -18,7 +18,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.options import BATCH, parse_options
 from spillable_stream.spark import batch_reader, query_start
 from spillable_stream.spark.batch_reader import SpillableBatchReader
-from spillable_stream.spark.offset import Offset, starting_id
+from spillable_stream.spark.offset import Offset, ending_id, starting_id
 from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.schema import struct_type
 from tests.support.spark.sources import batches_of, source
@@ -62,9 +62,28 @@ def test_query_that_may_pass_over_what_left_starts_though_that_leaves_meanwhile(
 def test_batch_read_that_may_pass_over_what_left_starts_though_that_leaves_meanwhile(
     leaving: ss.Channel, options: dict[str, Any]
 ) -> None:
-    parsed = BatchOptions.of(parse_options(options, (BATCH,), where="a test"))
-    parts: list[Any] = list(SpillableBatchReader(str(leaving.path), parsed, struct_type(leaving.schema)).partitions())
+    parts: list[Any] = list(batch_read(leaving, options).partitions())
     assert [(e.first_id, e.last_id) for p in parts for e in p.plan.extents] == [(7, 10)]
+
+
+def test_batch_read_whose_first_event_leaves_while_it_is_planned_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0, retention_ms=10**9) as channel:
+        put_events(channel, 10)
+
+        def found(*args: Any) -> int:
+            channel.engine().commit(Control(FrameType.RETENTION, {"through": 6}))
+            return ending_id(*args)
+
+        monkeypatch.setattr(batch_reader, "ending_id", found)
+        with pytest.raises(ss.DataLossError, match="the events 2 to 6 have left the channel"):
+            batch_read(channel, {"startingOffsets": 2}).partitions()
+
+
+def batch_read(channel: ss.Channel, options: dict[str, Any]) -> SpillableBatchReader:
+    parsed = BatchOptions.of(parse_options(options, (BATCH,), where="a test"))
+    return SpillableBatchReader(str(channel.path), parsed, struct_type(channel.schema))
 
 
 @pytest.mark.parametrize(
