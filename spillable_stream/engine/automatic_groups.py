@@ -41,9 +41,8 @@ _log = logging.getLogger(__name__)
 UNPLANNED_SECONDS = 600.0
 """How long a group that never planned a batch may be without an owner.
 
-A source whose query never got events gives its group up a minute after Spark's last call
-(`spillable_stream.spark.group_hold`) and takes it again with the next one. That may be minutes later, where the trigger
-has an interval: the group must not go in between, and its events with it.
+A query that is killed before it planned its first batch may be started again from its checkpoint: its group must not
+go at once, and its events with it.
 """
 
 _MOST_LOOKS = 100  # at lock files, each time: with thousands of groups it takes longer until each one's turn comes
@@ -213,6 +212,8 @@ class AutomaticGroups:
     def _drop(self, name: str) -> None:
         """Drop a group, unless it has an owner by now, or had one since the last look at it."""
         fs, layout, watch = self._log.fs, self._log.layout, self._watched[name]
+        if name not in self._follower.follow().groups:  # it was dropped by hand: the lock would leave a file
+            return
         lock = FileLock.open(fs, layout.group_lock(name))
         try:
             if not lock.acquire_alone(0) or lock.read_holder() != watch.note:

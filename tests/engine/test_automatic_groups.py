@@ -26,7 +26,6 @@ from spillable_stream.format.record import GroupRecord
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Position
-from spillable_stream.spark.group_hold import IDLE_SECONDS
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, peek, put, take
@@ -148,8 +147,7 @@ def test_a_group_that_never_planned_a_batch_goes_soon(channel: Channel) -> None:
     assert names(channel) == {"auto-b"}
 
 
-def test_a_group_that_never_planned_outlasts_a_source_that_is_not_asked(channel: Channel) -> None:
-    assert UNPLANNED_SECONDS > 2 * IDLE_SECONDS
+def test_a_group_that_never_planned_stays_while_it_has_an_owner(channel: Channel) -> None:
     make_automatic(channel, "auto-a", planned=0, owned=True)
     pass_time(look_after(channel), 10 * DAY_MS)
     assert names(channel) == {"auto-a"}
@@ -211,6 +209,23 @@ def test_a_group_that_was_owned_after_the_last_look_stays(channel: Channel, monk
     monkeypatch.setattr(automatic_groups, "look_for_owner", and_own)
     groups.look(LOOK_MS)
     assert names(channel) == {"auto-a"}
+
+
+def test_a_group_that_is_dropped_by_hand_after_a_look_leaves_no_file(
+    channel: Channel, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_automatic(channel, "auto-a")
+    groups = look_after(channel)
+
+    def and_drop(fs: FileSystem, layout: Layout, group: str) -> OwnerSeen:
+        seen = look_for_owner(fs, layout, group)
+        channel.drop_group("auto-a")
+        return seen
+
+    pass_time(groups, DAY_MS - LOOK_MS)
+    monkeypatch.setattr(automatic_groups, "look_for_owner", and_drop)
+    groups.look(LOOK_MS)
+    assert os.listdir(path / "groups") == []
 
 
 def test_a_group_whose_time_was_made_longer_meanwhile_stays(channel: Channel) -> None:
