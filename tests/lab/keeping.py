@@ -230,11 +230,10 @@ class Keeping(Program):
 
         def let_go() -> int:
             engine.retention.let_go_for_space(self._rng.randint(1, 8000))
-            through = self._channel_state().first_kept - 1
-            engine.checkpointing.give_back_within_a_call(0)
-            return through
+            return engine.state.first_kept - 1  # as it is: to look again may fail, and they have left
 
         self._commit(("look", *lasts), let_go)
+        engine.checkpointing.give_back_within_a_call(0)
 
     def move(self) -> None:
         """Put a little to memory, take all that there is, and move it to disk, where it is kept."""
