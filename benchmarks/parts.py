@@ -94,9 +94,9 @@ PARTS = {
         "Keeping what was taken, and going back",
         "A put and a take in turn, on one thread. Processor time is that of the calling thread in its calls, and that "
         "of all threads together: one of them moves what is kept, and lets it go. System calls are those of the "
-        "calling thread that read, change or sync files; they are counted in another run. What is gone back to lies in "
-        "as many blocks of the index as events of 100 bytes would take, in small frames; it is opened from a "
-        "checkpoint, and all of it is in the page cache. A seek is a commit with a sync.",
+        "calling thread that read, change or sync files; they are counted in another run. The kept events lie in "
+        "as many blocks of the index as events of 100 bytes would take, in small frames; they are opened from a "
+        "checkpoint, and all of them are in the page cache. A seek is a commit with a sync.",
         retention.groups,
     ),
     "footprint": Part(
