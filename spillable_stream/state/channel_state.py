@@ -225,14 +225,13 @@ class ChannelState(Contents):
 
     def _put(self, tx: int, commit_file: int, header: FrameHeader, record: CommitRecord, pending: Pending) -> None:
         first = header.write_order_id
-        time_us = header.time_us
-        until_us = time_us if self.options.retention_ms else 0
+        time_us, is_dated = header.time_us, self.options.retention_ms > 0
         for s in record.segments:
             where = first, s.count, s.name, 0, s.payload_bytes, time_us
-            self.blocks.add(Block(*where, first, tx, commit_file, until_us))
+            self.blocks.add(Block(*where, first, tx, commit_file, time_us if is_dated else 0))
             first += s.count
         for file_id, offset, put in pending.frames:
-            self.blocks.add(_block(file_id, offset, put, until_us))
+            self.blocks.add(_block(file_id, offset, put, is_dated))
         self.next_id = max(self.next_id, header.write_order_id + header.count)
 
     def _move(self, commit_file: int, record: CommitRecord) -> None:
@@ -241,9 +240,9 @@ class ChannelState(Contents):
         is_dated = self.options.retention_ms > 0
         for s in record.segments:
             where = s.first_id, s.count, s.name, 0, s.payload_bytes, s.time_us
-            moved.append(Block(*where, s.first_id, s.transaction_id, commit_file, s.time_us * is_dated))
+            moved.append(Block(*where, s.first_id, s.transaction_id, commit_file, s.time_us if is_dated else 0))
         for tx, pending in list(self.pending.items()):
-            moved += [_block(*frame, frame[2].time_us * is_dated) for frame in pending.frames]
+            moved += [_block(*frame, is_dated) for frame in pending.frames]
             pending.frames = []
             if not pending.takes and not pending.controls:
                 del self.pending[tx]
@@ -287,6 +286,6 @@ class ChannelState(Contents):
         self.raise_floor()
 
 
-def _block(file_id: int, offset: int, put: FrameHeader, until_us: int) -> Block:
+def _block(file_id: int, offset: int, put: FrameHeader, is_dated: bool) -> Block:
     where = put.write_order_id, put.count, file_id, offset, put.length, put.time_us
-    return Block(*where, 0, 0, 0, until_us)
+    return Block(*where, 0, 0, 0, put.time_us if is_dated else 0)

@@ -45,12 +45,17 @@ class Clocks:
         self.since_boot_us += ms * 1000
 
 
-def by_hand(channel: Channel) -> tuple[Retention, Clocks]:
-    """Return a channel's retention, which only the test lets look, and the clocks that it reads."""
+def by_hand(channel: Channel, stamps: pytest.MonkeyPatch | None = None) -> tuple[Retention, Clocks]:
+    """Return a channel's retention, which only the test lets look, and the clocks that it reads.
+
+    With ``stamps``, what is put is stamped by these clocks, too.
+    """
     engine = channel.engine()
     engine.upkeep.stop()
     clocks = Clocks(channel)
     engine.retention.read_clocks = clocks
+    if stamps is not None:
+        stamps.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
     return engine.retention, clocks
 
 
@@ -82,8 +87,7 @@ def test_the_last_events_leave_in_time_though_others_take_and_seek(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(retention_ms=HOUR_MS)
-    retention, clocks = by_hand(channel)
-    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    retention, clocks = by_hand(channel, monkeypatch)
     put(channel, *numbered(0, 3))
     clocks.pass_by(1000)
     put(channel, *numbered(3, 3))
@@ -97,8 +101,7 @@ def test_the_last_events_leave_in_time_though_others_take_and_seek(
 
 def test_events_before_a_pause_leave_in_time(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     channel = open_channel(retention_ms=HOUR_MS)
-    retention, clocks = by_hand(channel)
-    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    retention, clocks = by_hand(channel, monkeypatch)
     put(channel, *numbered(0, 3))
     clocks.pass_by(HOUR_MS // 2)
     retention.look()  # begins a file
@@ -112,8 +115,7 @@ def test_events_of_before_their_age_mattered_leave_an_hour_after_it_does(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(retention_bytes=MIB)
-    retention, clocks = by_hand(channel)
-    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    retention, clocks = by_hand(channel, monkeypatch)
     put(channel, *numbered(0, 3))
     clocks.pass_by(HOUR_MS)
     channel.engine().commit(Control(FrameType.OPTIONS, {"retention_ms": HOUR_MS}))
@@ -200,8 +202,7 @@ def test_events_that_were_old_when_they_moved_from_memory_begin_no_file_each(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel = open_channel(retention_ms=8 * HOUR_MS, memory_capacity=1000, byte_capacity=8 * MIB)
-    retention, clocks = by_hand(channel)
-    monkeypatch.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
+    retention, clocks = by_hand(channel, monkeypatch)
     for _ in range(30):
         put(channel, b"1")
         clocks.pass_by(1000)
