@@ -486,10 +486,9 @@ def test_a_query_that_asked_for_no_event_by_id_is_told_of_none_that_left_before_
 
 def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
     put(channel, 5)
-    value = {"lost": [[2, 3]], "doubtful": [], "next": 6, "groups": {}, "kept": True}
     reader = source(channel)
     start = reader.initialOffset()
-    channel.engine().commit(Control(FrameType.LOST, value))
+    lose(channel, 2, 3)
     with pytest.raises(DataLossError, match="the events 2 to 3 are lost"):
         reader.partitions(start, reader.latestOffset(start))
 
@@ -497,8 +496,7 @@ def test_lost_events_fail_a_new_query(channel: ss.Channel) -> None:
 @pytest.mark.parametrize(("first", "last"), [(1, 3), (4, 6), (8, 10)])
 def test_a_query_whose_group_is_made_after_a_loss_is_told_of_it(channel: ss.Channel, first: int, last: int) -> None:
     put(channel, 10)
-    value = {"lost": [[first, last]], "doubtful": [], "next": 11, "groups": {}, "kept": True}
-    channel.engine().commit(Control(FrameType.LOST, value))
+    lose(channel, first, last)
     with pytest.raises(DataLossError, match=f"the events {first} to {last} are lost"):
         batches_of(channel)
     reader = source(channel, group="another", failOnDataLoss=False)
