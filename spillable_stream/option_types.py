@@ -63,7 +63,12 @@ class ChannelKeywords(TypedDict, total=False):
     """Whether a clean close makes a checkpoint. Default: True."""
 
     max_file_size: int | None
-    """When a data file is full and the next one begins. Default: 1_623_195_647."""
+    """When a data file is full and the next one begins. Default: 67_108_864."""
+
+    spare_bytes: int | None
+    """How many bytes of data files whose events were taken are kept to be used again: to write over what was written
+    before costs half as much. They go when nothing is put for a second, at a close, and when space is short. Default:
+    268_435_456."""
 
     max_inline_bytes: int | None
     """A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by
@@ -175,6 +180,7 @@ class StoredOptions(TypedDict):
     checkpoint_interval: int
     checkpoint_on_close: bool
     max_file_size: int
+    spare_bytes: int
     max_inline_bytes: int
     compression: Literal["none", "lz4", "zstd"]
     staging_ttl: float
@@ -213,7 +219,8 @@ class ChannelOptions:
     minimum_required_space: int | None = None
     checkpoint_interval: int = 30_000
     checkpoint_on_close: bool = True
-    max_file_size: int = 1_623_195_647
+    max_file_size: int = 67_108_864
+    spare_bytes: int = 268_435_456
     max_inline_bytes: int = 4_194_304
     compression: Literal["none", "lz4", "zstd"] = "none"
     staging_ttl: float = 86400.0
@@ -253,6 +260,7 @@ class ChannelOptions:
 _STORED = tuple(name for name in ChannelOptions.__slots__ if name != "others")
 _UNSET = object()
 _LATER: dict[str, Any] = {
+    "spare_bytes": 268_435_456,
     "retention_ms": 0,
     "retention_bytes": 0,
     "retention_untaken": "keep",

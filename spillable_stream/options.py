@@ -288,8 +288,13 @@ OPTIONS: tuple[Option, ...] = (
            "How old the last checkpoint may be before a commit makes a new one."),
     Option("checkpointOnClose", (CHANNEL,), True, _boolean, _BOOLEAN,
            "Whether a clean close makes a checkpoint."),
-    Option("maxFileSize", (CHANNEL,), 1_623_195_647, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
+    Option("maxFileSize", (CHANNEL,), 64 << 20, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
+    Option("spareBytes", (CHANNEL,), 256 << 20, _integer(0), "a number of bytes, 0 or more",
+           "How many bytes of data files whose events were taken are kept to be used again: to write over what was "
+           "written before costs half as much. They go when nothing is put for a second, at a close, and when space "
+           "is short.",
+           stored_at_default=False),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
            "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "
            "default the channel's, 256 KiB at most; the tasks of a write send no more than 256 MiB together.",

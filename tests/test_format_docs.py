@@ -199,7 +199,7 @@ class TestFiles:
         made = [
             at.head, at.lock, at.open_lock, at.checkpoint_lock, at.memory, at.memory_place,
             at.group_lock("NAME"), at.group_position("NAME"), at.group_query("NAME"), at.producer_lock("NAME"),
-            at.log_file(1), at.log_file(memory), at.spare_file(memory),
+            at.log_file(1), at.log_file(memory), at.spare_file(1), at.spare_file(memory),
             at.segment_file(segment), at.segment_file(f"memory-{segment}"),
         ]  # fmt: skip
         for path in made:

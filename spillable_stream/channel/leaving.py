@@ -9,7 +9,7 @@ __all__ = ["leave", "move_to_disk"]
 
 
 def leave(engine: Engine, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-    """Let old events go, make a checkpoint, and as the last handle move to disk what is in memory.
+    """Let old events go, make a checkpoint; as the last handle, move to disk what is in memory, and reserve no space.
 
     A handle that only looks, or whose log failed, does nothing.
 
@@ -28,8 +28,10 @@ def leave(engine: Engine, *, checkpoint: bool | None = None, flush: bool | None 
     if options.checkpoint_on_close if checkpoint is None else checkpoint:
         engine.checkpointing.make()
     flush = options.flush_on_close if flush is None else flush
-    if flush and engine.memory.exists() and engine.become_last():
-        move_to_disk(engine)
+    if engine.become_last():
+        if flush:
+            move_to_disk(engine)
+        engine.drained.give_back_reserves()
 
 
 def move_to_disk(engine: Engine) -> None:

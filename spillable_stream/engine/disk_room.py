@@ -14,13 +14,12 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, StorageError
-from spillable_stream.log.disk_space import required_bytes
+from spillable_stream.log.disk_space import lacking_bytes
 
 __all__ = ["DiskRoom"]
 
 _log = logging.getLogger(__name__)
 
-_NEARLY_FULL_BYTES = 64 << 20
 _EVERY_SECONDS = 1.0
 
 
@@ -65,10 +64,13 @@ class DiskRoom:
             self._active_calls.run("a checkpoint", lambda: self._give_back(0))
 
     def after_a_commit(self) -> None:
-        """Let files go that a take has emptied, if puts are refused for want of space, or nearly."""
+        """Free the files that a take has emptied; also the one that is written, if space is short."""
         emptied = self._follower.state.blocks.disk.emptied_count
-        if emptied != self._emptied and time.monotonic() >= self._look_at:
-            self._emptied = emptied
+        if emptied == self._emptied:
+            return
+        self._emptied = emptied
+        self._checkpointing.free_drained()
+        if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + _EVERY_SECONDS
             if self._is_short():
                 self._give_back(0)
@@ -83,13 +85,11 @@ class DiskRoom:
 
     def _lacking_bytes(self) -> int:
         """Return how many bytes more must be free so that puts are not refused, or nearly; 0 if that is not known."""
-        fs, given = self._log.fs, self._follower.state.options.minimum_required_space
         try:
-            free = min(fs.free_bytes(d) - required_bytes(fs, d, given) for d in self._log.layout.data_dirs)
+            return lacking_bytes(self._log.fs, self._log.layout, self._follower.state.options.minimum_required_space)
         except StorageError as e:
             _log.warning("the free space is not known: %s", e)
             return 0
-        return max(0, _NEARLY_FULL_BYTES - free)
 
     def _give_back(self, timeout_seconds: float) -> None:
         try:

@@ -16,6 +16,7 @@ from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.disk_room import DiskRoom
+from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.engine.follower import Follower, Snapshot
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
@@ -74,6 +75,7 @@ class Engine:
         memory: the memory tier.
         moving: moves events from memory to disk.
         retention: lets kept events go.
+        drained: the files that nothing needs any more.
         checkpointing: makes checkpoints.
         room: frees disk space.
         committer: commits requests.
@@ -115,8 +117,9 @@ class Engine:
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
             self.moving: Moving = Moving(log, follower, appender, self.memory)
             self.retention: Retention = Retention(log, follower, appender)
+            self.drained: DrainedFiles = DrainedFiles(log, follower, appender)
             self.checkpointing: Checkpointing = Checkpointing(
-                log, follower, appender, self.memory, self.active_calls, self.counters
+                log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
             )
         except BaseException:
             log.close()

@@ -122,10 +122,10 @@ class LocalPort:
         return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
 
     def discard(self, names: Iterable[str]) -> None:
-        self._engine.checkpointing.discard(list(names))
+        self._engine.drained.discard(list(names))
 
     def end_staging(self, owner: str, batch_id: int) -> None:
-        self._engine.checkpointing.remove_staging(owner, batch_id)
+        self._engine.drained.remove_staging(owner, batch_id)
 
     # ── housekeeping ────────────────────────────────────────────────────────────────────────
 

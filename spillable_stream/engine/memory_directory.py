@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from spillable_stream.errors import ChannelBusyError, ForeignDirectoryError, MemoryTierWarning, StorageError
-from spillable_stream.format.file_names import is_spare
+from spillable_stream.format.file_names import Tier, parse_spare
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.format.record import NONSENSE
 from spillable_stream.log.layout import Layout
@@ -192,9 +192,8 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how many bytes the tier's files take, without spare files."""
-        return sum(
-            self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
-        )
+        own = self._own_files(self._layout.memory)
+        return sum(self._fs.size_bytes(path) for path in own if parse_spare(path.name, Tier.MEMORY) is None)
 
     def _own_files(self, directory: Path) -> list[Path]:
         """Return the channel's files in a memory tier's directory."""

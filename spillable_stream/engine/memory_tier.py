@@ -179,7 +179,7 @@ class MemoryTier:
         Spares are worth their memory: to allocate new pages costs more than to write to them.
         """
         fs = self._log.fs
-        for path in reversed(self._log.layout.spare_memory(fs)):
+        for path in reversed(self._log.layout.spares(fs, Tier.MEMORY)):
             most_bytes -= fs.size_bytes(path)
             if most_bytes < 0:
                 fs.remove(path)

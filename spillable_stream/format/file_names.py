@@ -21,7 +21,6 @@ __all__ = [
     "generation_of",
     "group_of",
     "in_memory",
-    "is_spare",
     "log_name",
     "memory_file_id",
     "memory_file_name",
@@ -29,6 +28,7 @@ __all__ = [
     "parse_checkpoint",
     "parse_data_file",
     "parse_memory_file",
+    "parse_spare",
     "seed_name",
     "segment_tier",
     "spare_name",
@@ -47,6 +47,13 @@ _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
 _SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
 _SPARE = "spare-"
 _MEMORY_SEGMENT = "memory-"
+
+
+class Tier(Enum):
+    """Where a log lives: on disk, synced at every commit, or in memory, never synced."""
+
+    DISK = "disk"
+    MEMORY = "memory"
 
 
 def data_file_name(number: int) -> str:
@@ -81,13 +88,18 @@ def parse_memory_file(name: str) -> tuple[int, int] | None:
 
 
 def spare_name(name: str) -> str:
-    """Return the name that a file of a memory tier's log has while it waits to be used again."""
+    """Return the name that a log file has while it waits to be used again."""
     return f"{_SPARE}{name}"
 
 
-def is_spare(name: str) -> bool:
-    """Tell whether a file of the memory tier's directory waits to be used again."""
-    return name.startswith(_SPARE) and parse_memory_file(name.removeprefix(_SPARE)) is not None
+def parse_spare(name: str, tier: Tier) -> int | None:
+    """Return the number that a spare file of a tier had, or None if the name is not one's."""
+    if not name.startswith(_SPARE):
+        return None
+    if tier is Tier.DISK:
+        return parse_data_file(name.removeprefix(_SPARE))
+    numbers = parse_memory_file(name.removeprefix(_SPARE))
+    return memory_file_id(*numbers) if numbers else None
 
 
 def checkpoint_name(file_id: int, offset: int) -> str:
@@ -119,13 +131,6 @@ def group_of(name: str, kind: str) -> str | None:
     """
     group, _, ending = name.rpartition(".")
     return group if ending == kind and is_name(group) else None
-
-
-class Tier(Enum):
-    """Where a log lives: on disk, synced at every commit, or in memory, never synced."""
-
-    DISK = "disk"
-    MEMORY = "memory"
 
 
 # The files of the memory tier have numbers of their own, which say the generation: a tier that was

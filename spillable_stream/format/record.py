@@ -140,6 +140,7 @@ class FileHeader:
         previous: the number and trusted end of the file before it; None for the first.
         state: the channel's small state at the file's start (positions, sinks, schemas, options); proven when restored.
         format: the format version.
+        reused: whether the file held other bytes before, some of which may be behind its end.
     """
 
     channel: str
@@ -147,6 +148,7 @@ class FileHeader:
     previous: tuple[int, int] | None
     state: dict[str, object]
     format: int = FORMAT_VERSION
+    reused: bool = False
 
     def frame(self) -> Frame:
         """Return the header as a frame."""
@@ -156,6 +158,7 @@ class FileHeader:
             "file": self.file_id,
             "previous": self.previous,
             "state": self.state,
+            **({"reused": True} if self.reused else {}),
         }
         return Frame.of(FrameType.FILE_HEADER, pack(value))
 
@@ -169,7 +172,7 @@ class FileHeader:
         v = unpack(payload)
         try:
             previous = (int(v["previous"][0]), int(v["previous"][1])) if v["previous"] else None
-            return cls(v["channel"], v["file"], previous, dict(v["state"]), v["format"])
+            return cls(v["channel"], v["file"], previous, dict(v["state"]), v["format"], bool(v.get("reused")))
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 

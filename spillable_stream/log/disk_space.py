@@ -9,11 +9,12 @@ from spillable_stream.errors import DiskSpaceError
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["DiskSpace", "require_space", "required_bytes"]
+__all__ = ["DiskSpace", "lacking_bytes", "require_space", "required_bytes"]
 
 _LARGEST_DEFAULT_BYTES = 500 << 20
 _DEFAULT_PART = 10
 _LOOK_SECONDS = 1.0
+_NEARLY_FULL_BYTES = 64 << 20
 _PART_OF_ROOM = 8  # is written before the next look: others write too, who are not seen
 
 
@@ -51,6 +52,21 @@ def require_space(fs: FileSystem, directory: Path, given: int | None, size_bytes
             f"{size_bytes:,} bytes more are not put there; make room, or take events: takes still work"
         )
     return free - size_bytes - required
+
+
+def lacking_bytes(fs: FileSystem, layout: Layout, given: int | None) -> int:
+    """Return how many bytes more must be free so that puts are not refused, or nearly.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        given: ``minimumRequiredSpace``, or None for its default.
+
+    Raises:
+        StorageError: the system does not say.
+    """
+    free = min(fs.free_bytes(d) - required_bytes(fs, d, given) for d in layout.data_dirs)
+    return max(0, _NEARLY_FULL_BYTES - free)
 
 
 class DiskSpace:

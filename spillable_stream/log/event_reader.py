@@ -33,6 +33,7 @@ from spillable_stream.format.frame import (
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
 
 __all__ = ["EventReader", "ReadBatch", "events_of"]
 
@@ -119,7 +120,8 @@ class EventReader:
         self.layout = layout
         self._schema_of = schema_of
         self._end_of = end_of
-        self._open: tuple[int | str, File, int] | None = None  # the file's number or name, the file, its seed
+        self._open: tuple[int | str, FileLock, int] | None = None  # the file's number or name, the file, its seed
+        self._held: FileLock | None = None  # the file while it is read
         self._window_bytes = _FIRST_WINDOW_BYTES
         self._last: tuple[Extent, int, ReadBatch] | None = None  # the last frame's extent, its end, its events
 
@@ -141,13 +143,17 @@ class EventReader:
                 offset = max(offset, self._last[1])
         if expected > extent.last_id:
             return
-        for whole in self._batches(extent, offset, expected):
-            if whole.first_id > expected:
-                break
-            yield (part := whole.clip(expected, extent.last_id))
-            expected = part.last_id + 1
-            if expected > extent.last_id:
-                return
+        try:
+            for whole in self._batches(extent, offset, expected):
+                if whole.first_id > expected:
+                    break
+                yield (part := whole.clip(expected, extent.last_id))
+                expected = part.last_id + 1
+                if expected > extent.last_id:
+                    return
+        finally:
+            if self._held is not None:
+                self._release()
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )
@@ -157,10 +163,13 @@ class EventReader:
 
         Raises what `read` raises.
         """
-        for header, payload, _ in self._frames(extent, extent.offset, extent.first_id):
-            yield header, payload
-            if header.write_order_id + extent.base_id + header.count > extent.last_id:
-                return
+        try:
+            for header, payload, _ in self._frames(extent, extent.offset, extent.first_id):
+                yield header, payload
+                if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                    return
+        finally:
+            self._release()
 
     def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
         """Yield the events of each frame, all of them, from the frame that holds ``first_id`` on."""
@@ -206,7 +215,7 @@ class EventReader:
             offset = end
 
     def _damaged(self, extent: Extent, offset: int) -> CorruptionError:
-        if in_memory(extent.file) and not self._fs.exists(self.layout.file(extent.file)):  # the file is being reused
+        if not self._fs.exists(self.layout.file(extent.file)):  # its bytes are another file's by now
             return _gone(extent, self.layout.file(extent.file))
         return CorruptionError(
             f"a frame is damaged among the events {extent.first_id} to {extent.last_id}",
@@ -217,6 +226,9 @@ class EventReader:
     def _file(self, extent: Extent) -> tuple[File, int]:
         """Return the open file of an extent, and its CRC seed.
 
+        A data file is not used again until `_release`. Without the lock, which may be refused, a reader that is
+        overtaken finds other checksums, and then that the file's name is gone.
+
         Raises:
             DataLossError: the file was removed.
         """
@@ -226,8 +238,16 @@ class EventReader:
                 file = self._fs.open(path, readonly=True)
             except FileNotFoundError as e:
                 raise _gone(extent, path) from e
-            self._open = (extent.file, file, file_seed(self.layout.channel, seed_name(extent.file)))
-        return self._open[1:]
+            self._open = (extent.file, FileLock(file), file_seed(self.layout.channel, seed_name(extent.file)))
+        _, lock, seed = self._open
+        if not in_memory(extent.file):
+            self._held = lock if lock.try_acquire(shared=True) else None
+        return lock.file, seed
+
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None and not held.file.is_closed():
+            held.release()
 
     def close(self) -> None:
         """Close the file that was read last; another `read` opens it again."""

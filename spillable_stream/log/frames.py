@@ -16,7 +16,7 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.storage.file import File
 
-__all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "frame_before", "walk"]
+__all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "find_headers", "frame_before", "walk"]
 
 # The size of one read: enough for a few small transactions, little waste for the header of a large payload.
 _WINDOW_BYTES = 16 << 10
@@ -152,12 +152,22 @@ def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame |
         yield scanner.skip_damage(end)
 
 
-def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:
-    """Yield every whole frame of a type from ``start`` on, at any aligned offset; used to analyse damage."""
+def find_headers(file: File, seed: int, start: int) -> Iterator[LocatedFrame]:
+    """Yield every whole header from ``start`` on, at any aligned offset, whatever became of its payload."""
     step = 1 << 20
     for begin, end in file.data_ranges(start & ~7):
         for base in range(begin & ~7, end, step):
-            yield from _frames_in(file, seed, base, min(step, end - base), type)
+            yield from _headers_in(file, seed, base, min(step, end - base))
+
+
+def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:
+    """Yield every whole frame of a type from ``start`` on, at any aligned offset; used to analyse damage."""
+    for found in find_headers(file, seed, start):
+        header = found.header
+        if header.type == type and found.end <= file.size():
+            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length)
+            if payload_matches(header, payload):
+                yield found._replace(payload=payload)
 
 
 def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
@@ -183,16 +193,13 @@ def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
     return nearest
 
 
-def _frames_in(file: File, seed: int, base: int, length: int, type: FrameType) -> Iterator[LocatedFrame]:
-    """Yield every whole frame of a type that begins within ``length`` bytes from ``base``."""
+def _headers_in(file: File, seed: int, base: int, length: int) -> Iterator[LocatedFrame]:
+    """Yield every whole header that begins within ``length`` bytes from ``base``."""
     chunk = file.read(base, length + HEADER_SIZE_BYTES)
     at = chunk.find(MAGIC)
     while 0 <= at < length:
-        if at % 8 == 0 and (header := parse_header(chunk, at, seed)) and header.type == type:
-            found = LocatedFrame(base + at, header, None)
-            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length) if found.end <= file.size() else b""
-            if len(payload) == header.length and payload_matches(header, payload):
-                yield found._replace(payload=payload)
+        if at % 8 == 0 and (header := parse_header(chunk, at, seed)):
+            yield LocatedFrame(base + at, header, None)
         at = chunk.find(MAGIC, at + 1)
 
 

@@ -16,6 +16,7 @@
     DIR/groups/NAME.query                       the Spark query that reads as the group, written by its tasks
     DIR/producers/NAME.lock                     kernel lock of a live producer with a name of its own
     DIR/data/log-N                              data files: the write-ahead log
+    DIR/data/spare-log-N                        files whose events were taken, to be used again
     DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
@@ -130,13 +131,16 @@ class Layout:
         """The file that records where the memory tier was created."""
         return self.path / "memory.json"
 
-    def spare_memory(self, fs: FileSystem) -> list[Path]:
-        """Return the memory tier's spare files: log files whose events were taken, to be reused."""
-        return [self.memory / name for name in fs.list_files(self.memory) if file_names.is_spare(name)]
+    def spares(self, fs: FileSystem, tier: Tier) -> list[Path]:
+        """Return the spare files of a tier, the one that was used last at the end."""
+        directories = {self.memory} if tier is Tier.MEMORY else set(self.data_dirs)
+        found = [(file_names.parse_spare(name, tier), d / name) for d in directories for name in fs.list_files(d)]
+        return [path for _, path in sorted((number, path) for number, path in found if number)]
 
     def spare_file(self, file_id: int) -> Path:
-        """The path of a log file of the memory tier while it is a spare."""
-        return self.memory / file_names.spare_name(log_name(file_id))
+        """The path of a log file while it is a spare."""
+        path = self.log_file(file_id)
+        return path.with_name(file_names.spare_name(path.name))
 
     def group_position(self, group: str) -> Path:
         """The file that keeps a group's position."""
@@ -200,12 +204,14 @@ class Layout:
             return directory != self.path / "groups"
         if directory in self.data_dirs:
             return (
-                self._is_segment(directory, name) or self._data_file(directory, name.removesuffix(".tmp")) is not None
+                self._is_segment(directory, name)
+                or file_names.parse_spare(name, Tier.DISK) is not None
+                or self._data_file(directory, name.removesuffix(".tmp")) is not None
             )
         if directory == self.memory:
             return (
                 self._is_segment(directory, name)
-                or file_names.is_spare(name)
+                or file_names.parse_spare(name, Tier.MEMORY) is not None
                 or file_names.parse_memory_file(name) is not None
             )
         if directory == self.path / "groups":

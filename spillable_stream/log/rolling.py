@@ -103,13 +103,14 @@ class Rolling:
         layout = self._lock.layout
         file_id = max([head.file_id + 1, first_file_id, *(i + 1 for i in self._files.ids())])
         previous = (head.file_id, head.end) if head.file_id else None
-        frame = FileHeader(layout.channel, file_id, previous, dict(image())).frame()
+        path = layout.log_file(file_id)
+        spare = self._policy.spare_for(path)
+        frame = FileHeader(layout.channel, file_id, previous, dict(image()), reused=spare is not None).frame()
         state = head.state if head.state != HeadState.CLEAN else HeadState.APPENDING
         self._end.publish(head._replace(state=state))
-        path = layout.log_file(file_id)
         file: File | None = None
         try:
-            file = self._policy.create(path)
+            file = self._policy.create(path, spare)
             end = file.write(0, encode(frame, self._files.seed(file_id), time_us=time.time_ns() // 1000))
             self._policy.sync_new(file)
         except StorageError:
@@ -125,6 +126,12 @@ class Rolling:
         self._trim(head)
         self._writing.use(file_id, file, end)
         return published
+
+    def trim(self) -> None:
+        """Give back what is reserved of the newest file, and cut what it held before it was used again."""
+        end = self._end.current()
+        if self._trim(end):
+            self._policy.preallocation.begin(end.end)
 
     def _trim(self, head: TierEnd) -> bool:
         """Give back what is reserved behind a file's end, and tell whether there was any; only space depends on it."""

@@ -18,11 +18,12 @@ from typing import NamedTuple, NoReturn
 from spillable_stream.errors import CorruptionError, TornTailWarning
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import MALFORMED, FileHeader
 from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
-from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, find_headers
 from spillable_stream.storage.file import File
 
-__all__ = ["Reporter", "Tail", "cut_torn_tail", "find_tail", "go_on", "refuse", "written_bytes"]
+__all__ = ["Reporter", "Tail", "cut_torn_tail", "find_tail", "go_on", "refuse", "torn_bytes", "written_bytes"]
 
 Reporter = Callable[[CorruptionError], None]
 """Called with each corruption that a rule finds: it raises it, or returns, and the rule continues behind it."""
@@ -43,14 +44,16 @@ class Tail(NamedTuple):
     Args:
         end: the end of the last whole transaction, or of what had been synced if that is more.
         synced: up to where the file is proven to have been synced.
-        torn_bytes: how many bytes after `end` lead up to the last that is not zero.
+        torn_bytes: how many bytes after `end` an append left that was never acknowledged.
         is_cut: whether the file ends before `synced`.
+        is_reused: whether behind all that may be what the file held before it was used again.
     """
 
     end: int
     synced: int
     torn_bytes: int
     is_cut: bool
+    is_reused: bool = False
 
 
 def find_tail(
@@ -103,7 +106,7 @@ def find_tail(
     if proof is not None:
         report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
         end = synced = max(end, proof.synced)
-    return Tail(end, synced, written_bytes(file, end), size < floor)
+    return Tail(end, synced, torn_bytes(file, seed, end), size < floor, is_reused(file, seed))
 
 
 def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
@@ -117,14 +120,13 @@ def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
     # Nobody knows of a sync of the last append that failed, after which another one syncs nothing: it is written again.
     if tail.synced < tail.end:
         file.write(tail.synced, [file.read(tail.synced, tail.end - tail.synced)])
-    # Behind the end in memory may be what a file held before it was used again.
     if tail.torn_bytes and tier is Tier.DISK:
         message = (
             f"{tail.torn_bytes} bytes after offset {tail.end} of {file.path} do not count: a transaction that was "
             "never acknowledged"
         )
         warnings.warn(TornTailWarning(message), stacklevel=3)
-    if tail.torn_bytes or tier is Tier.MEMORY:  # zeros that are preallocated stay
+    if tail.torn_bytes or tail.is_reused or tier is Tier.MEMORY:  # zeros that are preallocated stay
         file.truncate(tail.end)
 
 
@@ -160,6 +162,30 @@ def _append_start(commit: LocatedFrame) -> int:
     """Return where the append of a COMMIT began; 0, which proves nothing, if it is invalid."""
     record = parsed_commit(commit.payload)
     return record.start if record is not None else 0
+
+
+def is_reused(file: File, seed: int) -> bool:
+    """Tell whether the header of a log file says that the file held other bytes before."""
+    found = next(iter(FrameScanner(file, seed, 0)), None)
+    return found is not None and found.header.type == FrameType.FILE_HEADER and _says_reused(found.payload)
+
+
+def _says_reused(payload: bytes | None) -> bool:
+    try:
+        return FileHeader.parse(payload or b"").reused
+    except MALFORMED:
+        return False
+
+
+def torn_bytes(file: File, seed: int, start: int) -> int:
+    """Return how many bytes from ``start`` on were written to a log file after what counts of it.
+
+    In a file that held other bytes before, only frames tell: those that have its seed.
+    """
+    if not is_reused(file, seed):
+        return written_bytes(file, start)
+    ends = (min(found.end, file.size()) for found in find_headers(file, seed, start))
+    return max(ends, default=start) - start
 
 
 def written_bytes(file: File, start: int) -> int:

@@ -7,9 +7,11 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Protocol
 
+from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.preallocation import Preallocation
+from spillable_stream.log.spares import Spares
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 
@@ -50,8 +52,11 @@ class TierFiles(Protocol):
     def sync_new(self, file: File) -> None:
         """Make a new file and its name durable."""
 
-    def create(self, path: Path) -> File:
-        """Return a new file."""
+    def spare_for(self, path: Path) -> Path | None:
+        """Return the spare file that a new file can be made of, or None."""
+
+    def create(self, path: Path, spare: Path | None = None) -> File:
+        """Return a new file, made of a spare one if it is given: what is left in that can't pass for frames."""
 
     def remove(self, path: Path) -> None:
         """Remove a file for good."""
@@ -67,15 +72,17 @@ class TierFiles(Protocol):
 
 
 class DiskFiles:
-    """Data files: synced at every commit, and preallocated.
+    """Data files: synced at every commit, preallocated, and used again.
 
     Args:
         fs: the file system.
+        layout: the channel's files.
     """
 
-    def __init__(self, fs: FileSystem) -> None:
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
         self.end: Callable[[CommitPoint], TierEnd] = attrgetter("disk")
         self.preallocation: Preallocation = Preallocation(fs)
+        self.spares: Spares = Spares(fs, layout)
         self._fs = fs
 
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
@@ -100,7 +107,12 @@ class DiskFiles:
         file.sync()
         self._fs.sync_directory(file.path.parent)
 
-    def create(self, path: Path) -> File:
+    def spare_for(self, path: Path) -> Path | None:
+        return self.spares.last(path.parent)
+
+    def create(self, path: Path, spare: Path | None = None) -> File:
+        if spare is not None:
+            return self.spares.use(spare, path)
         return self._fs.open(path, create=True, exclusive=True)
 
     def remove(self, path: Path) -> None:
@@ -147,13 +159,13 @@ class MemoryFiles:
     def sync_new(self, file: File) -> None:
         """Do nothing."""
 
-    def create(self, path: Path) -> File:
-        """Return a new file: one that is not needed any more if there is one.
+    def spare_for(self, path: Path) -> Path | None:
+        spares = self._layout.spares(self._fs, Tier.MEMORY)
+        return spares[-1] if spares else None  # the one that was used last
 
-        What is left in it can't pass for frames: their checksums start from another name.
-        """
-        if spare := self._layout.spare_memory(self._fs):
-            self._fs.rename(spare[-1], path)  # the one that was used last
+    def create(self, path: Path, spare: Path | None = None) -> File:
+        if spare is not None:
+            self._fs.rename(spare, path)
             return self._fs.open(path)
         return self._fs.open(path, create=True, exclusive=True)
 

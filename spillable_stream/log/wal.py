@@ -83,6 +83,7 @@ class WriteAheadLog:
     create_first_file: Callable[[MakeImage, int], None]
     roll: Callable[[MakeImage], TierEnd]
     heal: Callable[[MakeImage], None]
+    trim: Callable[[], None]
     leave_read: Callable[[int], None]
     leave_written: Callable[[int], None]
 
@@ -91,7 +92,7 @@ class WriteAheadLog:
         self.tier = tier
         self.layout: Layout = lock.layout
         self.max_file_size_bytes = max_file_size_bytes
-        policy: TierFiles = MemoryFiles(lock.fs, lock.layout) if tier is Tier.MEMORY else DiskFiles(lock.fs)
+        policy: TierFiles = (MemoryFiles if tier is Tier.MEMORY else DiskFiles)(lock.fs, lock.layout)
         self.policy: TierFiles = policy
         files = LogFiles(lock.fs, lock.layout, tier)
         end = PublishedEnd(lock, policy)
@@ -107,6 +108,7 @@ class WriteAheadLog:
         self.seed, self.records, self.end_of = files.seed, files.records, files.end_of
         self.read_file_header, self.first_frame_end = files.read_file_header, files.first_frame_end
         self.create_first_file, self.roll, self.heal = rolling.begin, rolling.roll, healing.heal
+        self.trim = rolling.trim
         self.leave_read, self.leave_written = files.leave, writing.leave
 
     def reserve(self, size_bytes: int, image: MakeImage) -> Position:

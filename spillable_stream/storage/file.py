@@ -142,6 +142,11 @@ class File:
                 raise _failed("looking at", self, e) from e
             return False  # closed
 
+    def link_count(self) -> int:
+        """Return how many names lead to the file."""
+        with named("looking at", self):
+            return os.fstat(self._fd).st_nlink
+
     def read(self, offset: int, size: int) -> bytes:
         """Return up to ``size`` bytes at ``offset``; fewer only at the end of the file."""
         return bytes(self.read_buffer(offset, size).to_pybytes())

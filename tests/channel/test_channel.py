@@ -217,14 +217,16 @@ def test_options_are_stored_and_may_be_changed(path: Path, open_channel: Open) -
     assert open_channel().options["overflow_capacity"] == 8
 
 
-def test_defaults_are_flumes(open_channel: Open, path: Path) -> None:
+def test_defaults_are_flumes_but_for_files_that_are_small_enough_to_be_used_again(
+    open_channel: Open, path: Path
+) -> None:
     with Channel(path) as channel:
         options = channel.options
     assert options["overflow_capacity"] == 100_000_000  # SpillableMemoryChannel
     assert options["transaction_capacity"] == 10_000  # FileChannel
     assert options["keep_alive"] == 3
     assert options["checkpoint_interval"] == 30_000
-    assert options["max_file_size"] == 1_623_195_647
+    assert options["max_file_size"] == 64 << 20  # FileChannel: 1.6 GB
     assert options["minimum_required_space"] is None  # FileChannel's 500 MiB, or less on a small file system
 
 

@@ -17,6 +17,7 @@ from tests.crash.test_keeping import CONFIGURATIONS as KEEPING_CONFIGURATIONS
 from tests.crash.test_keeping import wrong_steps
 from tests.crash.test_kill_points import count_moments, kill_points
 from tests.crash.test_power_cut import power_cut_cycles
+from tests.crash.test_recycling import wrongs_of_overtaken_readers
 from tests.crash.test_system_calls import system_calls
 from tests.lab.damage_image import make_image
 from tests.lab.damage_kinds import bit_flips, frames_exchanged
@@ -93,6 +94,11 @@ def damage(directory: Path, mutant: str) -> list[str]:
     with broken(mutant):
         wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), most=3)
         return wrong + wrongs(image, frames_exchanged(image, log), spread=True, most=3)
+
+
+def overtaken_readers(directory: Path, mutant: str) -> list[str]:
+    with broken(mutant):
+        return wrongs_of_overtaken_readers(directory)
 
 
 def concurrency(directory: Path, mutant: str) -> list[str]:
@@ -211,6 +217,9 @@ CAUGHT: dict[str, list[Recipe]] = {
     "publish before the write": [kills],
     "acknowledge before the sync": [crash_states, system_calls],
     "unlink early": [crash_states, system_calls],
+    "keep the old seed": [crash_states],
+    "write over a file that may come back": [crash_states],
+    "read on under another name": [overtaken_readers],
     "reuse an id": [crash_states],
     "forget takes in flight": [crash_states],
     "commit twice": [crash_states, kills],
@@ -269,7 +278,7 @@ def test_a_real_power_cut_catches_a_package_that_does_not_sync(tmp_path: Path) -
 @pytest.mark.parametrize(
     "recipe",
     [
-        *(io_errors, keeping_steps, damage, concurrency, heads_of_earlier_moments, _REMOUNTS),
+        *(io_errors, keeping_steps, damage, overtaken_readers, concurrency, heads_of_earlier_moments, _REMOUNTS),
         *(*_IDENTITY, _CONTAINERS, _PLANTED, _USERS),
     ],
     ids=lambda r: r.__name__,

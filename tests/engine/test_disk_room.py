@@ -15,6 +15,7 @@ from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.errors import LockTimeoutError
 from spillable_stream.integrity.verify import verify
+from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import log_file
 from tests.support.events import numbered, put, take
@@ -206,7 +207,7 @@ def test_room_is_not_made_inside_of_another_call_of_the_thread(open_channel: Ope
 def test_kept_events_in_a_file_larger_than_what_lacks_are_the_first_to_go(
     open_channel: Open, small_disk: DiskOf64MiB, monkeypatch: pytest.MonkeyPatch, max_file_size: int
 ) -> None:
-    monkeypatch.setattr(disk_room, "_NEARLY_FULL_BYTES", 4 * MIB)
+    monkeypatch.setattr(disk_space, "_NEARLY_FULL_BYTES", 4 * MIB)
     options = {"minimum_required_space": 16 * MIB, "max_file_size": max_file_size}
     channel = open_channel(fs=small_disk, retention_ms=3_600_000, **options)
     channel.engine().upkeep.stop()

@@ -42,7 +42,7 @@ def test_a_commit_that_comes_late_changes_nothing(open_channel: Callable[..., Ch
     late = staged(channel, "query", 5)
     for batch in 5, 6:
         channel.engine().commit(Put([], [staged(channel, "query", batch)], ("query", batch)))
-    channel.engine().checkpointing.remove_staging("query", 6)
+    channel.engine().drained.remove_staging("query", 6)
     channel.engine().commit(Put([], [late], ("query", 5)))
     assert channel.stats().channel_size == 2
     assert channel.stats().segments == 2

@@ -75,7 +75,7 @@ def work(channel: Channel) -> None:
         put(channel, *[bytes(200)] * 10)
         writer = StagedFileWriter(channel.engine().fs, channel.engine().layout, "query", i)
         writer.close()
-        channel.engine().checkpointing.remove_staging("query", i)
+        channel.engine().drained.remove_staging("query", i)
         take(channel, 8)
         channel.checkpoint()
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream.format import file_names
+from spillable_stream.format.file_names import Tier
 
 HEX = "0123456789abcdef" * 2
 
@@ -12,7 +13,11 @@ def test_names_read_back(number: int) -> None:
     assert file_names.parse_data_file(file_names.data_file_name(number)) == number
     assert file_names.parse_memory_file(file_names.memory_file_name(number, 7)) == (number, 7)
     assert file_names.parse_checkpoint(file_names.checkpoint_name(number, 1 << 60)) == (number, 1 << 60)
-    assert file_names.is_spare(file_names.spare_name(file_names.memory_file_name(1, number)))
+    data, memory = file_names.data_file_name(number), file_names.memory_file_name(1, number)
+    assert file_names.parse_spare(file_names.spare_name(data), Tier.DISK) == number
+    assert file_names.parse_spare(file_names.spare_name(memory), Tier.MEMORY) == file_names.memory_file_id(1, number)
+    assert file_names.parse_spare(file_names.spare_name(data), Tier.MEMORY) is None
+    assert file_names.parse_spare(file_names.spare_name(memory), Tier.DISK) is None
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,8 @@ def test_other_names_are_no_data_files(name: str) -> None:
     assert file_names.parse_memory_file(name.replace("log", "memory-000001")) is None
     assert file_names.parse_memory_file(name.replace("log-", "memory-") + "-000001") is None
     assert file_names.parse_checkpoint(f"checkpoint-{name.removeprefix('log-')}-000000000001") is None
-    assert not file_names.is_spare(f"spare-memory-000001-{name}")
+    assert file_names.parse_spare(f"spare-memory-000001-{name}", Tier.MEMORY) is None
+    assert file_names.parse_spare(f"spare-{name}", Tier.DISK) is None
 
 
 @pytest.mark.parametrize("name", ["checkpoint-1-2", "checkpoint-000001-1", "checkpoint-000001-000000000001.old"])

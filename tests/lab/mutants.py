@@ -17,11 +17,12 @@ from spillable_stream.engine.requests import Put, Take
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import TierEnd
-from spillable_stream.log import checkpoints, claim, directories, event_reader, frames, ownership, recovery
+from spillable_stream.log import checkpoints, claim, directories, event_reader, frames, log_files, ownership, recovery
 from spillable_stream.log.append_check import AppendChecker
 from spillable_stream.log.head import Head
 from spillable_stream.log.healing import Healing
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.spares import Spares
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage import access
@@ -136,6 +137,36 @@ def unlink_early() -> list[Patch]:
         return _make
 
     return [patch(Checkpointing, "_make", make)]
+
+
+def keep_the_old_seed() -> list[Patch]:
+    """The checksums of every data file start from the same seed, so that what a file held before counts in the next."""
+
+    def make(real: Any) -> Any:
+        def file_seed(channel: str, name: str) -> int:
+            return int(real(channel, "log" if name.startswith("log-") else name))
+
+        return file_seed
+
+    return [patch(m, "file_seed", make) for m in (log_files, event_reader, checkpoints)]
+
+
+def write_over_a_file_that_may_come_back() -> list[Patch]:
+    """A data file is used again before a directory says durably that it has another name."""
+
+    def make(real: Any) -> Any:
+        def without_sync(self: Spares, *arguments: Any) -> Any:
+            with mock.patch.object(FileSystem, "sync_directory", lambda self, path: None):
+                return real(self, *arguments)
+
+        return without_sync
+
+    return [patch(Spares, name, make) for name in ("retire", "use")]
+
+
+def read_on_under_another_name() -> list[Patch]:
+    """A reader that finds a damaged frame does not look whether the file's name is still there."""
+    return [patch(FileSystem, "exists", lambda real: lambda self, path: real(self, path) or "log-" in path.name)]
 
 
 def reuse_an_id() -> list[Patch]:
@@ -362,6 +393,9 @@ _MUTANTS: dict[str, Callable[[], list[Patch]]] = {
         publish_before_the_write,
         acknowledge_before_the_sync,
         unlink_early,
+        keep_the_old_seed,
+        write_over_a_file_that_may_come_back,
+        read_on_under_another_name,
         reuse_an_id,
         forget_takes_in_flight,
         commit_twice,

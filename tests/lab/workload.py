@@ -20,7 +20,7 @@ from unittest import mock
 from spillable_stream import Channel, Event
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import events_from_batch
-from spillable_stream.engine import checkpointing
+from spillable_stream.engine import drained_files
 from spillable_stream.errors import ChannelClosedError, CommitOutcomeUnknownError, SpillableError
 from spillable_stream.storage.filesystem import FileSystem
 from tests.lab.contents import CONSUMERS
@@ -35,6 +35,7 @@ OPTIONS: dict[str, Any] = {
     "max_inline_bytes": 8_000,
     "checkpoint_interval": 100,
     "checkpoint_on_close": False,
+    "spare_bytes": 40_000,
 }
 _MEMORY: dict[str, Any] = {"byte_capacity": 1 << 20, "overflow_capacity": 100_000_000}
 CONFIGURATIONS: dict[str, dict[str, Any]] = {
@@ -157,6 +158,7 @@ class Program:
                 steps.append(self.flush)
             self._rng.shuffle(steps)
             yield from steps
+        yield from (self.put_many, self.put_many, self.put_many, self.use_again, self.put_small)
         yield from (self.checkpoint, self.roll, self.drain)  # the files of what was taken go
         yield from (self.put_small, self.checkpoint)
         yield self.close
@@ -204,8 +206,17 @@ class Program:
         """Take all that there is, and give its space back, little as it is."""
         while take(self._open_channel(), self._ledger, 1000):
             pass
-        with mock.patch.object(checkpointing, "_WORTH_A_FILE_BYTES", 1):
+        with mock.patch.object(drained_files, "_WORTH_A_FILE_BYTES", 1):
             self.checkpoint()
+
+    def use_again(self) -> None:
+        """Take all that there is, which frees its files, and go on in one of them."""
+        self.roll()
+        while take(self._open_channel(), self._ledger, 1000):
+            pass
+        self._put(3, 20)
+        self.roll()
+        self._put(2, 50)
 
     def roll_back_a_take(self) -> None:
         """Take events and give them back."""

@@ -69,7 +69,7 @@ def test_a_sync_that_was_interrupted_is_distrusted_too(
     def interrupted(_: File) -> None:
         raise interrupt
 
-    policy = DiskFiles(fs)
+    policy = DiskFiles(fs, layout)
     end = PublishedEnd(wal.lock, policy)
     with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
         monkeypatch.setattr(type(file), "sync", interrupted)
@@ -83,10 +83,10 @@ def test_a_cut_whose_sync_fails_leaves_the_file_to_nobody(
 ) -> None:
     """The cut may not be on the disk: what was cut would come back behind the next append."""
     append(wal, b"kept")
-    end = PublishedEnd(wal.lock, DiskFiles(fs))
+    end = PublishedEnd(wal.lock, DiskFiles(fs, layout))
     with wal.lock.locked(1), contextlib.closing(fs.open(layout.log_file(1))) as file:
         with fs.failing(nth("sync", 1)):
-            AppendFailure(end, DiskFiles(fs)).cut(file, end.current())
+            AppendFailure(end, DiskFiles(fs, layout)).cut(file, end.current())
         assert end.current().state == HeadState.SYNC_FAILED
     assert "the log continues in a new file" in caplog.text
     append(wal, b"next one")

@@ -20,7 +20,7 @@ DISK, MEMORY = TierEnd(3, 500), TierEnd((2 << 32) + 1, 700, HeadState.APPENDING)
 def test_each_tier_publishes_its_own_end_and_leaves_the_others(
     wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout
 ) -> None:
-    disk, memory = PublishedEnd(wal.lock, DiskFiles(fs)), PublishedEnd(wal.lock, MemoryFiles(fs, layout))
+    disk, memory = PublishedEnd(wal.lock, DiskFiles(fs, layout)), PublishedEnd(wal.lock, MemoryFiles(fs, layout))
     with wal.lock.locked(1):
         disk.publish(DISK)
         memory.publish(MEMORY)
@@ -29,8 +29,8 @@ def test_each_tier_publishes_its_own_end_and_leaves_the_others(
     assert (disk.published(), memory.published()) == (NO_TIER, MEMORY)
 
 
-def test_an_end_without_a_last_id_leaves_the_last_id(wal: WriteAheadLog, fs: FaultyFileSystem) -> None:
-    end = PublishedEnd(wal.lock, DiskFiles(fs))
+def test_an_end_without_a_last_id_leaves_the_last_id(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
+    end = PublishedEnd(wal.lock, DiskFiles(fs, layout))
     with wal.lock.locked(1):
         end.publish(DISK, 41)
         end.publish(DISK._replace(end=600))
@@ -39,7 +39,7 @@ def test_an_end_without_a_last_id_leaves_the_last_id(wal: WriteAheadLog, fs: Fau
 
 def test_another_handle_sees_the_end_at_once(wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout) -> None:
     lock = CommitLock(fs, layout)
-    others = PublishedEnd(lock, DiskFiles(fs))
+    others = PublishedEnd(lock, DiskFiles(fs, layout))
     append(wal, b"x")
     assert others.published() == wal.published()
     append(wal, b"y")
@@ -50,7 +50,7 @@ def test_another_handle_sees_the_end_at_once(wal: WriteAheadLog, fs: FaultyFileS
 def test_who_holds_the_lock_does_not_read_the_head_again(
     wal: WriteAheadLog, fs: FaultyFileSystem, layout: Layout
 ) -> None:
-    end = PublishedEnd(wal.lock, DiskFiles(fs))
+    end = PublishedEnd(wal.lock, DiskFiles(fs, layout))
     with wal.lock.locked(1):
         before = end.current()
         layout.head.write_bytes(b"\xff" * layout.head.stat().st_size)

@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream import Channel, CorruptionError
+from spillable_stream import Channel, CorruptionError, TornTailWarning
 from spillable_stream.format.file_names import log_name
-from spillable_stream.format.frame import FrameType, file_seed
+from spillable_stream.format.frame import Frame, FrameType, encode, file_seed
 from spillable_stream.log.frames import LocatedFrame
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.tail import Reporter, Tail, find_tail, go_on, refuse
+from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
-from tests.support.damage import flip, frames, log_file, offsets, trim
+from tests.support.damage import flip, frames, kill, log_file, offsets, reboot, trim
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
@@ -121,3 +122,50 @@ def test_both_reporters_find_the_same_end(path: Path, commits: list[LocatedFrame
         else:
             assert reported == []
     assert 50 < refused < 200
+
+
+# ── a file that was used again ──────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def reused(path: Path, open_channel: Open) -> tuple[Path, Position]:
+    """Make a log that continues in a file which held other bytes before, and kill the process; return where it ends."""
+    channel = open_channel(max_file_size=20_000, spare_bytes=40_000, checkpoint_on_close=False)
+    while channel.engine().positions.disk.file_id < 6:
+        put(channel, *[bytes(500)] * 9)
+        if channel.engine().positions.disk.file_id > 2:
+            take(channel, 9)
+    put(channel, b"last")
+    end = channel.engine().positions.disk
+    header = channel.engine().log.tiers.disk.read_file_header(end.file_id)
+    assert header is not None and header.reused
+    kill(channel)
+    reboot(path)
+    assert log_file(path, end.file_id).stat().st_size > end.offset
+    return log_file(path, end.file_id), end
+
+
+def test_what_a_file_held_before_is_no_torn_tail(
+    reused: tuple[Path, Position], open_channel: Open, recwarn: pytest.WarningsRecorder
+) -> None:
+    file, end = reused
+    channel = open_channel()
+    assert not [w for w in recwarn if issubclass(w.category, TornTailWarning)]
+    assert channel.engine().log.torn_bytes == 0
+    assert take(channel, 10_000)[-1] == b"last"
+    assert file.stat().st_size >= end.offset
+
+
+def test_a_torn_append_in_a_file_that_was_used_again_is_cut_and_reported(
+    reused: tuple[Path, Position], path: Path, open_channel: Open
+) -> None:
+    file, end = reused
+    seed = file_seed(read_identity(FileSystem(), path).channel, file.name)
+    frame = Frame.of(FrameType.PUT, bytes(300), 1)
+    with file.open("r+b") as opened:
+        opened.seek(end.offset)
+        opened.write(b"".join(bytes(b) for b in encode(frame, seed, 99, 99, 1))[:200])
+    with pytest.warns(TornTailWarning, match=f"bytes after offset {end.offset} "):
+        channel = open_channel()
+    put(channel, b"after")
+    assert take(channel, 10_000)[-2:] == [b"last", b"after"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import memory_file_id
+from spillable_stream.format.file_names import Tier, memory_file_id
 from spillable_stream.format.head_page import CommitPoint, TierEnd
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.tier_files import DiskFiles, MemoryFiles
@@ -18,7 +18,7 @@ POINT = CommitPoint(TierEnd(1, 10), TierEnd(2, 20), 30, 40, 50)
 
 @pytest.fixture
 def disk(fs: FaultyFileSystem, layout: Layout) -> DiskFiles:
-    return DiskFiles(fs)
+    return DiskFiles(fs, layout)
 
 
 @pytest.fixture
@@ -80,11 +80,12 @@ def test_memory_is_neither_synced_nor_reserved(memory: MemoryFiles, fs: FaultyFi
 def test_a_file_of_memory_that_is_not_needed_any_more_is_used_again(memory: MemoryFiles, layout: Layout) -> None:
     for number in (1, 2):
         layout.spare_file(memory_file_id(1, number)).write_bytes(b"old pages %d" % number)
-    file = memory.create(layout.log_file(memory_file_id(1, 3)))
+    path = layout.log_file(memory_file_id(1, 3))
+    file = memory.create(path, memory.spare_for(path))
     assert file.read(0, 100) == b"old pages 2", "the one that was used last"
-    assert [p.name for p in layout.spare_memory(FaultyFileSystem())] == ["spare-memory-000001-000001"]
-    memory.create(layout.log_file(memory_file_id(1, 4)))
-    assert memory.create(layout.log_file(memory_file_id(1, 5))).size() == 0
+    assert [p.name for p in layout.spares(FaultyFileSystem(), Tier.MEMORY)] == ["spare-memory-000001-000001"]
+    memory.create(layout.log_file(memory_file_id(1, 4)), memory.spare_for(path))
+    assert memory.spare_for(path) is None
 
 
 @pytest.mark.parametrize("size", [100, (1 << 20) + 7, 3 << 20])

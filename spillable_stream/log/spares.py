@@ -1,0 +1,117 @@
+"""Spare files: data files whose events were taken, kept to be used again for new ones.
+
+A sync of bytes that replace others costs half of one of new bytes: the file system has no block to find, none to mark
+as written, no size to change, and the pages are there. PostgreSQL does the same (``wal_recycle``).
+
+What an earlier log left in a file never counts in the next one: every header's checksum starts from the file's name.
+What is left to fear is another name that leads to the same bytes, and this is the order against it:
+
+1. A file becomes a spare under its lock, unless somebody reads it (a shared lock) or it has another hard link
+   (a backup). Those are removed, and live on for whoever holds them.
+2. A spare is renamed to a data file, and *that is synced before the first byte is written*. Otherwise a power cut could
+   bring the earlier name back, with the later bytes.
+3. A reader without a lock that is overtaken finds a checksum that does not fit, and then that the name is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from spillable_stream.format.file_names import Tier, spare_name
+from spillable_stream.log.layout import Layout
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+
+__all__ = ["Spares"]
+
+_MOST_FILES = 8  # of a channel with small files
+
+
+class Spares:
+    """The spare data files of a channel. Callers hold the commit lock.
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+    """
+
+    def __init__(self, fs: FileSystem, layout: Layout) -> None:
+        self._fs = fs
+        self._layout = layout
+
+    def last(self, directory: Path) -> Path | None:
+        """Return the spare of a directory that was used last, whose pages are still in memory; None if it has none."""
+        spares = [path for path in self._all() if path.parent == directory]
+        return spares[-1] if spares else None
+
+    def use(self, spare: Path, path: Path) -> File:
+        """Return a spare under another name, which is durable.
+
+        Args:
+            spare: the spare.
+            path: a new data file's, in the same directory.
+
+        Raises:
+            StorageError: the file system refused; the file may have either name.
+        """
+        self._fs.rename(spare, path)
+        self._fs.sync_directory(path.parent)
+        return self._fs.open(path)
+
+    def retire(self, paths: Iterable[Path], most_bytes: int) -> None:
+        """Make spares of data files that nobody needs, durably, and remove what is not kept.
+
+        Args:
+            paths: the files.
+            most_bytes: how many bytes all spares may have.
+
+        Raises:
+            StorageError: the file system refused; the rest of the files is left for the next time.
+        """
+        paths = list(paths)
+        kept = {path for path in self._worth_keeping(paths, most_bytes) if self._is_ours_alone(path)}
+        for path in paths:
+            if path in kept:
+                self._fs.rename(path, path.with_name(spare_name(path.name)))
+            else:
+                self._fs.remove(path)
+        self._sync_directories(paths)
+        self.keep(most_bytes)
+
+    def keep(self, most_bytes: int) -> bool:
+        """Remove all spares but those used last, of so many bytes together, and tell whether there were others."""
+        spares = self._all()
+        kept = self._worth_keeping(spares, most_bytes)
+        extra = [path for path in spares if path not in kept]
+        for path in extra:
+            self._fs.remove(path)
+        self._sync_directories(extra)
+        return bool(extra)
+
+    def _all(self) -> list[Path]:
+        return self._layout.spares(self._fs, Tier.DISK)
+
+    def _worth_keeping(self, paths: list[Path], most_bytes: int) -> set[Path]:
+        kept: set[Path] = set()
+        for path in reversed(paths[-_MOST_FILES:]):
+            most_bytes -= self._fs.size_bytes(path)
+            if most_bytes >= 0:
+                kept.add(path)
+        return kept
+
+    def _is_ours_alone(self, path: Path) -> bool:
+        """Tell whether nobody reads a file, and no other name leads to it."""
+        try:
+            lock = FileLock(self._fs.open(path, readonly=True))
+        except FileNotFoundError:
+            return False
+        try:
+            return lock.file.link_count() == 1 and lock.try_acquire()
+        finally:
+            lock.close()
+
+    def _sync_directories(self, paths: Iterable[Path]) -> None:
+        for directory in {path.parent for path in paths}:
+            self._fs.sync_directory(directory)

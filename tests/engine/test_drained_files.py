@@ -1,0 +1,170 @@
+"""Files of taken events: free with the take, used again by the next puts, and gone when nobody puts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine import checkpointing
+from spillable_stream.format.file_names import Tier
+from spillable_stream.integrity.verify import verify
+from spillable_stream.log import disk_space
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lock import FileLock
+from tests.support.damage import kill, reboot
+from tests.support.events import numbered, put, take
+from tests.support.full_disk import drain, fill, used_bytes
+
+Open = Callable[..., Channel]
+MIB = 1 << 20
+FILES = {"max_file_size": MIB, "spare_bytes": 4 * MIB}
+
+
+def spares(channel: Channel) -> list[str]:
+    return [path.name for path in channel.engine().layout.spares(FileSystem(), Tier.DISK)]
+
+
+def log_files(channel: Channel) -> list[int]:
+    return channel.engine().layout.log_files(FileSystem())
+
+
+def test_a_take_frees_its_files_without_a_checkpoint(open_channel: Open, path: Path) -> None:
+    channel = open_channel(checkpoint_interval=1 << 40, **FILES)
+    fill(channel)
+    take(channel, 40)
+    needed = channel.engine().state.blocks.oldest_data_file()
+    assert needed is not None and needed > 2
+    assert log_files(channel)[0] == needed
+    assert spares(channel) != []
+    assert list((path / "checkpoint").glob("checkpoint-*")) == [], "none was made of a file that is gone"
+
+
+def test_a_channel_without_a_checkpoint_begins_with_its_oldest_file(open_channel: Open, path: Path) -> None:
+    channel = open_channel(checkpoint_interval=1 << 40, **FILES)
+    fill(channel, 3 * MIB)
+    take(channel, 40)
+    put(channel, *numbered(0, 5))
+    kill(channel)
+    reboot(path)
+    again = open_channel()
+    assert take(again, 8) == [bytes(64 << 10)] * 8
+    assert take(again, 100) == numbered(0, 5)
+    assert verify(path).healthy
+
+
+def test_puts_write_over_what_was_taken(open_channel: Open) -> None:
+    channel, inodes = open_channel(**FILES), set[int]()
+    for _ in range(12):
+        fill(channel, MIB)
+        drain(channel)
+        inodes |= {channel.engine().layout.log_file(i).stat().st_ino for i in log_files(channel)}
+    assert log_files(channel)[-1] > 10
+    assert len(inodes) <= 4
+
+
+def test_small_files_wait_for_a_checkpoint(open_channel: Open) -> None:
+    channel = open_channel(max_file_size=MIB, spare_bytes=64 * MIB)
+    fill(channel, 3 * MIB)
+    files = log_files(channel)
+    drain(channel)
+    assert log_files(channel) == files
+
+
+def test_without_spares_every_file_waits_for_a_checkpoint_and_goes(open_channel: Open, path: Path) -> None:
+    channel = open_channel(max_file_size=MIB, spare_bytes=0)
+    fill(channel)
+    files = log_files(channel)
+    drain(channel)
+    assert log_files(channel) == files
+    channel.engine().checkpointing.give_back_within_a_call(1)
+    assert used_bytes(path) < MIB
+    assert spares(channel) == []
+
+
+def test_a_checkpoint_in_passing_keeps_spares_and_one_that_was_asked_for_keeps_none(open_channel: Open) -> None:
+    channel = open_channel(checkpoint_interval=1, **FILES)
+    fill(channel)
+    drain(channel)
+    assert spares(channel) != []
+    channel.checkpoint()
+    assert spares(channel) == []
+
+
+def test_a_channel_that_stands_still_keeps_no_spares(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "IDLE_SECONDS", 0.0)
+    channel = open_channel(**FILES)
+    fill(channel)
+    drain(channel)
+    assert spares(channel) != []
+    for _ in range(2):  # the first one sees where the log ends
+        assert take(channel, 1) == []
+    assert spares(channel) == []
+
+
+def test_a_close_keeps_no_spares_and_nothing_behind_the_end(path: Path) -> None:
+    with Channel(path, **FILES) as channel:
+        for _ in range(6):
+            fill(channel, MIB)
+            drain(channel)
+        put(channel, b"x")
+        end = channel.engine().positions.disk
+        header = channel.engine().log.tiers.disk.read_file_header(end.file_id)
+        assert header is not None and header.reused
+    assert sorted(p.name for p in (path / "data").iterdir()) == [f"log-{end.file_id:06d}", "owner.json"]
+    assert (path / "data" / f"log-{end.file_id:06d}").stat().st_size == end.offset
+
+
+def test_no_spares_are_kept_while_space_is_short(open_channel: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = open_channel(minimum_required_space=0, **FILES)
+    fill(channel)
+    monkeypatch.setattr(disk_space, "_NEARLY_FULL_BYTES", 1 << 60)
+    drain(channel)
+    assert spares(channel) == []
+
+
+def test_spares_are_given_back_to_a_put_that_finds_no_room(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    drain(channel)
+    assert spares(channel) != []
+    channel.engine().make_room()
+    assert spares(channel) == []
+
+
+def test_while_another_process_makes_a_checkpoint_nothing_is_freed(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    files = log_files(channel)
+    with contextlib.closing(FileLock.open(FileSystem(), channel.engine().layout.checkpoint_lock)) as lock:
+        assert lock.try_acquire()
+        drain(channel)
+        assert log_files(channel) == files
+    put(channel, bytes(MIB))
+    drain(channel)
+    assert log_files(channel)[0] > files[-1]
+
+
+def test_a_file_that_a_reader_has_open_is_not_written_over(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    reader = channel.engine().reader()
+    read = reader.read(channel.engine().state.blocks.extents(1, 60)[0])
+    next(read)
+    drain(channel)
+    fill(channel)
+    assert all(batch.batch.column("body")[0].as_py() == bytes(64 << 10) for batch in read)
+    reader.close()
+
+
+def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_channel: Open, path: Path) -> None:
+    channel = open_channel(memory_capacity=10, byte_capacity=MIB, overflow_timeout=0.0, **FILES)
+    fill(channel)
+    take(channel, 40)
+    put(channel, *numbered(0, 5))
+    other = open_channel()
+    assert other.stats().channel_size == channel.stats().channel_size == 29
+    assert verify(path).healthy
