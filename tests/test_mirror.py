@@ -31,6 +31,7 @@ SCENARIOS = {
     "producer/test_machine": "any sequence of sends, failures and time",
     "producer/test_numbers_machine": "any sequence of sends and lost answers, by whom the batches are numbered",
     "producer/test_processes": "forks, exits and signals",
+    "producer/test_cost": "how many calls a send costs",
     "producer/test_soak": "healthy destinations beside others",
     "producer/test_values": "what is accepted is taken as it was sent",
     "spark/test_another_storage": "tasks read and stage by their plans only",

@@ -88,16 +88,15 @@ class StateLoader:
         Raises:
             CorruptionError: the frame is invalid, though its checksums are right.
         """
-        path = str(self._layout.log_file(file_id))
         try:
             state.apply(file_id, found.offset, found.header, found.payload)
         except CorruptionError as e:
             if e.path:
                 raise
-            raise type(e)(e.args[0], path, found.offset) from e
+            raise type(e)(e.args[0], str(self._layout.log_file(file_id)), found.offset) from e
         except NONSENSE as e:
             text = f"a {found.header.type.name} is invalid: {type(e).__name__}: {e}"
-            raise CorruptionError(text, path, found.offset) from e
+            raise CorruptionError(text, str(self._layout.log_file(file_id)), found.offset) from e
 
     def _memory_base(self, published: CommitPoint) -> tuple[ChannelState, Positions]:
         """Return the state in the header of the memory tier's newest file, and where replay starts."""

@@ -25,7 +25,7 @@ from spillable_stream.producer.config import ProducerConfig
 from spillable_stream.producer.destination import Destination
 from spillable_stream.producer.event_size import BATCH_BYTES
 from spillable_stream.producer.future import SendFuture
-from spillable_stream.producer.mutex import Mutex
+from spillable_stream.producer.mutex import Mutex, runs_undivided
 from spillable_stream.producer.room import Place, RoomQueue, Waiter
 from spillable_stream.producer.threads import Threads
 from spillable_stream.producer.trouble import text_of
@@ -48,14 +48,17 @@ class Accumulator:
         threads: the producer's threads. They must not wait for room, since only they can free it.
 
     Attributes:
-        mutex: its lock.
+        mutex: its lock. A section without a call in it need only see that the lock is free (`Producer.send`).
         changed: notified whenever a batch ends.
         room: the queue of sends that wait for room.
         batches: all batches that have not ended, oldest first.
         held_bytes: the bytes that they hold. It changes together with `batches` and a batch's ``size_bytes``, with no
             call in between, so an interrupt leaves all changed or none. The limit applies to events: a batch that is
             opened for admitted events may exceed it by `BATCH_BYTES`.
-        closing: whether it refuses new events.
+        bound_bytes: up to here a send need not check for waiting sends; -1 while there are some, or all are refused.
+        most_bytes: a batch that has so much is shipped.
+        last_index: a batch is shipped when it has an event of this index.
+        closing: whether it refuses new events (`refuse_new`).
         failure: the error that ended the producer; None if `close` did.
         places: the place in the queue for room, by thread ID, of each thread that sends on behalf of such a place.
     """
@@ -84,9 +87,9 @@ class Accumulator:
         self._opened = opened
         self._threads = threads
         self._total_bytes = config.total_size_in_bytes
-        self._bound_bytes = self._total_bytes  # up to here `add` need not check for waiting sends
-        self._most_bytes = config.batch_size_threshold_in_bytes + BATCH_BYTES
-        self._most_events = config.batch_count_threshold
+        self.bound_bytes: int = self._total_bytes
+        self.most_bytes: int = config.batch_size_threshold_in_bytes + BATCH_BYTES
+        self.last_index: int = config.batch_count_threshold - 1
         self._linger_seconds = config.linger_ms / 1000
         self._done_events = 0
 
@@ -114,35 +117,26 @@ class Accumulator:
             ProducerTimeoutError: there was no room within ``max_block_ms``.
             EventTooLargeError: the event is larger than the whole buffer.
         """
-        mutex, me = self.mutex, get_ident()
-        slot = mutex.slot
-        if slot:
-            mutex.refuse_twice()
-        try:  # `Mutex.run`, inlined for speed
-            if mutex.waiting or slot.setdefault(0, me) != me:
-                mutex.acquire()
+
+        def add() -> SendFuture:
             batch = self._open.get(destination)
-            if batch is None or self.closing or self.held_bytes + size_bytes > self._bound_bytes:
+            if batch is None or self.closing or self.held_bytes + size_bytes > self.bound_bytes:
                 batch = self._batch_with_room(destination, size_bytes, 1, max_block_ms)
-            bodies = batch.bodies
-            index = len(bodies)
-            bodies.append(body)
-            batch.size_bytes += size_bytes
-            self.held_bytes += size_bytes
+            future = SendFuture(batch, batch.count)
+            self._fill(batch, (body,), 1, size_bytes)
             if headers:
                 batch.headers = batch.headers or {}
-                batch.headers[index] = headers
+                batch.headers[future.index] = headers
             if callback is not None:
                 batch.callbacks = batch.callbacks or []
-                batch.callbacks.append((callback, index, 1))
-            if index + 1 >= self._most_events or batch.size_bytes >= self._most_bytes:
-                self._ship_open(destination)
-        finally:
-            if slot and slot[0] == me:
-                del slot[0]
+                batch.callbacks.append((callback, future.index, 1))
+            self._ship_full(batch)
+            return future
+
+        future = self.mutex.run(add)
         if destination not in self._open:  # it was shipped: yield the interpreter to an I/O thread now, not in 5 ms
             time.sleep(0)
-        return SendFuture(batch, index)
+        return future
 
     def add_many(
         self,
@@ -172,21 +166,30 @@ class Accumulator:
 
         def add() -> SendFuture:
             batch = self._batch_with_room(destination, size_bytes, len(bodies), max_block_ms)
-            index = len(batch.bodies)
-            batch.bodies.extend(bodies)
+            future = SendFuture(batch, batch.count, len(bodies))
+            self._fill(batch, bodies, len(bodies), size_bytes)
             if headers:
                 batch.headers = batch.headers or {}
-                batch.headers.update((index + i, of_one) for i, of_one in headers.items())
-            batch.size_bytes += size_bytes
-            self.held_bytes += size_bytes
+                batch.headers.update((future.index + i, of_one) for i, of_one in headers.items())
             if callback is not None:
                 batch.callbacks = batch.callbacks or []
-                batch.callbacks.append((callback, index, len(bodies)))
-            if len(batch.bodies) >= self._most_events or batch.size_bytes >= self._most_bytes:
-                self._ship_open(destination)
-            return SendFuture(batch, index, len(bodies))
+                batch.callbacks.append((callback, future.index, len(bodies)))
+            self._ship_full(batch)
+            return future
 
         return self.mutex.run(add)
+
+    def _fill(self, batch: ProducerBatch, bodies: Sequence[Any], count: int, size_bytes: int) -> None:
+        """Add events to an open batch; without a call in between, so that an interrupt leaves all done or none."""
+        own = batch.bodies
+        own += bodies
+        batch.count += count
+        batch.size_bytes += size_bytes
+        self.held_bytes += size_bytes
+
+    def _ship_full(self, batch: ProducerBatch) -> None:
+        if batch.count > self.last_index or batch.size_bytes >= self.most_bytes:
+            self._ship_open(batch.destination)
 
     def add_whole(
         self,
@@ -233,6 +236,7 @@ class Accumulator:
             batch = self._new_batch(destination, number)
             batch.own_sequence = sequence is not None
             fill(batch)
+            batch.count = count
             if callback is not None:
                 batch.callbacks = [(callback, 0, count)]
             batch.size_bytes += size_bytes
@@ -256,14 +260,16 @@ class Accumulator:
         """Return a destination's open batch, once there is room for ``count`` more events of ``size_bytes``."""
         self._admit(size_bytes, max_block_ms)
         batch = self._open.get(destination)
-        if batch is not None and len(batch.bodies) + count > destination.max_events:
+        if batch is not None and batch.count + count > destination.max_events:
             self._ship_open(destination)
             batch = None
         if batch is None:
             batch = self._new_batch(destination, destination.next_sequence())
             self._opened(batch.created + (0 if self.room.waiters else self._linger_seconds))
-            self._open[destination] = batch  # no call within these three lines: an interrupt leaves all done or none
+            seen = batch if runs_undivided() else None
+            self._open[destination] = batch  # no call within these four lines: an interrupt leaves all done or none
             self.batches[batch] = None
+            destination.open = seen
             self.held_bytes += batch.size_bytes
         return batch
 
@@ -282,8 +288,8 @@ class Accumulator:
         if self.closing:
             self._refuse_all()
         if not self.room.waiters:
-            self._bound_bytes = self._total_bytes - self.room.given_bytes()
-            if self.held_bytes + size_bytes <= self._bound_bytes:
+            self.bound_bytes = self._total_bytes - self.room.given_bytes()
+            if self.held_bytes + size_bytes <= self.bound_bytes:
                 return
         if (place := self.places.get(get_ident())) is not None:
             self._look_for_room(size_bytes, place)
@@ -350,7 +356,12 @@ class Accumulator:
     def _give_room(self) -> None:
         """Give free room to waiting sends, in order. New sends must queue as long as one still waits."""
         self.room.give(self._total_bytes - self.held_bytes)
-        self._bound_bytes = -1 if self.room.waiters else self._total_bytes - self.room.given_bytes()
+        closed = self.closing or self.room.waiters
+        self.bound_bytes = -1 if closed else self._total_bytes - self.room.given_bytes()
+
+    def refuse_new(self) -> None:
+        """Refuse new events from now on. The mutex is held, or nobody else is there."""
+        self.closing, self.bound_bytes = True, -1
 
     def _refuse_all(self) -> NoReturn:
         if self.failure is None:
@@ -384,17 +395,18 @@ class Accumulator:
             del self.batches[batch]
             self.held_bytes -= batch.size_bytes
             self._done_events += batch.count
-        if self.room.waiters or self._bound_bytes != self._total_bytes:
+        if self.room.waiters or self.bound_bytes != self._total_bytes:
             self._give_room()
         self.changed.notify_all()
 
     def sent_events(self) -> int:
         """Return the number of events ever added. The mutex is held."""
-        return self._done_events + sum(b.count if b.sealed else len(b) for b in self.batches)
+        return self._done_events + sum(b.count for b in self.batches)
 
     # ── shipping; the mutex is held ─────────────────────────────────────────────────────────
 
     def _ship_open(self, destination: Destination) -> None:
+        destination.open = None
         batch = self._open[destination]
         self._ship_batch(batch)
         self._open.pop(destination, None)

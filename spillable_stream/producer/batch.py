@@ -67,7 +67,7 @@ class ProducerBatch:
             after a refusal.
         in_doubt: whether a failed attempt may have stored it.
         sealed: whether it has stopped growing: a thread has begun to send it, or it is given up.
-        count: the number of its events, once it is sealed.
+        count: the number of its events.
         dead: its form as a dead letter, once it has failed; None before.
         attempts: its latest attempts, oldest first.
         attempt_count: how often it was tried.

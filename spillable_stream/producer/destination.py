@@ -41,6 +41,7 @@ class Destination:
         max_events: the most events that one batch may have.
         in_order: whether batches are committed one at a time.
         ready: the shipped batches, oldest first. An interrupt may duplicate one.
+        open: the batch to which a send may add without taking the mutex; None without one.
     """
 
     def __init__(self, target: Target, producer_id: str, last: int, last_dead: int = 0) -> None:
@@ -59,6 +60,7 @@ class Destination:
         self._numbered_by: str | None = None
         self._failed: set[int] = set()  # the application's numbers that failed and were not sent again
         self.ready: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
         self._current: ProducerBatch | None = None
 
     def next_sequence(self) -> int:

@@ -55,12 +55,12 @@ class SendFuture(Future[Result]):
         count: the number of events.
     """
 
-    __slots__ = ("_count", "_index", "batch")
+    __slots__ = ("batch", "count", "index")
 
     def __init__(self, batch: ProducerBatch, index: int, count: int = 1) -> None:
         self.batch: ProducerBatch = batch
-        self._index = index
-        self._count = count
+        self.index: int = index
+        self.count: int = count
 
     def result(self, timeout: float | None = None) -> Result:
         """Return the result of the send.
@@ -77,7 +77,7 @@ class SendFuture(Future[Result]):
         error = self.exception(timeout)
         if error is not None:
             raise error
-        return self.batch.result_of(self._index, self._count)
+        return self.batch.result_of(self.index, self.count)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return the `SendFailedError` of the send; None if it succeeded.
@@ -90,7 +90,7 @@ class SendFuture(Future[Result]):
             ProducerError: like that of `result`.
         """
         self.batch.wait(timeout)
-        return self.batch.error_of(self._index, self._count)
+        return self.batch.error_of(self.index, self.count)
 
     def done(self) -> bool:
         """Tell whether the result is known."""

@@ -43,6 +43,7 @@ from spillable_stream.state.producer_history import PASSING
 __all__ = ["Producer"]
 
 _NOT_TINY_BYTES = BODY_BYTES + 2
+_new = object.__new__
 
 
 class Producer:
@@ -159,7 +160,7 @@ class Producer:
         targets = self._targets.values()
         self._pipeline = Pipeline(name, self._config, destinations, dead_letters, targets, self._clock, self._rng)
         process_end.started(self._pipeline)
-        self._add = self._pipeline.accumulator.add
+        self._accumulator = self._pipeline.accumulator
         self._route = route
         self._only = destinations[0] if isinstance(route, Only) else None
 
@@ -209,13 +210,28 @@ class Producer:
             size_bytes = len(event) + BODY_BYTES
             if size_bytes < _NOT_TINY_BYTES:
                 event, size_bytes = TINY_BODIES[event], TINY_BODY_BYTES
+            if callback is None:
+                future, one, accumulator = _new(SendFuture), (event,), self._accumulator
+                # No call from here to the return: a lock that is free stays free (`runs_undivided`).
+                if (batch := destination.open) is not None and not accumulator.mutex.slot:
+                    index, bodies = batch.count, batch.bodies
+                    batch_bytes, held_bytes = batch.size_bytes + size_bytes, accumulator.held_bytes + size_bytes
+                    if (
+                        held_bytes <= accumulator.bound_bytes
+                        and batch_bytes < accumulator.most_bytes
+                        and index < accumulator.last_index
+                    ):
+                        bodies += one
+                        batch.count, batch.size_bytes, accumulator.held_bytes = index + 1, batch_bytes, held_bytes
+                        future.batch, future.index, future.count = batch, index, 1
+                        return future
         elif destination.typed:
             event, size_bytes = _checked_row(event, headers, destination)
         else:
             event, own, size_bytes = _checked_event(event, headers)
         if callback is not None:
             size_bytes += CALLBACK_BYTES
-        return self._add(destination, event, size_bytes, own, callback, max_block_ms)
+        return self._accumulator.add(destination, event, size_bytes, own, callback, max_block_ms)
 
     def send_many(
         self,

@@ -130,7 +130,7 @@ class Shutdown:
         self._mutex.run(self._begin_close)
 
     def _begin_close(self) -> None:
-        self._accumulator.closing = True
+        self._accumulator.refuse_new()
         self._accumulator.ship_all()
         self._accumulator.room.wake_all()  # they are refused
         self._accumulator.changed.notify_all()
@@ -252,7 +252,7 @@ class Shutdown:
         code, message = type(error).__name__, f"a thread of the producer ended: {text_of(error)}"
         with self._mutex:
             self._accumulator.failure = self._accumulator.failure or error
-            self._accumulator.closing = True
+            self._accumulator.refuse_new()
             self._accumulator.ship_all()
             self._withdraw()
             batches, running = list(self._accumulator.batches), self._schedule.running()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from typing import Self
 
 import pytest
 
 from spillable_stream import Event, Producer
 from spillable_stream.channel.event import batch_from_columns
 from spillable_stream.errors import ProducerError
-from spillable_stream.producer.mutex import Mutex
+from spillable_stream.producer.mutex import Mutex, runs_undivided
 from tests.producer.conftest import MakeProducer, assert_nothing_left
 from tests.support.fake_targets import PATIENCE_SECONDS, FakeTarget
 from tests.support.interrupts import Interrupts
@@ -79,23 +81,56 @@ def test_a_send_inside_of_a_send_is_refused_and_harms_nobody(produce: MakeProduc
         def __init__(self, producer: Producer) -> None:
             self.producer = producer
 
-        def append(self, body: object) -> None:
-            super().append(body)
+        def __iadd__(self, bodies: Iterable[object]) -> Self:
+            super().extend(bodies)
             for inside in (lambda: self.producer.send(b"inside"), self.producer.flush, self.producer.stats):
                 try:
                     inside()
                 except ProducerError as e:
                     raised.append(e)
+            return self
 
     producer = produce(linger_ms=60_000)
     producer.send(b"first")
     (batch,) = producer._pipeline.accumulator.batches
     batch.bodies = Body(producer)  # type: ignore[assignment]
-    producer.send(b"outside")
+    producer.send(b"outside", {"so that": "it takes the lock"})
     batch.bodies = list(batch.bodies)
     producer.send(b"after")
     producer.flush(PATIENCE_SECONDS)
     assert len(raised) == 3 and target.bodies == [b"outside", b"after"]
+
+
+def test_a_send_waits_for_the_lock_though_it_need_not_take_it(produce: MakeProducer, target: FakeTarget) -> None:
+    producer = produce(linger_ms=60_000)
+    producer.send(b"first")
+    accumulator = producer._pipeline.accumulator
+    (batch,) = accumulator.batches
+    thread = threading.Thread(target=producer.send, args=(b"second",))
+
+    def section() -> int:
+        thread.start()
+        thread.join(0.1)
+        return batch.count
+
+    assert accumulator.mutex.run(section) == 1
+    thread.join()
+    assert batch.count == 2
+    producer.flush(PATIENCE_SECONDS)
+    assert target.bodies == [b"first", b"second"]
+
+
+def test_a_send_takes_the_lock_where_a_debugger_follows_each_line(produce: MakeProducer) -> None:
+    producer, before = produce(linger_ms=60_000), sys.gettrace()
+    sys.settrace(lambda *_: None)
+    try:
+        assert not runs_undivided()
+        producer.send(b"first")
+    finally:
+        sys.settrace(before)
+    (batch,) = producer._pipeline.accumulator.batches
+    assert batch.destination.open is None
+    assert producer.send(b"second").batch is batch
 
 
 CALLS: dict[str, Callable[[Producer], object]] = {
