@@ -2,7 +2,7 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help .venv java check test test-slow coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java check test test-rest test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,11 +30,13 @@ check: $(STAMP) ## Run the linters of code and of English, the type checkers, th
 	.venv/bin/python scripts/check_english.py
 
 PROPERTIES ?= quick
-test: java $(STAMP) ## Run the tests, all but the slow ones and the laboratory's; PROPERTIES=full tries all examples of each property
+test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
 	.venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
 
-test-slow: java $(STAMP) ## Run the slow tests: whole clusters, notebooks, killed drivers
-	.venv/bin/python -m pytest -q -m "slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
+test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
+	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n 2 --dist loadfile --hypothesis-profile full
+
+test-all: test-rest test ## Run all tests but the laboratory's, as CI does
 
 coverage: java $(STAMP) ## Run the tests as `make test` does and report which lines and branches they reach, Spark's workers' too
 	.venv/bin/coverage erase

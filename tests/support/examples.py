@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all in CI, a fifth of them in `make test`."""
+"""How many examples a property is tried with: all in `make test-rest`, a fifth of them in `make test`."""
 
 from __future__ import annotations
 
