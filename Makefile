@@ -77,8 +77,9 @@ bench: $(BENCH_STAMP) ## Run the benchmarks, some 7 minutes; BENCH="put peers" f
 bench-full: $(BENCH_STAMP) ## Run all combinations of the benchmarks, some 3 hours; BENCH as above
 	.venv/bin/python -m benchmarks.run --full $(BENCH)
 
-bench-spark: java $(STAMP) ## Run Spark's benchmarks, some 8 minutes, write docs/benchmarks.md
-	.venv/bin/python -m benchmarks.run spark --write
+SPARK_BENCH ?= spark --write
+bench-spark: java $(STAMP) ## Run Spark's benchmarks, some 10 minutes, write docs/benchmarks.md; SPARK_BENCH="spark-source" for a part
+	.venv/bin/python -m benchmarks.run $(SPARK_BENCH)
 
 power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md
 	@for tool in redis-server mkfs.ext4 mkfs.xfs; do command -v $$tool >/dev/null || \

@@ -8,14 +8,14 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["DIRECTORY", "Figure", "machine", "table", "write_section"]
+__all__ = ["DIRECTORY", "machine", "write_section"]
 
 DIRECTORY = Path(__file__).parent.parent / "docs"
 _ORDER = (
     *("targets", "limits", "put", "end-to-end", "memory", "replay", "retention", "footprint", "peers", "latency"),
-    "spark",
+    *("spark", "spark-source", "spark-sink", "spark-latency", "spark-start"),
 )
 _BEGIN, _END = "<!-- benchmark: {} -->", "<!-- end -->"
 _TITLE = """# Benchmarks
@@ -23,32 +23,6 @@ _TITLE = """# Benchmarks
 Every section is written by the command that it names, on the machine that it names. Figures are medians; what is
 compared ran in turn, round by round, and a ratio is the median of the rounds' own ratios.
 """
-
-
-class Figure(NamedTuple):
-    """One line of a table.
-
-    Args:
-        what: what was measured.
-        reached: what was reached, with its unit.
-        beside: what the peer reached.
-        ratio: what was reached relative to the peer.
-        floor: what the machine, or Spark without either, can do.
-        target: what was aimed at, and whether it was met.
-    """
-
-    what: str
-    reached: str
-    beside: str
-    ratio: str
-    floor: str
-    target: str
-
-
-def table(head: Figure, figures: list[Figure]) -> str:
-    """Return a Markdown table."""
-    lines = [head, Figure("---", "---:", "---:", "---:", "---:", "---"), *figures]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def machine() -> str:

@@ -75,9 +75,15 @@ def _target_line(outcome: Outcome) -> tuple[str, ...]:
         _with_unit(outcome.reached, outcome.unit),
         outcome.beside,
         _with_unit(outcome.beside_value, outcome.unit),
-        "" if outcome.ratio is None else f"{outcome.ratio:.2f} x",
+        _beside(outcome),
         outcome.verdict,
     )
+
+
+def _beside(outcome: Outcome) -> str:
+    if outcome.above is not None:
+        return f"{outcome.above:+,.0f} {outcome.unit}"
+    return "" if outcome.ratio is None else f"{outcome.ratio:.2f} x"
 
 
 def _with_unit(value: float | None, unit: str) -> str:
@@ -85,6 +91,8 @@ def _with_unit(value: float | None, unit: str) -> str:
 
 
 def _aim(target: Target, unit: str) -> str:
+    if target.most_above is not None:
+        return f"at most +{_with_unit(target.most_above, unit)}"
     if target.most is not None:
         return f"at most {_with_unit(target.most, unit)}"
     least = target.least or 0.0
@@ -102,4 +110,4 @@ def _short(outcome: Outcome) -> str:
     if outcome.ratio is None or not outcome.target.against:
         return f", {_with_unit(outcome.reached, outcome.unit)}" if outcome.reached is not None else ""
     many = len(outcome.target.against) > 1
-    return f", {outcome.ratio:.2f} x" + (f"; too near: {'; '.join(outcome.short)}" if many else "")
+    return f", {_beside(outcome)}" + (f"; too near: {'; '.join(outcome.short)}" if many else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,7 @@ class Group:
         floor: the contestant that is the machine's own limit; "" if there is none.
         contestants: by name.
         rounds: how often each runs at most; None for as often as the plan says.
+        warm_ups: how many rounds come before, and do not count.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Group:
     floor: str
     contestants: Mapping[str, Contestant]
     rounds: int | None = None
+    warm_ups: int = 0
 
 
 @dataclass
@@ -104,8 +106,15 @@ class Comparison:
 
     def ratio(self, contestant: str, figure: str, base: str) -> float:
         """Return the median over the rounds of the ratio to ``base`` in the same round."""
-        pairs = ((r[contestant][figure], r[base][figure]) for r in self.rounds)
+        pairs = self._pairs(contestant, figure, base)
         return statistics.median(a / b if b else float("inf") for a, b in pairs)
+
+    def above(self, contestant: str, figure: str, base: str) -> float:
+        """Return the median over the rounds of how much more it is than ``base``'s in the same round."""
+        return statistics.median(a - b for a, b in self._pairs(contestant, figure, base))
+
+    def _pairs(self, contestant: str, figure: str, base: str) -> Iterator[tuple[float, float]]:
+        return ((r[contestant][figure], r[base][figure]) for r in self.rounds)
 
     def as_dict(self) -> dict[str, Any]:
         """Return what the JSON file keeps."""
@@ -127,10 +136,10 @@ def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], Non
     found = Comparison(group.name, group.title, group.unit, group.floor)
     names = list(group.contestants)
     count = min(rounds, group.rounds or rounds)
-    for i in range(count):
-        if i and time.monotonic() > deadline:
+    for i in range(-group.warm_ups, count):
+        if i > 0 and time.monotonic() > deadline:
             break
-        say(f"{group.title}: round {i + 1} of {count}")
+        say(f"{group.title}: round {i + 1} of {count}" if i >= 0 else f"{group.title}: a round that does not count")
         figures: dict[str, Figures] = {}
         for name in names[i % len(names) :] + names[: i % len(names)]:
             if name in found.failures:
@@ -140,7 +149,8 @@ def measure(group: Group, rounds: int, directory: Path, say: Callable[[str], Non
                     figures[name] = group.contestants[name](Path(place))
             except Exception as e:
                 found.failures[name] = f"{type(e).__name__}: {e}".splitlines()[0]
-        found.rounds.append({name: figures[name] for name in names if name in figures})
+        if i >= 0:
+            found.rounds.append({name: figures[name] for name in names if name in figures})
     return found
 
 

@@ -11,16 +11,17 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from benchmarks import pictures, spark
+from benchmarks import pictures
 from benchmarks.document import DIRECTORY, machine, write_section
 from benchmarks.parts import METHOD, NOT_CLAIMED, PARTS, Part
 from benchmarks.peers.rows import versions
 from benchmarks.report import comparison_table, failures, missed, targets_table
 from benchmarks.rounds import Comparison, Plan, measure
-from benchmarks.targets import Outcome, outcomes
+from benchmarks.spark import SPARK_PARTS
+from benchmarks.targets import SPARK_TARGETS, TARGETS, Outcome, Target, outcomes
 from spillable_stream.termination import exit_on_sigterm
 
-_SPARK_ROUNDS = 3  # a round of Spark takes minutes
+_SPARK = "spark"  # stands for all of Spark's parts
 _FULL = Plan(rounds=7, seconds=1.0, full=True, limit_seconds=math.inf)
 _PICTURES = "pictures"
 _TARGETS = "targets"
@@ -49,34 +50,53 @@ class Run:
 
     @property
     def whole(self) -> bool:
-        """Whether all parts ran."""
-        return set(self.parts) == set(PARTS)
+        """Whether all parts ran, but Spark's."""
+        return set(PARTS) <= set(self.parts)
+
+    @property
+    def all_of_spark(self) -> bool:
+        """Whether all of Spark's parts ran."""
+        return set(SPARK_PARTS) <= set(self.parts)
 
     def outcomes(self) -> list[Outcome]:
         """Return what became of the targets; of all of them if all parts ran, else of those that were measured."""
-        return [o for o in outcomes(self.by_name) if self.whole or o.reached is not None]
+        return self._outcomes(TARGETS, everything=self.whole)
+
+    def spark_outcomes(self) -> list[Outcome]:
+        """Return what became of Spark's targets, as `outcomes` does."""
+        return self._outcomes(SPARK_TARGETS, everything=self.all_of_spark)
+
+    def _outcomes(self, targets: tuple[Target, ...], *, everything: bool) -> list[Outcome]:
+        return [o for o in outcomes(self.by_name, targets) if everything or o.reached is not None]
 
     @property
     def command(self) -> str:
         """What to call for the same."""
         return "make bench-full" if self.plan.full else "make bench"
 
+    def made_by(self, name: str) -> str:
+        """Return what to call for the same part."""
+        if name in SPARK_PARTS:
+            return "make bench-spark" if self.all_of_spark else f"python -m benchmarks.run {name}"
+        return self.command if self.whole else f"python -m benchmarks.run {name}"
+
 
 def run(names: Iterable[str], plan: Plan, directory: Path) -> Run:
     """Measure these parts, and print each table as soon as it is known.
 
     Args:
-        names: of `PARTS`.
+        names: of `PARTS` and `SPARK_PARTS`.
         plan: how much to measure.
         directory: where to write; its disk is measured.
     """
     found, began = Run(plan), time.monotonic()
     for name in names:
         found.parts[name] = []
-        print(f"\n## {PARTS[name].title}", flush=True)
+        print(f"\n## {_part(name).title}", flush=True)
         try:
-            for group in PARTS[name].groups(plan, directory):
-                comparison = measure(group, plan.rounds, directory, _say, began + plan.limit_seconds)
+            for group in _part(name).groups(plan, directory):
+                deadline = math.inf if name in SPARK_PARTS else began + plan.limit_seconds
+                comparison = measure(group, plan.rounds, directory, _say, deadline)
                 found.parts[name].append(comparison)
                 print(f"\n{_comparison(comparison, '###')}", flush=True)
         except Exception as e:  # such as a full disk: the other parts may have what they need
@@ -84,6 +104,10 @@ def run(names: Iterable[str], plan: Plan, directory: Path) -> Run:
             print(f"\n{name} ended early: {found.broken[name]}", flush=True)
     found.seconds = time.monotonic() - began
     return found
+
+
+def _part(name: str) -> Part:
+    return PARTS[name] if name in PARTS else SPARK_PARTS[name]
 
 
 def _say(what: str) -> None:
@@ -106,20 +130,31 @@ def write(found: Run, directory: Path, around: str) -> None:
     pictures.draw(found.by_name, directory / _PICTURES)
     for name, comparisons in found.parts.items():
         figures = {c.name: c.as_dict() for c in comparisons}
-        write_section(name, _section(name, PARTS[name], found), figures, directory)
+        write_section(name, _section(name, _part(name), found), figures, directory)
     if found.whole:
         results = found.outcomes()
-        kept = {"outcomes": [{**asdict(o), "verdict": o.verdict} for o in results], "machine": around}
         text = (
             f"## What is aimed at, and what is reached\n\n`{found.command}`, {found.seconds:.0f} s. {around}\n\n"
             f"{targets_table(results)}\n\n{missed(results)}\n\n### Method\n\n{METHOD}\n\n"
             f"### What is not claimed\n\n{NOT_CLAIMED}"
         )
-        write_section(_TARGETS, text, kept, directory)
+        write_section(_TARGETS, text, _kept(results, around), directory)
+    if found.all_of_spark:
+        results = found.spark_outcomes()
+        text = (
+            "## Spark: what is aimed at, and what is reached\n\n"
+            f"`make bench-spark`, {found.seconds:.0f} s. {around}\n\n{targets_table(results)}\n\n{missed(results)}"
+        )
+        write_section(_SPARK, text, _kept(results, around), directory)
+
+
+def _kept(results: list[Outcome], around: str) -> dict[str, object]:
+    """Return what the JSON file keeps of outcomes."""
+    return {"outcomes": [{**asdict(o), "verdict": o.verdict} for o in results], "machine": around}
 
 
 def _section(name: str, part: Part, found: Run) -> str:
-    made_by = f"`{found.command}`" if found.whole else f"`python -m benchmarks.run {name}`"
+    made_by = f"`{found.made_by(name)}`"
     rounds = max((len(c.rounds) for c in found.parts[name]), default=0)
     shown = [f"![{text}]({_PICTURES}/{file})" for file, text in part.pictures]
     ended = [f"It ended early: {found.broken[name]}"] if name in found.broken else []
@@ -131,8 +166,8 @@ def _section(name: str, part: Part, found: Run) -> str:
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
-    choices = [*PARTS, "spark"]
-    parser.add_argument("names", nargs="*", default=list(PARTS), metavar="|".join(choices), help="all but spark")
+    choices = [*PARTS, _SPARK, *SPARK_PARTS]
+    parser.add_argument("names", nargs="*", default=list(PARTS), metavar="|".join(choices), help="all but Spark's")
     parser.add_argument("--full", action="store_true", help="all combinations, longer")
     parser.add_argument("--rounds", type=int, help="how often each contestant runs")
     parser.add_argument("--seconds", type=float, help="for how long, each time")
@@ -152,15 +187,13 @@ def _run_all(names: list[str], plan: Plan, directory: Path, document: Path | Non
     around = f"{machine()} Load when it began: {os.getloadavg()[0]:.1f}. {versions()}"
     print(around)
     wanted = [name for name in PARTS if name in names]
-    if wanted:
-        found = run(wanted, plan, directory)
-        results = found.outcomes()
-        if results:
-            print("\n\n".join(["\n## Targets", targets_table(results), missed(results), f"{found.seconds:.0f} s."]))
-        if document:
-            write(found, document, around)
-    if "spark" in names:
-        spark.run(directory, min(plan.rounds, _SPARK_ROUNDS), document)
+    wanted += [name for name in SPARK_PARTS if name in names or _SPARK in names]
+    found = run(wanted, plan, directory)
+    results = found.outcomes() + found.spark_outcomes()
+    if results:
+        print("\n\n".join(["\n## Targets", targets_table(results), missed(results), f"{found.seconds:.0f} s."]))
+    if document:
+        write(found, document, around)
 
 
 if __name__ == "__main__":

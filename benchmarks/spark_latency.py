@@ -11,13 +11,11 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,79 +23,86 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spillable_stream as ss
+from benchmarks.rounds import Figures, Group, Plan, percentiles
+from benchmarks.spark_session import session, stop, wait
 
-__all__ = ["FILES", "NOOP", "OURS", "SOCKET", "Latencies"]
+__all__ = ["FILES", "GROUP", "NOOP", "OURS", "SOCKET", "Latencies", "groups"]
+
+GROUP = "spark latency"
 
 OURS = "spillable_stream"
 SOCKET = "Spark's socket source: memory, no durability"
 FILES = "Spark's Parquet file source: a file renamed into its directory, no sync"
-NOOP = "Spark's `rate` into `noop`: the whole micro-batch"
+NOOP = "Spark's rate source into noop: the whole micro-batch"
 
 _EVENTS = 40
 _WARM_UP_EVENTS = 10
+_WARM_UP_BATCHES = 5
 _GAP_SECONDS = (0.3, 0.9)
 _LONGEST_SECONDS = 120
+_ROUNDS = 1  # each takes more than a minute
 _SCHEMA = pa.schema([("sent", pa.int64())])
 
 
+def groups(_: Plan, __: Path) -> Iterator[Group]:
+    """Yield the group."""
+    with session() as spark:
+        latencies = Latencies(spark)
+        contestants = {
+            NOOP: latencies.noop,
+            SOCKET: latencies.socket,
+            FILES: latencies.files,
+            OURS: latencies.spillable,
+        }
+        title = "From a commit to the row in foreachBatch"
+        yield Group(GROUP, title, "ms", NOOP, contestants, _ROUNDS, warm_ups=1)
+
+
 class Latencies:
-    """Measures single rows on their way.
+    """Measures single rows on their way, in milliseconds; those after the warm-up count.
 
     Args:
         spark: the session.
-        directory: where to write.
     """
 
-    def __init__(self, spark: Any, directory: Path) -> None:
+    def __init__(self, spark: Any) -> None:
         self._spark = spark
-        self._directory = directory
-        self._round = 0
 
-    def contestants(self) -> dict[str, Callable[[], list[float]]]:
-        """Return what measures each source: milliseconds of every row after the warm-up."""
-        return {NOOP: self.noop, SOCKET: self.socket, FILES: self.files, OURS: self.spillable}
-
-    def noop(self) -> list[float]:
-        """Return how long a micro-batch of one row of `rate` into `noop` takes."""
-        place = self._place()
+    def noop(self, place: Path) -> Figures:
+        """Measure how long a micro-batch of one row of `rate` into `noop` takes."""
         writer = self._spark.readStream.format("rate").option("rowsPerSecond", 1).load().writeStream.format("noop")
-        query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
-        try:
-            wanted = 5 + _EVENTS // 2
-            _wait(query, lambda: sum(1 for r in query.recentProgress if r.numInputRows) >= wanted)
-            return [float(r.durationMs["triggerExecution"]) for r in query.recentProgress if r.numInputRows][5:]
-        finally:
-            query.stop()
-            shutil.rmtree(place, ignore_errors=True)
+        query = writer.option("checkpointLocation", str(place)).start()
 
-    def spillable(self) -> list[float]:
+        def done() -> list[float]:
+            return [float(r.durationMs["triggerExecution"]) for r in query.recentProgress if r.numInputRows]
+
+        try:
+            wait(query, lambda: len(done()) >= _WARM_UP_BATCHES + _EVENTS // 2)
+            return _figures(done()[_WARM_UP_BATCHES:])
+        finally:
+            stop(query)
+
+    def spillable(self, place: Path) -> Figures:
         """Take rows from a channel; each is a transaction, synced."""
-        place = self._place()
         with ss.Channel(place / "in", schema=_SCHEMA, minimum_required_space=0):
             pass
         return self._measure(place, self._spark.readStream.format("spillable").load(str(place / "in")), "channel")
 
-    def files(self) -> list[float]:
+    def files(self, place: Path) -> Figures:
         """Take rows from Parquet files."""
-        place = self._place()
         (place / "in").mkdir()
         reader = self._spark.readStream.schema("sent BIGINT").format("parquet")
         return self._measure(place, reader.load(str(place / "in")), "files")
 
-    def socket(self) -> list[float]:
+    def socket(self, place: Path) -> Figures:
         """Take lines from a socket."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             lines = self._spark.readStream.format("socket").option("host", "127.0.0.1").option("port", port).load()
-            return self._measure(self._place(), lines.selectExpr("CAST(value AS BIGINT) AS sent"), "socket", server)
+            return self._measure(place, lines.selectExpr("CAST(value AS BIGINT) AS sent"), "socket", server)
 
-    def _place(self) -> Path:
-        place = self._directory / uuid.uuid4().hex
-        place.mkdir()
-        return place
-
-    def _measure(self, place: Path, stream: Any, kind: str, server: socket.socket | None = None) -> list[float]:
-        """Run a query and a producer, and return each row's milliseconds."""
+    def _measure(self, place: Path, stream: Any, kind: str, server: socket.socket | None = None) -> Figures:
+        """Run a query and a producer, and return the rows' figures."""
         found: list[float] = []
 
         def note(batch: Any, _: int) -> None:
@@ -108,26 +113,20 @@ class Latencies:
         writer = stream.writeStream.foreachBatch(note)
         query = writer.option("checkpointLocation", str(place / "checkpoint")).start()
         inherited = [] if server is None else [server.fileno()]
-        command = [sys.executable, "-m", __name__, kind, str(place / "in"), *map(str, inherited)]
+        command = [sys.executable, "-m", __name__, kind, str(place / "in"), str(_EVENTS), *map(str, inherited)]
         producer = subprocess.Popen(command, pass_fds=inherited)
         try:
-            _wait(query, lambda: len(found) >= _EVENTS or producer.poll() not in (None, 0))
-            return found[_WARM_UP_EVENTS:]
+            wait(query, lambda: len(found) >= _EVENTS or producer.poll() not in (None, 0))
+            return _figures(found[_WARM_UP_EVENTS:])
         finally:
-            query.stop()
+            stop(query)
             producer.terminate()
             producer.wait()
-            shutil.rmtree(place, ignore_errors=True)
 
 
-def _wait(query: Any, done: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + _LONGEST_SECONDS
-    while not done():
-        if query.exception() is not None:
-            raise query.exception()
-        if time.monotonic() > give_up:
-            raise AssertionError("the rows did not all come through")
-        time.sleep(0.05)
+def _figures(milliseconds: list[float]) -> Figures:
+    found = percentiles(milliseconds)
+    return {name: found[name] for name in ("p50", "p99")}
 
 
 # ── the producer ────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +160,7 @@ def _to_socket(send: Callable[[Callable[[int], None]], None], descriptor: str) -
 
 def _send(commit: Callable[[int], None]) -> None:
     moments = random.Random(0)
-    for _ in range(_EVENTS):
+    for _ in range(int(sys.argv[3])):
         time.sleep(moments.uniform(*_GAP_SECONDS))
         commit(time.time_ns())
     time.sleep(_LONGEST_SECONDS)  # until it is terminated: a socket that closes would be an end
@@ -173,4 +172,4 @@ if __name__ == "__main__":
     elif sys.argv[1] == "files":
         _to_files(_send, sys.argv[2])
     else:
-        _to_socket(_send, sys.argv[3])
+        _to_socket(_send, sys.argv[4])

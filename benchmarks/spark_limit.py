@@ -25,10 +25,10 @@ _TASKS = 2  # one a core
 _BATCH_BYTES = 256 << 10  # as the channel's source
 
 
-def write_batch(path: Path, rows: pa.Table) -> None:
+def write_batch(path: Path, rows: pa.RecordBatch) -> None:
     """Keep as many of the rows as one batch has, for the source."""
     count = max(1, rows.num_rows * _BATCH_BYTES // rows.nbytes)
-    (batch,) = rows.slice(0, count).combine_chunks().to_batches()
+    batch = rows.slice(0, count)
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(pa.ipc.read_record_batch(batch.serialize(), batch.schema))  # without what the slice left out
 

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import psutil
 
-__all__ = ["WARM_UP_BATCHES", "cpu_seconds", "rate", "session"]
+from benchmarks.rounds import Figures
+
+__all__ = ["BY_CPU", "ROUNDS", "ROWS", "WARM_UP_BATCHES", "cpu_seconds", "rate", "session", "stop", "wait"]
+
+ROWS, BY_CPU = "rows", "by CPU second"  # the figures of `rate`
+
+ROUNDS = 3  # at most: a round takes a minute
 
 # A query's first batches start Python's workers and compile code.
 WARM_UP_BATCHES = 2
 _LONGEST_SECONDS = 300
+_LONGEST_TASK_SECONDS = 30
+_POLL_SECONDS = 0.02
 
 
 @contextmanager
@@ -50,7 +58,32 @@ def cpu_seconds() -> float:
     return total
 
 
-def rate(query: Any, batch_rows: int, batches: int) -> dict[str, float]:
+def wait(query: Any, done: Callable[[], bool]) -> None:
+    """Wait for something that a query brings about.
+
+    Args:
+        query: the query; its failure is raised.
+        done: whether it has come.
+    """
+    give_up = time.monotonic() + _LONGEST_SECONDS
+    while not done():
+        if query.exception() is not None:
+            raise query.exception()
+        if time.monotonic() > give_up or not query.isActive:
+            raise AssertionError("the rows did not all come through")
+        time.sleep(_POLL_SECONDS)
+
+
+def stop(query: Any) -> None:
+    """Stop a query, and wait for its tasks, which would go on beside who comes next."""
+    query.stop()
+    tracker = query._jsq.sparkSession().sparkContext().statusTracker()
+    give_up = time.monotonic() + _LONGEST_TASK_SECONDS
+    while any(e.numRunningTasks() for e in tracker.getExecutorInfos()) and time.monotonic() < give_up:
+        time.sleep(_POLL_SECONDS)
+
+
+def rate(query: Any, batch_rows: int, batches: int) -> Figures:
     """Let a query run for some batches, stop it, and return what the warm ones reached.
 
     Args:
@@ -59,29 +92,24 @@ def rate(query: Any, batch_rows: int, batches: int) -> dict[str, float]:
         batches: after how many batches to stop it.
 
     Returns:
-        ``rows_per_second`` of the batches' own durations, and ``cpu_ns_per_row``.
+        Rows a second of the batches' own durations, and rows by second of CPU time.
     """
-    before = None
-    give_up = time.monotonic() + _LONGEST_SECONDS
+
+    def done() -> list[Any]:
+        return [r for r in query.recentProgress if r.numInputRows]
+
     try:
-        while len(done := [r for r in query.recentProgress if r.numInputRows]) < batches:
-            if before is None and len(done) >= WARM_UP_BATCHES:
-                before = (len(done), cpu_seconds())
-            if query.exception() is not None:
-                raise query.exception()
-            if time.monotonic() > give_up or not query.isActive:
-                raise AssertionError(f"{len(done)} of {batches} batches came through")
-            time.sleep(0.02)
-        after = cpu_seconds()
+        wait(query, lambda: len(done()) >= WARM_UP_BATCHES)
+        before, began = len(done()), cpu_seconds()
+        wait(query, lambda: len(done()) >= batches)
+        found, used = done(), cpu_seconds() - began
     finally:
-        query.stop()
-    if any(r.numInputRows != batch_rows for r in done):
-        raise AssertionError(f"batches of {[r.numInputRows for r in done]} rows came through, not of {batch_rows}")
-    warm = done[WARM_UP_BATCHES:batches]
+        stop(query)
+    if any(r.numInputRows != batch_rows for r in found):
+        raise AssertionError(f"batches of {[r.numInputRows for r in found]} rows came through, not of {batch_rows}")
+    warm = found[WARM_UP_BATCHES:batches]
     milliseconds = sum(r.durationMs["triggerExecution"] for r in warm)
-    if before is None:
-        raise AssertionError("the query ended before it was warm")
     return {
-        "rows_per_second": len(warm) * batch_rows / milliseconds * 1000,
-        "cpu_ns_per_row": (after - before[1]) * 1e9 / ((len(done) - before[0]) * batch_rows),
+        ROWS: len(warm) * batch_rows / milliseconds * 1000,
+        BY_CPU: (len(found) - before) * batch_rows / used,
     }

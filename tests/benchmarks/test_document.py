@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.document import Figure, table, write_section
+from benchmarks.document import write_section
 
 
 def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
@@ -14,13 +14,3 @@ def test_a_section_is_replaced_and_the_others_are_kept(tmp_path: Path) -> None:
     assert (tmp_path / "benchmarks.md").read_text() == first.replace("old", "new")
     assert first.startswith("# Benchmarks\n") and first.index("## Put") < first.index("## Spark")
     assert json.loads((tmp_path / "benchmarks.json").read_text()) == {"spark": {"rows": 3}, "put": {"rows": 2}}
-
-
-def test_a_table_has_a_line_for_every_figure() -> None:
-    figure = Figure("rows", "2", "1", "2.00 x", "3", "met")
-    assert table(figure, [figure, figure]).splitlines() == [
-        "| rows | 2 | 1 | 2.00 x | 3 | met |",
-        "| --- | ---: | ---: | ---: | ---: | --- |",
-        "| rows | 2 | 1 | 2.00 x | 3 | met |",
-        "| rows | 2 | 1 | 2.00 x | 3 | met |",
-    ]

@@ -47,6 +47,22 @@ def test_every_peer_must_be_beaten() -> None:
     assert outcome(target, us=60, slow=1, near=11, nearer=20).verdict == "met"
 
 
+def test_a_difference_is_met_or_missed_and_shown() -> None:
+    target = Target("start", "g", "put", ("us",), against=("floor",), most_above=50)
+    found = outcome(target, us=150, floor=100)
+    assert (found.verdict, found.above) == ("met", 50)
+    slow = outcome(target, us=151, floor=100)
+    assert slow.verdict == "missed" and "+51 events/s" in missed([slow])
+    assert "at most +50 events/s" in targets_table([found])
+
+
+def test_what_nobody_can_reach_here_is_no_miss() -> None:
+    target = Target("source", "g", "put", ("us",), least=1.0, against=("peer",), bound="python")
+    assert outcome(target, us=85, peer=100, python=90).verdict == "out of reach: at best 0.90 x"
+    assert outcome(target, us=85, peer=100, python=110).verdict == "missed"
+    assert outcome(target, us=100, peer=100, python=90).verdict == "met"
+
+
 def test_what_was_not_measured_is_said() -> None:
     target = Target("put", "elsewhere", "put", ("us",), least=3.0)
     assert outcomes(group(us=1), (target,))[0].verdict == "not measured"

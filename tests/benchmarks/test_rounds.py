@@ -38,6 +38,22 @@ def test_the_order_turns_and_each_has_an_empty_directory(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
+def test_rounds_that_warm_up_do_not_count(tmp_path: Path) -> None:
+    calls = []
+
+    def run(_: Path) -> Figures:
+        calls.append(1)
+        return {"put": len(calls)}
+
+    found = measure(Group("g", "G", "rows/s", "a", {"a": run}, warm_ups=2), 1, tmp_path, silent, FOREVER)
+    assert found.rounds == [{"a": {"put": 3}}]
+
+
+def test_a_difference_is_the_median_of_the_rounds_own() -> None:
+    found = comparison([{"us": {"p50": 9}, "floor": {"p50": 1}}, {"us": {"p50": 5}, "floor": {"p50": 4}}])
+    assert found.above("us", "p50", "floor") == 4.5
+
+
 def test_who_fails_is_left_out_with_the_reason(tmp_path: Path) -> None:
     calls = []
 

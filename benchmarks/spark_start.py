@@ -1,0 +1,94 @@
+"""How soon a new query has its first batch: the channel beside Spark's Parquet files, as a source and as a sink."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import spillable_stream as ss
+from benchmarks.rounds import Figures, Group, Plan
+from benchmarks.spark_session import ROUNDS, session, stop, wait
+
+__all__ = ["FIRST", "OURS", "PEER", "SECOND", "SINK", "SOURCE", "Starts", "groups"]
+
+SOURCE, SINK = "spark start, source", "spark start, sink"
+PEER, OURS = "Spark's Parquet files", "spillable_stream"
+FIRST, SECOND = "first batch", "second batch"
+_ROWS = 1_000
+_BATCHES = 2
+_SCHEMA = pa.schema([("id", pa.int64())])
+
+
+def groups(_: Plan, directory: Path) -> Iterator[Group]:
+    """Yield a group for sources and one for sinks. A query before each makes the JVM warm."""
+    with session() as spark, tempfile.TemporaryDirectory(dir=directory) as place:
+        starts = Starts(spark, Path(place))
+        of_source = {PEER: starts.from_files, OURS: starts.from_channel}
+        title = "A new query, from a source into noop"
+        yield Group(SOURCE, title, "ms", PEER, of_source, ROUNDS, warm_ups=1)
+        of_sink = {PEER: starts.to_files, OURS: starts.to_channel}
+        title = "A new query, from rate-micro-batch into a sink"
+        yield Group(SINK, title, "ms", PEER, of_sink, ROUNDS, warm_ups=1)
+
+
+class Starts:
+    """Starts queries, and measures until their first batch and their second one are done.
+
+    Args:
+        spark: the session.
+        directory: where what they read is written.
+    """
+
+    def __init__(self, spark: Any, directory: Path) -> None:
+        self._spark = spark
+        self._files, self._channel = directory / "parquet", directory / "channel"
+        spark.range(0, _ROWS * _BATCHES, 1, _BATCHES).write.parquet(str(self._files))
+        with ss.Channel(self._channel, schema=_SCHEMA, minimum_required_space=0) as channel:
+            channel.consumer("keeper")  # takes nothing, so that the rows stay
+            for first in range(0, _ROWS * _BATCHES, _ROWS):
+                with channel.put_transaction() as tx:
+                    tx.put_batch(pa.record_batch([pa.array(range(first, first + _ROWS))], schema=_SCHEMA))
+
+    def from_files(self, place: Path) -> Figures:
+        """Read files."""
+        reader = self._spark.readStream.schema("id BIGINT").format("parquet").option("maxFilesPerTrigger", 1)
+        return self._start(reader.load(str(self._files)), "noop", place)
+
+    def from_channel(self, place: Path) -> Figures:
+        """Read the channel, as a group of its own."""
+        reader = self._spark.readStream.format("spillable").option("group", uuid.uuid4().hex)
+        return self._start(reader.option("maxEventsPerTrigger", _ROWS).load(str(self._channel)), "noop", place)
+
+    def to_files(self, place: Path) -> Figures:
+        """Write files."""
+        return self._start(self._rows(), "parquet", place)
+
+    def to_channel(self, place: Path) -> Figures:
+        """Write to a channel, which the query makes."""
+        return self._start(self._rows(), "spillable", place)
+
+    def _rows(self) -> Any:
+        return self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).load()
+
+    def _start(self, stream: Any, sink: str, place: Path) -> Figures:
+        writer = stream.writeStream.format(sink).option("checkpointLocation", str(place / "checkpoint"))
+        began = time.perf_counter()
+        query = writer.start(str(place / "out"))
+
+        def first() -> bool:
+            return query.lastProgress is not None and query.lastProgress.numInputRows > 0
+
+        try:
+            wait(query, first)
+            seconds = time.perf_counter() - began
+            wait(query, lambda: len([r for r in query.recentProgress if r.numInputRows]) >= _BATCHES)
+            durations = [r.durationMs["triggerExecution"] for r in query.recentProgress if r.numInputRows]
+            return {FIRST: seconds * 1000, SECOND: float(durations[1])}
+        finally:
+            stop(query)
