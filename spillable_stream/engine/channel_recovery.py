@@ -88,10 +88,10 @@ def _publish(lock: CommitLock, ends: RecoveredEnds, known: CommitPoint | None) -
 
     A file whose sync failed, by the head, is still never written to again.
     """
-    checkpoint_time, state = 0, HeadState.CLEAN
+    checkpoint_ms, state = 0, HeadState.CLEAN
     if known is not None:
-        checkpoint_time = known.checkpoint_time
+        checkpoint_ms = known.checkpoint_ms
         if known.disk.file_id == ends.disk.file_id and known.disk.state == HeadState.SYNC_FAILED:
             state = HeadState.SYNC_FAILED
     memory = TierEnd(*ends.memory) if ends.memory else NO_TIER
-    lock.publish(CommitPoint(TierEnd(*ends.disk, state), memory, ends.last_id, checkpoint_time))
+    lock.publish(CommitPoint(TierEnd(*ends.disk, state), memory, ends.last_id, checkpoint_ms))

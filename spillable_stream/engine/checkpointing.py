@@ -100,7 +100,7 @@ class Checkpointing:
         now = time.time()
         if 0 <= now - self._made_at < interval_seconds:  # other processes can only have made later ones
             return False
-        self._made_at = self._log.checkpoint_time
+        self._made_at = self._log.checkpoint_ms / 1000
         return not 0 <= now - self._made_at < interval_seconds  # negative if a clock was set back
 
     def make(self) -> None:

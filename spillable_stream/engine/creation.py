@@ -198,7 +198,7 @@ def _create_files(fs: FileSystem, layout: Layout, options: ChannelOptions, schem
     lock = CommitLock(fs, layout)
     wal = WriteAheadLog(lock, Tier.DISK, max_file_size_bytes=1 << 62)
     try:
-        lock.publish(CommitPoint(NO_TIER, checkpoint_time=int(time.time())))
+        lock.publish(CommitPoint(NO_TIER, checkpoint_ms=time.time_ns() // 1_000_000))
         wal.create_first_file(ChannelState(options, schemas).small, 1)
     finally:
         wal.close()

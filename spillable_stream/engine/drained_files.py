@@ -1,4 +1,4 @@
-"""Files on disk of which every event was taken: which they are, and what becomes of them.
+"""Files on disk whose events were all taken: which they are, and what becomes of them.
 
 A data file is not needed once nothing in it is, since the header of every file holds the state before it: a replay
 begins at the newest checkpoint, or at the header of the oldest file. So a file is free with the commit of the take of

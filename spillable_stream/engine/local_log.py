@@ -243,9 +243,9 @@ class LocalLog:
         return StagedFileWriter(self.fs, self.layout, owner, batch_id, memory_bytes, minimum_required_space)
 
     @property
-    def checkpoint_time(self) -> int:
-        """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
-        return self.position().checkpoint_time
+    def checkpoint_ms(self) -> int:
+        """When the last checkpoint was made, in milliseconds since 1970; 0 if none is known."""
+        return self.position().checkpoint_ms
 
     def write_checkpoint(self, position: Position, image: StateImage) -> None:
         """Make a state durable.

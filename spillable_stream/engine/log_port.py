@@ -180,8 +180,8 @@ class Log(Protocol):
     # ── checkpoints ─────────────────────────────────────────────────────────────────────────
 
     @property
-    def checkpoint_time(self) -> int:
-        """When the last checkpoint was made, in seconds since 1970; 0 if none is known."""
+    def checkpoint_ms(self) -> int:
+        """When the last checkpoint was made, in milliseconds since 1970; 0 if none is known."""
 
     def write_checkpoint(self, position: Position, image: StateImage) -> None:
         """Make a state durable, so that nothing before it is needed to load it.

@@ -54,6 +54,7 @@ SLOTS_AND_MARK_BYTES = MARK_OFFSET + _MARK.size
 HOST_OFFSET = 256
 _HOST_SIZE = 256
 HEAD_SIZE_BYTES = 512
+_FIRST_MS = 10**11  # a smaller time is in seconds: an earlier release wrote it
 DISOWNED = b"\xff" * 16  # replaces the boot ID in a head that was up to date when a repair began
 
 
@@ -93,14 +94,14 @@ class CommitPoint(NamedTuple):
         disk: the end of the disk tier's log, which is synced up to there.
         memory: the end of the memory tier's log.
         last_id: the last write-order ID.
-        checkpoint_time: when the last checkpoint was made, in seconds since 1970.
+        checkpoint_ms: when the last checkpoint was made, in milliseconds since 1970.
         pid: the process that wrote this.
     """
 
     disk: TierEnd
     memory: TierEnd = NO_TIER
     last_id: int = 0
-    checkpoint_time: int = 0
+    checkpoint_ms: int = 0
     pid: int = 0
 
     def is_clean(self) -> bool:
@@ -142,7 +143,9 @@ def _parse_slot(data: bytes) -> HeadSlot | None:
     if google_crc32c.value(raw[: _SLOT.size]) != _CRC.unpack_from(raw, _SLOT.size)[0]:
         return None
     sequence, boot, *ends = _SLOT.unpack_from(raw)
-    published = CommitPoint(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), *ends[6:])
+    last_id, checkpoint_ms, pid = ends[6:]
+    checkpoint_ms *= 1000 if checkpoint_ms < _FIRST_MS else 1
+    published = CommitPoint(TierEnd(*ends[:3]), TierEnd(*ends[3:6]), last_id, checkpoint_ms, pid)
     return HeadSlot(sequence, boot, published) if sequence else None
 
 
@@ -199,8 +202,8 @@ def slot_offset(sequence: int) -> int:
 
 def pack_slot(slot: HeadSlot) -> bytes:
     """Return the bytes of a slot."""
-    disk, memory, last_id, checkpoint_time, pid = slot.published
-    raw = _SLOT.pack(slot.sequence, slot.boot, *disk, *memory, last_id, checkpoint_time, pid)
+    disk, memory, last_id, checkpoint_ms, pid = slot.published
+    raw = _SLOT.pack(slot.sequence, slot.boot, *disk, *memory, last_id, checkpoint_ms, pid)
     return raw + _CRC.pack(google_crc32c.value(raw))
 
 

@@ -159,7 +159,7 @@ class CommitLock:
 
     def record_checkpoint(self) -> None:
         """Record in the head that a checkpoint was made now; the caller holds the lock."""
-        self.publish(self.current()._replace(checkpoint_time=int(time.time())))
+        self.publish(self.current()._replace(checkpoint_ms=time.time_ns() // 1_000_000))
 
     def close(self, *, forked: bool = False) -> None:
         """Close the lock and the head, once no other thread holds the lock.

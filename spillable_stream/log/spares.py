@@ -4,7 +4,7 @@ A sync of bytes that replace others costs half of one of new bytes: the file sys
 as written, no size to change, and the pages are there. PostgreSQL does the same (``wal_recycle``).
 
 What an earlier log left in a file never counts in the next one: every header's checksum starts from the file's name.
-What is left to fear is another name that leads to the same bytes, and this is the order against it:
+One danger is left, another name that leads to the same bytes. This order keeps it away:
 
 1. A file becomes a spare under its lock, unless somebody reads it (a shared lock) or it has another hard link
    (a backup). Those are removed, and live on for whoever holds them.

@@ -86,8 +86,8 @@ class DiskFiles:
         self._fs = fs
 
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
-        _, memory, last, checkpoint_time, pid = point
-        return CommitPoint(end, memory, last if last_id is None else last_id, checkpoint_time, pid)
+        _, memory, last, checkpoint_ms, pid = point
+        return CommitPoint(end, memory, last if last_id is None else last_id, checkpoint_ms, pid)
 
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         self.preallocation.reserve(file, end, most_bytes)
@@ -147,8 +147,8 @@ class MemoryFiles:
         self._layout = layout
 
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
-        disk, _, last, checkpoint_time, pid = point
-        return CommitPoint(disk, end, last if last_id is None else last_id, checkpoint_time, pid)
+        disk, _, last, checkpoint_ms, pid = point
+        return CommitPoint(disk, end, last if last_id is None else last_id, checkpoint_ms, pid)
 
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         """Do nothing: how many pages there are is counted elsewhere."""

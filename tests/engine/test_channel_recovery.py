@@ -65,17 +65,17 @@ def test_what_was_torn_is_cut_and_counted(path: Path, open_channel: Open) -> Non
 def test_the_time_of_the_last_checkpoint_survives_a_reboot(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         channel.checkpoint()
-        before = channel.engine().log.checkpoint_time
+        before = channel.engine().log.checkpoint_ms
     assert before > 0
     age_head(path)
-    assert open_channel().engine().log.checkpoint_time == before
+    assert open_channel().engine().log.checkpoint_ms == before
 
 
 def test_no_checkpoint_is_known_of_where_the_head_is_lost(path: Path, open_channel: Open) -> None:
     with open_channel() as channel:
         channel.checkpoint()
     reboot(path)
-    assert open_channel().engine().log.checkpoint_time == 0
+    assert open_channel().engine().log.checkpoint_ms == 0
 
 
 @pytest.mark.parametrize("rebooted", [False, True])

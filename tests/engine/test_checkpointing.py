@@ -212,3 +212,22 @@ def test_takes_that_are_prepared_outlive_the_file_that_they_were_written_in(open
             channel.consumer("default").commit(ranges, tx)
         channel.checkpoint()
         assert not log_file(path, 1).exists()
+
+
+# ── when one is due ─────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("interval_ms", [100, 999, 30_000])
+def test_a_checkpoint_is_due_when_the_last_one_is_as_old_as_the_interval(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch, interval_ms: int
+) -> None:
+    channel, other = open_channel(checkpoint_interval=interval_ms), open_channel()
+    now = [1_700_000_000.7]
+    monkeypatch.setattr(checkpointing.time, "time", lambda: now[0])
+    monkeypatch.setattr(checkpointing.time, "time_ns", lambda: int(now[0] * 1e9))
+    channel.checkpoint()
+    for handle in (channel, other):
+        now[0] = 1_700_000_000.7 + (interval_ms - 2) / 1000
+        assert not handle.engine().checkpointing._is_due()
+        now[0] += 0.004
+        assert handle.engine().checkpointing._is_due()

@@ -27,8 +27,9 @@ from spillable_stream.format.head_page import (
 BOOT = bytes(range(16))
 
 
-def slot(sequence: int) -> HeadSlot:
-    return HeadSlot(sequence, BOOT, CommitPoint(TierEnd(1, 100 * sequence), TierEnd(2, 5), sequence, 99, 7))
+def slot(sequence: int, checkpoint_ms: int = 1_700_000_000_123) -> HeadSlot:
+    point = CommitPoint(TierEnd(1, 100 * sequence), TierEnd(2, 5), sequence, checkpoint_ms, 7)
+    return HeadSlot(sequence, BOOT, point)
 
 
 def page(*slots: HeadSlot, mark: int = 0, host: str = "") -> bytes:
@@ -45,6 +46,10 @@ def test_the_newer_of_two_slots_counts_wherever_it_is() -> None:
     for newer in (3, 4):
         assert parse_head(page(slot(newer - 1), slot(newer))) == slot(newer)
     assert parse_head(bytes(HEAD_SIZE_BYTES)) is None and parse_head(b"") is None
+
+
+def test_the_time_of_a_checkpoint_that_an_earlier_release_wrote_is_in_seconds() -> None:
+    assert parse_head(page(slot(3, 1_700_000_000))) == slot(3, 1_700_000_000_000)
 
 
 @pytest.mark.parametrize("bit", range(0, 8 * len(pack_slot(slot(4))), 7))
