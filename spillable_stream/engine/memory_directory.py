@@ -192,9 +192,9 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how many bytes the tier's files take, without spare files."""
-        return sum(
-            self._fs.size_bytes(path) for path in self._own_files(self._layout.memory) if not is_spare(path.name)
-        )
+        memory = self._layout.memory
+        names = [n for n in self._fs.list_files(memory) if not is_spare(n) and self._layout.is_own(memory, n)]
+        return sum(self._fs.size_bytes(memory / name) for name in names)
 
     def _own_files(self, directory: Path) -> list[Path]:
         """Return the channel's files in a memory tier's directory."""
