@@ -8,6 +8,7 @@ only of a name that is allowed here.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from spillable_stream.errors import OptionError
 
@@ -33,12 +34,16 @@ _OWNER = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 
 def is_name(value: object) -> bool:
     """Tell whether a group or a producer may have this name."""
+    return isinstance(value, str) and _is_allowed(str.__str__(value))
+
+
+@lru_cache(maxsize=256)  # every transaction asks
+def _is_allowed(name: str) -> bool:
     return (
-        isinstance(value, str)
-        and 0 < len(value) <= _NAME_LETTERS
-        and not value.startswith(".")
-        and all(c.isalnum() or c in "-_." for c in value)
-        and len(value.encode()) <= _NAME_BYTES
+        0 < len(name) <= _NAME_LETTERS
+        and not name.startswith(".")
+        and all(c.isalnum() or c in "-_." for c in name)
+        and len(name.encode()) <= _NAME_BYTES
     )
 
 

@@ -75,6 +75,7 @@ class PutTransaction(Transaction):
 
     def put_many(self, events: Iterable[Event | Mapping[str, Any]]) -> None:
         """Put events in order; all of them or, when this raises, none. Raises what `put` raises."""
+        self._require(State.OPEN, "put")
         self._require_sound("put")
         added = list(events)
         self._admit(len(added))
@@ -102,6 +103,7 @@ class PutTransaction(Transaction):
 
         Raises what `put` raises.
         """
+        self._require(State.OPEN, "put_batch")
         self._require_sound("put_batch")
         batches = [batch]
         if isinstance(batch, pa.Table):
@@ -138,7 +140,6 @@ class PutTransaction(Transaction):
             )
 
     def _require_sound(self, call: str) -> None:
-        self._require(State.OPEN, call)
         if self._failure is not None:
             raise TransactionStateError(
                 f"{call}() after a put that failed, or a sync of what was staged ({self._failure}): "

@@ -10,9 +10,9 @@ thread and process that began it. Puts and takes never mix.
 
 from __future__ import annotations
 
-import os
-import threading
 from enum import Enum
+from os import getpid
+from threading import get_ident
 from types import TracebackType
 from typing import Self
 
@@ -39,13 +39,13 @@ class Transaction:
         self.state: State = State.NEW
         self.committed: CommitResult = CommitResult()
         self._engine = engine
-        self._owner = (os.getpid(), threading.get_ident())
+        self._pid, self._thread = getpid(), get_ident()
 
     def _require(self, wanted: State, call: str) -> None:
-        if self._owner != (os.getpid(), threading.get_ident()):
+        if self._thread != get_ident() or self._pid != getpid():
             raise TransactionStateError(
-                f"{call}() of a transaction of pid {self._owner[0]}, thread {self._owner[1]} was called in pid "
-                f"{os.getpid()}, thread {threading.get_ident()}; every thread and process begins its own"
+                f"{call}() of a transaction of pid {self._pid}, thread {self._thread} was called in pid "
+                f"{getpid()}, thread {get_ident()}; every thread and process begins its own"
             )
         if self.state is not wanted:
             raise TransactionStateError(

@@ -56,8 +56,13 @@ class Appender:
 
     def reserve_room(self, tier: Tier, size_bytes: int) -> Position:
         """Return where the next append of a tier goes, with room for ``size_bytes``; its log may roll."""
-        start = self._log.reserve(tier, size_bytes, self._follower)
-        self._follower.catch_up()
+        log, follower = self._log, self._follower
+        before = log.held_position()
+        start = log.reserve(tier, size_bytes, follower)
+        if log.held_position() is not before:
+            if tier is Tier.MEMORY:
+                follower.began_file(before)
+            follower.catch_up()
         return start
 
     def append(self, plan: AppendPlan, start: Position) -> bool:

@@ -120,7 +120,7 @@ class Committer:
         active_calls, began, gave_back = self._active_calls, time.monotonic() - (waited_seconds or 0.0), False
         spill_at = began + self._follower.state.options.overflow_timeout
         full_at = began + keep_alive_seconds
-        if isinstance(request, Put):
+        if isinstance(request, Put) and request.segments:
             request.segments = [self._staged.found(s) for s in request.segments]
         while True:
             if active_calls.ended:

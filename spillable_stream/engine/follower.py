@@ -239,6 +239,17 @@ class Follower:
 
     # ── appending; the commit lock is held ──────────────────────────────────────────────────
 
+    def began_file(self, before: CommitPoint) -> None:
+        """Move on to a file of the memory tier that this process began: there is nothing in it to apply.
+
+        Args:
+            before: what was published before.
+        """
+        with self._mutex:
+            if self.applied is before and not self._half_applied:
+                head = self._log.held_position()
+                self.positions, self.applied = Positions.of(head), head
+
     def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:

@@ -103,7 +103,7 @@ class FrameScanner:
                 window = self._file.read(self.offset, min(self._window_bytes, self._end - self.offset))
                 base, at = self.offset, 0
             header = parse_header(window, at, self._seed)
-            if header is None or self.offset + frame_size(header.length) > self._end:
+            if header is None or (end := self.offset + frame_size(header.length)) > self._end:
                 return
             payload: bytes | None = None
             if header.type != FrameType.PUT or self.offset >= self._verify_from:
@@ -116,7 +116,7 @@ class FrameScanner:
                 if header.type == FrameType.PUT and not self._keep_puts:
                     payload = None
             found = LocatedFrame(self.offset, header, payload)
-            self.offset = found.end
+            self.offset = end
             yield found
 
     def skip_damage(self, end: int) -> Damage:

@@ -41,7 +41,7 @@ class Positions(NamedTuple):
     def is_before(self, other: Positions) -> bool:
         """Tell whether this was published before ``other`` was: no end of the same log ever moves back."""
         return self.disk < other.disk or (
-            generation_of(self.memory.file_id) == generation_of(other.memory.file_id) and self.memory < other.memory
+            self.memory < other.memory and generation_of(self.memory.file_id) == generation_of(other.memory.file_id)
         )
 
 
@@ -72,7 +72,9 @@ class Tiers:
             logs.append(self.disk.records(start.disk, end.disk))
         if end.memory.file_id and start.memory < end.memory:
             begin = start.memory
-            if generation_of(begin.file_id) != generation_of(end.memory.file_id):
+            if begin.file_id != end.memory.file_id and (
+                generation_of(begin.file_id) != generation_of(end.memory.file_id)
+            ):
                 begin = Position(memory_file_id(generation_of(end.memory.file_id), 1), 0)
             logs.append(self.memory.records(begin, end.memory))
         headless = [_without_headers(log) for log in logs]

@@ -50,6 +50,23 @@ def test_options_changed_by_one_handle_hold_for_all(open_channel: Open) -> None:
     assert one.options["overflow_capacity"] == 7
 
 
+def test_a_file_of_memory_that_this_process_began_is_not_read_back(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(memory_capacity=10_000, byte_capacity=4 << 20)
+    put(channel, b"first")
+    other, engine = open_channel(), channel.engine()
+    first, followed = engine.positions.memory.file_id, list[object]()
+    monkeypatch.setattr(engine.log, "follow", lambda *_: followed.append(1))
+    for i in range(40):
+        put(channel, b"%d" % i * 20_000)
+    assert engine.positions.memory.file_id > first + 1
+    assert followed == [] and engine.log.position() is engine.follower.applied
+    assert take(other) == [b"first", *(b"%d" % i * 20_000 for i in range(40))]
+    monkeypatch.undo()
+    assert channel.stats().channel_size == 0
+
+
 @pytest.mark.parametrize("record", [1, 2], ids=["PUT", "COMMIT"])
 @pytest.mark.parametrize("whose", ["its own", "another's"])
 def test_an_interrupt_while_the_state_is_applied_does_not_apply_it_twice(
