@@ -17,6 +17,8 @@ from tests.support.spark.versions import SPARK
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# They start several Spark sessions or queries; the README has the fast ones.
+SLOW_PAGES = {"spark.md", "pipelines.md"}
 # They have a listener that is not told the groups, or a run that reads several batches: see docs/compatibility.md.
 NEED_SPARK_4_2 = {"spark.md", "quickstart", "fan_out"}
 
@@ -31,7 +33,10 @@ def skip_before_spark_4_2(name: str) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, id=page_name(p), marks=[pytest.mark.slow] if p.name in SLOW_PAGES else []) for p in PAGES],
+)
 def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     skip_before_spark_4_2(page.name)

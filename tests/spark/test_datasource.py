@@ -91,8 +91,18 @@ def test_table_that_a_stream_makes_has_to_be_told_its_path(spark: SparkSession, 
     ("schema", "options", "message"),
     [
         ("", {"endingOffsets": 5}, "endingOffsets is not an option of a Spark stream's source but of a batch read"),
-        ("body BINARY", {"endingOffsets": 5}, "endingOffsets is not an option of a Spark stream's source but of a bat"),
-        ("body BINARY", {"maxEventPerTrigger": 5}, "'maxeventpertrigger' is not an option of a Spark stream's source;"),
+        pytest.param(
+            "body BINARY",
+            {"endingOffsets": 5},
+            "endingOffsets is not an option of a Spark stream's source but of a bat",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            "body BINARY",
+            {"maxEventPerTrigger": 5},
+            "'maxeventpertrigger' is not an option of a Spark stream's source;",
+            marks=pytest.mark.slow,
+        ),
         ("body BINARY", {"maxEventsPerTrigger": 0}, "maxEventsPerTrigger must be an integer of at least 1, not '0'"),
     ],
 )
@@ -109,6 +119,7 @@ def test_wrong_option_is_the_last_error_of_a_stream(
         assert "UnboundLocalError" not in str(e.value)
 
 
+@pytest.mark.slow
 def test_path_of_a_stream_that_is_not_local_is_the_last_error(spark: SparkSession) -> None:
     query = stream(spark, Path("s3://x"), "body BINARY").writeStream.format("noop").start()  # Path makes it s3:/x
     with pytest.raises(PySparkException, match="a channel needs the path of a local directory") as e:

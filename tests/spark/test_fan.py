@@ -47,6 +47,7 @@ def test_two_queries_with_groups_of_their_own_each_get_every_event(
     assert bodies(spark, tmp_path / "to-x") == bodies(spark, tmp_path / "to-y") == numbered(0, 40)
 
 
+@pytest.mark.slow
 def test_channel_keeps_what_the_slower_query_has_yet_to_read(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -63,6 +64,7 @@ def test_channel_keeps_what_the_slower_query_has_yet_to_read(
         assert [e.body for e in tx.take_many(100)] == numbered(0, 22)
 
 
+@pytest.mark.slow
 def test_two_sinks_and_a_producer_share_a_channel(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -95,6 +97,7 @@ def test_two_sinks_and_a_producer_share_a_channel(
         assert [b for b in found if b.startswith(name)] == [name + b for b in numbered(0, 30)]
 
 
+@pytest.mark.slow
 def test_one_query_may_read_two_channels(spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path) -> None:
     both = [spark.readStream.format("spillable").load(str(put(name, *numbered(0, 20)))) for name in "ab"]
     writer = both[0].union(both[1]).writeStream.format("spillable").option("minimumRequiredSpace", 0)

@@ -186,6 +186,7 @@ def test_a_group_that_was_given_up_and_has_a_batch_of_a_killed_query_under_way_f
     reader.stop()
 
 
+@pytest.mark.slow
 def test_calls_that_come_while_the_group_is_given_up_find_everything_as_it_was(
     channel: ss.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +287,7 @@ def two_sources(spark: SparkSession, first: Path, second: Path) -> Any:
     return one.union(other).writeStream.format("noop").trigger(availableNow=True)
 
 
+@pytest.mark.slow
 def test_a_source_of_a_query_whose_other_source_is_gone_does_not_keep_its_group(
     spark: SparkSession, channel: ss.Channel, tmp_path: Path
 ) -> None:
@@ -298,7 +300,9 @@ def test_a_source_of_a_query_whose_other_source_is_gone_does_not_keep_its_group(
     own(channel, group="c")
 
 
-@pytest.mark.parametrize("fails", [False, True], ids=["stopped", "failed"])
+@pytest.mark.parametrize(
+    "fails", [pytest.param(False, id="stopped"), pytest.param(True, id="failed", marks=pytest.mark.slow)]
+)
 def test_a_query_that_ends_before_its_first_batch_gives_a_position_of_its_own_up(
     spark: SparkSession, channel: ss.Channel, tmp_path: Path, fails: bool
 ) -> None:

@@ -166,6 +166,7 @@ def test_self_join_is_told_at_once_to_load_twice(spark: SparkSession, path: Path
     assert explain(e.value).startswith(f"one load() of {path} is used twice, in one query (a self-join) or in two, ")
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_self_join_without_a_group_has_a_position_for_each_side(spark: SparkSession, put: Put, path: Path) -> None:
     put("a", b"y")
@@ -176,6 +177,7 @@ def test_self_join_without_a_group_has_a_position_for_each_side(spark: SparkSess
     assert sorted(bytes(row.body) for row in spark.table("sides").collect()) == [b"x", b"y"]
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
     spark: SparkSession, put: Put, path: Path

@@ -140,6 +140,7 @@ def test_a_reader_fails_on_lost_events_or_goes_on_without_them(spark: SparkSessi
     assert bodies(tmp_path / "out") == numbered(10, 5)
 
 
+@pytest.mark.slow
 def test_a_query_that_was_under_way_meets_the_loss_too(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "c"
     channel = opened(path, memory_capacity=10, overflow_timeout=0)

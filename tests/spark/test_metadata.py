@@ -85,6 +85,7 @@ def test_given_schema_does_not_hide_a_channels_own_column_of_that_name(
         reader.load(str(tmp_path / "c")).collect()
 
 
+@pytest.mark.slow
 def test_stream_has_metadata_columns_too(spark: SparkSession, path: Path, tmp_path: Path) -> None:
     stream = spark.readStream.format("spillable").option("metadata", "true").load(str(path))
     query = stream.writeStream.format("memory").queryName("with_metadata").trigger(availableNow=True).start()

@@ -136,6 +136,7 @@ def test_offset_of_another_source_is_refused(value: Any, whose: str) -> None:
     assert "/c is this; use the checkpoint's own" in str(e.value)
 
 
+@pytest.mark.slow
 @pytest.mark.spark
 def test_checkpoint_of_another_source_is_refused(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     rate = spark.readStream.format("rate").load()

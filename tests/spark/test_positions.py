@@ -77,6 +77,7 @@ def test_each_new_checkpoint_gets_all_that_is_kept_and_a_restart_goes_on(channel
     assert to("d", startingOffsets="latest")[-5:] == numbered(25, 5)
 
 
+@pytest.mark.slow
 def test_two_queries_of_one_frame_each_get_everything(spark: SparkSession, channel: ss.Channel, tmp_path: Path) -> None:
     frame = stream(spark, channel.path)
     queries = [
@@ -95,6 +96,7 @@ def test_two_queries_of_one_frame_each_get_everything(spark: SparkSession, chann
     assert bodies(tmp_path / "x") == bodies(tmp_path / "y") == numbered(0, 25)
 
 
+@pytest.mark.slow
 def test_a_query_with_a_bug_is_fixed_and_its_last_events_are_replayed_into_a_new_sink(
     spark: SparkSession, channel: ss.Channel, to: To
 ) -> None:
@@ -111,6 +113,7 @@ def test_a_query_with_a_bug_is_fixed_and_its_last_events_are_replayed_into_a_new
     assert to("all", startingTimestamp=first_put_us // 1000) == numbered(0, 30)
 
 
+@pytest.mark.slow
 def test_resetting_a_group_begins_again_once(channel: ss.Channel, to: To) -> None:
     assert to("b", group="g") == numbered(0, 20)
     again = {"group": "g", "startingOffsets": 11, "resetGroup": "true"}
@@ -162,6 +165,7 @@ def test_events_that_expire_before_a_query_reads_them_are_reported(
     assert to("b", failOnDataLoss="false") == [*numbered(0, 20), *numbered(25, 5)]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_a_groups_name_goes_on_as_the_default_group(
     channel: ss.Channel, to: To, tmp_path: Path
 ) -> None:
@@ -187,6 +191,7 @@ def test_batch_reads_have_what_is_kept(spark: SparkSession, channel: ss.Channel,
         read(startingOffsets="3")
 
 
+@pytest.mark.slow
 def test_a_query_whose_own_group_was_dropped_goes_on_and_is_told_what_left(channel: ss.Channel, to: To) -> None:
     assert to("b") == numbered(0, 20)
     (group,) = automatic(channel)

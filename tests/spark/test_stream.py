@@ -89,12 +89,14 @@ def test_restart_from_its_checkpoint_goes_on_where_it_was(
     assert bodies(tmp_path / "b") == numbered(0, 100)
 
 
+@pytest.mark.slow
 def test_available_now_ends_when_nothing_is_new(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     path = put("a", b"x")
     run(stream(spark, path), tmp_path / "ck", tmp_path / "b")
     assert run(stream(spark, path), tmp_path / "ck", tmp_path / "b") == []
 
 
+@pytest.mark.slow
 def test_one_run_with_a_limit_reads_all_from_spark_4_2_on_and_one_batch_before(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -111,6 +113,7 @@ def test_one_run_with_a_limit_reads_all_from_spark_4_2_on_and_one_batch_before(
         assert ends == [30]
 
 
+@pytest.mark.slow
 def test_new_query_of_a_group_resumes_at_its_position(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -122,6 +125,7 @@ def test_new_query_of_a_group_resumes_at_its_position(
     assert bodies(tmp_path / "c") == (numbered(20, 5) if ADMISSION_CONTROL else numbered(10, 15))
 
 
+@pytest.mark.slow
 def test_new_group_starting_at_latest_sees_only_what_comes(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -133,6 +137,7 @@ def test_new_group_starting_at_latest_sees_only_what_comes(
     assert bodies(tmp_path / "b") == numbered(10, 5)
 
 
+@pytest.mark.slow
 def test_new_group_starting_at_an_id_begins_with_it(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -141,6 +146,7 @@ def test_new_group_starting_at_an_id_begins_with_it(
     assert bodies(tmp_path / "b") == numbered(7, 3)
 
 
+@pytest.mark.slow
 def test_max_bytes_per_trigger_bounds_batches_softly(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     path = put("a", *[bytes(1000)] * 100)
     reports = run(stream(spark, path, maxBytesPerTrigger=30_000), tmp_path / "ck", tmp_path / "b")
@@ -149,6 +155,7 @@ def test_max_bytes_per_trigger_bounds_batches_softly(spark: SparkSession, put: P
     assert all(r.numInputRows > 0 for r in reports)
 
 
+@pytest.mark.slow
 def test_min_partitions_splits_a_batch(spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path) -> None:
     path = put("a", *numbered(0, 100))
     df = stream(spark, path, minPartitions=4).select(F.spark_partition_id().alias("p"), "body")
@@ -192,6 +199,7 @@ def test_batch_whose_commit_log_is_lost_is_not_stored_twice(
     assert bodies(tmp_path / "b") == numbered(0, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ADMISSION_CONTROL, reason="before 4.2 Spark does not ask again after the last batch of a run")
 def test_commit_log_that_a_power_cut_took_after_the_take_was_committed_is_refused(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
@@ -214,6 +222,7 @@ def test_second_live_query_of_a_group_is_refused_by_name(spark: SparkSession, pu
             run(stream(spark, path, group="default", ownerTimeout=0), tmp_path / "ck", tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_checkpoint_of_another_channel_is_refused(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     run(stream(spark, put("a", b"x")), tmp_path / "ck", tmp_path / "b")
     with pytest.raises(PySparkException, match="Spark checkpoint belongs to the channel"):
@@ -247,6 +256,7 @@ def test_missing_channel_is_a_clear_error(spark: SparkSession, tmp_path: Path) -
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_create_if_missing_lets_a_consumer_start_first(spark: SparkSession, put: Put, tmp_path: Path) -> None:
     df = stream(spark, tmp_path / "a", createIfMissing="true")
     put("a", b"x")
@@ -299,6 +309,7 @@ def test_source_takes_are_committed_so_that_the_channel_drains(
 # ── what a review found ─────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_batch_that_sparks_checkpoint_lost_is_planned_again_as_it_was(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:
@@ -315,6 +326,7 @@ def test_a_batch_that_sparks_checkpoint_lost_is_planned_again_as_it_was(
     assert bodies(target) == numbered(0, 60)
 
 
+@pytest.mark.slow
 def test_events_that_were_taken_ahead_do_not_come_back_through_spark(
     spark: SparkSession, put: Put, numbered: Numbered, tmp_path: Path
 ) -> None:

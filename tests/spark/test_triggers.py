@@ -77,6 +77,7 @@ def test_available_now_goes_on_where_the_last_one_ended(
     assert bodies(spark, tmp_path / "b") == numbered(0, 75)
 
 
+@pytest.mark.slow
 def test_available_now_ends_when_the_events_were_taken_by_others(
     put: Put, start: Callable[..., Any], numbered: Numbered
 ) -> None:
@@ -95,6 +96,7 @@ def test_once_is_one_batch_of_everything(put: Put, start: Callable[..., Any], nu
     assert rows(query) == [30]
 
 
+@pytest.mark.slow
 def test_query_that_is_paused_and_resumed_reads_every_event_once(
     spark: SparkSession, put: Put, start: Callable[..., Any], numbered: Numbered, tmp_path: Path
 ) -> None:

@@ -91,11 +91,16 @@ def test_nested_types_come_back_the_same(spark: SparkSession, tmp_path: Path) ->
     ("value", "shown"),
     [
         pytest.param("parse_json('{\"a\": [1, null]}')", "to_json(v)", id="variant"),
-        pytest.param("array(parse_json('1'), NULL)", "to_json(v)", id="variants in an array"),
-        pytest.param("CAST(NULL AS VARIANT)", "to_json(v)", id="null variant"),
+        pytest.param("array(parse_json('1'), NULL)", "to_json(v)", id="variants in an array", marks=pytest.mark.slow),
+        pytest.param("CAST(NULL AS VARIANT)", "to_json(v)", id="null variant", marks=pytest.mark.slow),
         pytest.param("TIME '12:34:56.789012'", "CAST(v AS STRING)", id="time", marks=needs(4, 1, "times of day")),
         pytest.param(f"ST_GeomFromWKB({POINT})", "ST_AsBinary(v)", id="geometry", marks=needs(4, 1, "geometries")),
-        pytest.param(f"ST_GeogFromWKB({POINT})", "ST_AsBinary(v)", id="geography", marks=needs(4, 1, "geographies")),
+        pytest.param(
+            f"ST_GeogFromWKB({POINT})",
+            "ST_AsBinary(v)",
+            id="geography",
+            marks=[needs(4, 1, "geographies"), pytest.mark.slow],
+        ),
     ],
 )
 def test_sparks_newer_types_come_back_the_same(
@@ -192,6 +197,7 @@ def test_read_schema_given_by_the_user_selects_and_orders_columns(spark: SparkSe
     assert_df_equality(found, spark.createDataFrame([(0.5, 1)], "c DOUBLE, a INT"))
 
 
+@pytest.mark.slow
 def test_stream_of_nested_rows_comes_through_the_same(spark: SparkSession, tmp_path: Path) -> None:
     at = dt.datetime(2026, 7, 1, 12)
     rows = [((1, at), [["a", None], None], {"k": [at, None]}, [(0.5,), None]), (None, None, None, None)]

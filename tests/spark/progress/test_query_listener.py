@@ -362,6 +362,7 @@ def test_the_last_batch_is_committed_and_not_repeated_by_a_new_checkpoint(
     assert verify(path).healthy
 
 
+@pytest.mark.slow
 def test_a_query_goes_on_from_its_checkpoint_after_the_listener_committed_its_last_batch(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:
@@ -374,6 +375,7 @@ def test_a_query_goes_on_from_its_checkpoint_after_the_listener_committed_its_la
     assert bodies(tmp_path / "b") == numbered(0, 20)
 
 
+@pytest.mark.slow
 def test_the_end_of_a_query_moves_memory_to_disk_though_spark_kills_its_worker(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:
@@ -420,6 +422,7 @@ def test_nothing_of_a_batch_that_failed_is_committed(
         query.stop()
 
 
+@pytest.mark.slow
 def test_a_query_that_is_idle_since_it_began_is_reported(
     spark: SparkSession, listener: QueryListener, tmp_path: Path
 ) -> None:
@@ -448,6 +451,7 @@ def test_a_query_that_is_idle_since_it_began_is_reported(
         spark.conf.unset(interval)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # three sources, and what else the machine has to do
 def test_reports_and_series_say_how_far_each_query_is(spark: SparkSession, tmp_path: Path) -> None:
     registry = CollectorRegistry()
