@@ -73,7 +73,7 @@ $(BENCH_STAMP): $(STAMP) requirements-bench.txt
 	@touch $@
 
 BENCH ?=
-bench: $(BENCH_STAMP) ## Run the benchmarks, some 7 minutes; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
+bench: $(BENCH_STAMP) ## Run the benchmarks, some 20 minutes; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
 	.venv/bin/python -m benchmarks.run $(BENCH)
 
 bench-full: $(BENCH_STAMP) ## Run all combinations of the benchmarks, some 3 hours; BENCH as above

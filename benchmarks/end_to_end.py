@@ -15,7 +15,7 @@ from typing import Any
 
 import spillable_stream as ss
 from benchmarks.events import Shape
-from benchmarks.floors import COPY, PREALLOCATED, copies, preallocated
+from benchmarks.floors import COPY, WRITTEN, copies, written
 from benchmarks.ours import BATCHES, EVENTS, new_channel, put_step, puts_and_takes, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan
 
@@ -62,9 +62,9 @@ def _shapes(plan: Plan, some: tuple[Shape, ...]) -> Iterator[Shape]:
 def disk_groups(plan: Plan, _: Path) -> Iterator[Group]:
     """Yield the groups of the disk tier."""
     for shape in _shapes(plan, _DISK_SHAPES):
-        contestants = {PREALLOCATED: _renamed(preallocated(shape, plan.seconds)), **_both_ways(shape, plan.seconds)}
+        contestants = {WRITTEN: _renamed(written(shape, plan.seconds)), **_both_ways(shape, plan.seconds)}
         title = f"End to end, durable: transactions of {shape}"
-        yield Group(disk_name(shape), title, "events/s", PREALLOCATED, contestants)
+        yield Group(disk_name(shape), title, "events/s", WRITTEN, contestants)
 
 
 def memory_groups(plan: Plan, _: Path) -> Iterator[Group]:
@@ -90,13 +90,13 @@ def _spill_group(shape: Shape, seconds: float) -> Group:
     """Return the group in which memory has room for 10 transactions, and puts do not wait for more."""
     small: dict[str, Any] = {"memory_capacity": 10 * shape.events, "overflow_timeout": 0.0}
     contestants = {
-        PREALLOCATED: preallocated(shape, seconds),
+        WRITTEN: written(shape, seconds),
         BATCHES: puts_and_takes(shape, BATCHES, seconds, **small),
         EVENTS: puts_and_takes(shape, EVENTS, seconds, **small),
         **_both_ways(shape, seconds, **small),
     }
     title = f"With a spill in the middle, memory for 10 transactions: transactions of {shape}"
-    return Group(f"spill {shape}", title, "events/s", PREALLOCATED, contestants)
+    return Group(f"spill {shape}", title, "events/s", WRITTEN, contestants)
 
 
 def _renamed(contestant: Contestant) -> Contestant:

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from enum import Enum, auto
 from pathlib import Path
 
 import spillable_stream as ss
 from benchmarks.events import Shape, event_batch
 from benchmarks.rounds import Contestant, Figures, rate
 
-__all__ = ["APPEND", "COPY", "PREALLOCATED", "Disk", "append", "copies", "grouped", "log_bytes", "preallocated"]
+__all__ = [
+    "APPEND",
+    "COPY",
+    "PREALLOCATED",
+    "WRITTEN",
+    "Blocks",
+    "Disk",
+    "append",
+    "copies",
+    "grouped",
+    "log_bytes",
+    "preallocated",
+    "written",
+]
 
 APPEND = "write and fdatasync, appending"
 PREALLOCATED = "write and fdatasync, preallocated"
+WRITTEN = "write and fdatasync, blocks that were written before"
 COPY = "memory copy, in and out"
 TAKE_RECORD_BYTES = 150  # what the commit of a take writes
-_MOST_BYTES = 1 << 30
-_MOST_WRITES = 50_000
+_FILE_BYTES = 64 << 20
+_FILES = 3
+_ZEROS_BYTES = 1 << 20
+
+
+class Blocks(Enum):
+    """What a write finds in its file: nothing, blocks that are only allocated, or blocks that were written before."""
+
+    NEW = auto()
+    ALLOCATED = auto()
+    WRITTEN = auto()
 
 
 def log_bytes(shape: Shape, directory: Path) -> int:
@@ -33,28 +57,38 @@ def log_bytes(shape: Shape, directory: Path) -> int:
 
 
 class Disk:
-    """A file to write to, one transaction after the other, and to read from.
+    """Files to write to, one transaction after the other, and to read from.
+
+    Files have 64 MiB, as the channel's have. Without ``grow`` there are no more than three: the oldest is removed, or
+    its blocks are written over.
 
     Args:
-        directory: where the file is.
+        directory: where the files are.
         write_bytes: the size of each write.
-        preallocate: whether the blocks are allocated at once, for ``most`` writes.
+        blocks: what a write finds.
+        grow: whether every file stays; then no blocks were written before.
     """
 
-    def __init__(self, directory: Path, write_bytes: int, preallocate: bool) -> None:
+    def __init__(self, directory: Path, write_bytes: int, blocks: Blocks, *, grow: bool = False) -> None:
+        self._directory = directory
         self._data = os.urandom(write_bytes)
-        self.most = max(3, min(_MOST_WRITES, _MOST_BYTES // write_bytes))
+        self._blocks = blocks
+        self._grow = grow
+        self._slots = max(1, _FILE_BYTES // write_bytes)  # of a file
+        self._fds: dict[int, int] = {}
         self._written = self._read = 0
-        self._fd = _new_file(directory / "floor", self.most * write_bytes if preallocate else 0)
         self._record = bytes(TAKE_RECORD_BYTES)
-        self._records = _new_file(directory / "takes", self.most * TAKE_RECORD_BYTES)
+        self._records = self._new_file("takes")
+        if blocks is Blocks.WRITTEN:
+            for number in range(_FILES):
+                self._fds[number] = self._new_file(f"floor-{number}")
 
     def write(self) -> bool:
-        """Write and sync once, and tell whether there was room."""
-        if self._written == self.most:
-            return False
-        os.pwrite(self._fd, self._data, self._written * len(self._data))
-        os.fdatasync(self._fd)
+        """Write and sync once."""
+        number, slot = divmod(self._written, self._slots)
+        fd = self._file(number)
+        os.pwrite(fd, self._data, slot * len(self._data))
+        os.fdatasync(fd)
         self._written += 1
         return True
 
@@ -62,29 +96,44 @@ class Disk:
         """Read once what was written, write and sync a take's record, and tell whether there was anything left."""
         if self._read == self._written:
             return False
-        os.pread(self._fd, len(self._data), self._read * len(self._data))
-        os.pwrite(self._records, self._record, self._read * TAKE_RECORD_BYTES)
+        number, slot = divmod(self._read, self._slots)
+        os.pread(self._file(number), len(self._data), slot * len(self._data))
+        at = self._read % (_FILE_BYTES // TAKE_RECORD_BYTES)
+        os.pwrite(self._records, self._record, at * TAKE_RECORD_BYTES)
         os.fdatasync(self._records)
         self._read += 1
         return True
 
+    def _file(self, number: int) -> int:
+        if self._blocks is Blocks.WRITTEN:
+            return self._fds[number % _FILES]
+        if number not in self._fds:
+            self._fds[number] = self._new_file(f"floor-{number}")
+            if not self._grow and number >= _FILES:
+                os.close(self._fds.pop(number - _FILES))
+                (self._directory / f"floor-{number - _FILES}").unlink()
+        return self._fds[number]
+
+    def _new_file(self, name: str) -> int:
+        fd = os.open(self._directory / name, os.O_RDWR | os.O_CREAT)
+        if self._blocks is Blocks.ALLOCATED:
+            os.posix_fallocate(fd, 0, _FILE_BYTES)
+        elif self._blocks is Blocks.WRITTEN:
+            for offset in range(0, _FILE_BYTES, _ZEROS_BYTES):
+                os.pwrite(fd, bytes(_ZEROS_BYTES), offset)
+        os.fsync(fd)
+        return fd
+
     def close(self) -> None:
         """Close the files."""
-        os.close(self._fd)
+        for fd in self._fds.values():
+            os.close(fd)
         os.close(self._records)
 
 
-def _new_file(path: Path, allocate_bytes: int) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT)
-    if allocate_bytes:
-        os.posix_fallocate(fd, 0, allocate_bytes)
-    os.fsync(fd)
-    return fd
-
-
-def _disk(shape: Shape, seconds: float, *, preallocate: bool, group: int = 1) -> Contestant:
+def _disk(shape: Shape, seconds: float, blocks: Blocks, group: int = 1) -> Contestant:
     def run(directory: Path) -> Figures:
-        disk = Disk(directory, group * log_bytes(shape, directory), preallocate)
+        disk = Disk(directory, group * log_bytes(shape, directory), blocks, grow=True)
         events = group * shape.events
         try:
             put = rate(lambda: events * disk.write(), seconds)
@@ -102,17 +151,22 @@ def append(shape: Shape, seconds: float) -> Contestant:
 
     Its takes read them, and write and sync a small record each time.
     """
-    return _disk(shape, seconds, preallocate=False)
+    return _disk(shape, seconds, Blocks.NEW)
 
 
 def preallocated(shape: Shape, seconds: float) -> Contestant:
     """Return who does the same in a file whose blocks are allocated."""
-    return _disk(shape, seconds, preallocate=True)
+    return _disk(shape, seconds, Blocks.ALLOCATED)
+
+
+def written(shape: Shape, seconds: float) -> Contestant:
+    """Return who does the same over what was written there before."""
+    return _disk(shape, seconds, Blocks.WRITTEN)
 
 
 def grouped(shape: Shape, seconds: float, group: int) -> Contestant:
-    """Return who writes so many transactions' bytes at once, preallocated, with one sync for all of them."""
-    return _disk(shape, seconds, preallocate=True, group=group)
+    """Return who writes so many transactions' bytes at once, over others, with one sync for all of them."""
+    return _disk(shape, seconds, Blocks.WRITTEN, group)
 
 
 def copies(shape: Shape, seconds: float, figures: tuple[str, ...]) -> Contestant:

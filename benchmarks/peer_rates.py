@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.events import Shape, bodies
-from benchmarks.floors import PREALLOCATED, preallocated
-from benchmarks.ours import BATCHES, EVENTS, puts_and_takes
+from benchmarks.floors import WRITTEN, Blocks
+from benchmarks.ours import BATCHES, EVENTS
 from benchmarks.peers.rows import SPEED, Row, lacks
-from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
+from benchmarks.rounds import Contestant, Figures, Group, Plan, rates_in_turn
+from benchmarks.sustained import disk_in_turn, steady
 
 __all__ = ["DURABLE", "TRANSACTIONS", "group_name", "groups", "label", "title_of"]
 
@@ -18,7 +19,8 @@ TRANSACTIONS = (1, 100, 1_000)
 _BODY_BYTES = 100
 _ROUNDS = 3  # some of them take seconds for a single transaction
 _FULL_ROUNDS = 5
-_SECONDS_PART = 0.5
+_SECONDS_PART = 4.0
+_WARM_UP_PART = 4.0  # as long as the channel takes to use its first files again
 
 
 def label(row: Row) -> str:
@@ -41,22 +43,22 @@ def title_of(contestant: str) -> str:
 
 def groups(plan: Plan, _: Path) -> Iterator[Group]:
     """Yield a group for every size of transactions."""
-    seconds = plan.seconds * _SECONDS_PART
+    seconds, warm_up = plan.seconds * _SECONDS_PART, plan.seconds * _WARM_UP_PART
     for events in TRANSACTIONS:
         shape = Shape(events, _BODY_BYTES)
         contestants: dict[str, Contestant] = {
-            PREALLOCATED: preallocated(shape, seconds),
-            BATCHES: puts_and_takes(shape, BATCHES, seconds),
-            EVENTS: puts_and_takes(shape, EVENTS, seconds),
+            WRITTEN: disk_in_turn(shape, seconds, Blocks.WRITTEN),
+            BATCHES: steady(shape, BATCHES, seconds, warm_up),
+            EVENTS: steady(shape, EVENTS, seconds, warm_up),
         }
-        contestants.update({label(row): _peer(row, events, seconds) for row in SPEED})
+        contestants.update({label(row): _peer(row, events, seconds, warm_up) for row in SPEED})
         title = f"Put, and take and commit, beside other products: transactions of {shape}"
         rounds = _FULL_ROUNDS if plan.full else _ROUNDS
-        yield Group(group_name(events), title, "events/s", PREALLOCATED, contestants, rounds)
+        yield Group(group_name(events), title, "events/s", WRITTEN, contestants, rounds)
 
 
-def _peer(row: Row, events: int, seconds: float) -> Contestant:
-    """Return who puts for a while, at least once, and then takes what was put, but for one event.
+def _peer(row: Row, events: int, seconds: float, warm_up_seconds: float) -> Contestant:
+    """Return who puts and takes in turn for a while, but for one event.
 
     That one is there so that nobody waits for the end of the queue.
     """
@@ -84,8 +86,7 @@ def _peer(row: Row, events: int, seconds: float) -> Contestant:
                     transactions -= 1
                     return len(store.take(events)) if transactions >= 0 else 0
 
-                put_rate = rate(put, seconds, warm_up=False)
-                return {"put": put_rate, "take": rate(take, seconds, warm_up=False)}
+                return rates_in_turn(put, take, seconds, warm_up_seconds)
             finally:
                 store.close()
 

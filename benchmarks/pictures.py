@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import backlog, peer_rates, puts
 from benchmarks.events import Shape
-from benchmarks.floors import PREALLOCATED
+from benchmarks.floors import WRITTEN
 from benchmarks.ours import BATCHES, EVENTS
 from benchmarks.rounds import Comparison
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 _OURS, _FLOOR, _PEER = "#1f6feb", "#8c959f", "#d0d7de"
-_SHORT = {BATCHES: "spillable_stream, Arrow", EVENTS: "spillable_stream, Python", PREALLOCATED: "the disk's own limit"}
+_SHORT = {BATCHES: "spillable_stream, Arrow", EVENTS: "spillable_stream, Python", WRITTEN: "the disk's own limit"}
 _WAYS = {backlog.REBOOT: "#cf222e", backlog.LOG: "#bf8700", backlog.CHECKPOINT: _OURS}
 
 
@@ -68,13 +68,13 @@ def _new(columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]
 def _beside_peers(found: Mapping[str, Comparison], sizes: list[int], what: str) -> Figure:
     """Draw bars for each size of transactions: ours, the floor, and every peer in its safest mode."""
     groups = [found[peer_rates.group_name(events)] for events in sizes]
-    names = [PREALLOCATED, BATCHES, EVENTS, *peer_rates.DURABLE]
+    names = [WRITTEN, BATCHES, EVENTS, *peer_rates.DURABLE]
     names = [name for name in names if any(group.has(name, what) for group in groups)]
     figure, axes = _new(len(sizes), 3.4 * len(sizes), 3.2)
     for column, (ax, events, comparison) in enumerate(zip(axes, sizes, groups, strict=True)):
         for at, name in enumerate(reversed(names)):
             if comparison.has(name, what):
-                color = _OURS if name in (BATCHES, EVENTS) else _FLOOR if name == PREALLOCATED else _PEER
+                color = _OURS if name in (BATCHES, EVENTS) else _FLOOR if name == WRITTEN else _PEER
                 bar = ax.barh(at, comparison.median(name, what), color=color)
                 ax.bar_label(bar, fmt=_short_number, padding=2, fontsize=8)
         labels = [_SHORT.get(name, peer_rates.title_of(name)) for name in reversed(names)]
@@ -103,7 +103,7 @@ def _by_threads(found: Mapping[str, Comparison], shapes: list[Shape]) -> Figure:
         comparison = found[puts.group_name(shape)]
         known = [n for n in puts.THREADS if comparison.has(puts.threaded(BATCHES, n), "put")]
         ax.plot(known, [comparison.median(puts.threaded(BATCHES, n), "put") for n in known], "o-", color=_OURS)
-        limits = ((PREALLOCATED, "--", "a sync for each"), (puts.SEQUENTIAL, ":", "a sync for 8"))
+        limits = ((WRITTEN, "--", "a sync for each"), (puts.SEQUENTIAL, ":", "a sync for 8"))
         for name, style, text in limits:
             if comparison.has(name, "put"):
                 value = comparison.median(name, "put")

@@ -17,7 +17,7 @@ import pyarrow as pa
 import spillable_stream as ss
 from benchmarks.aging import age
 from benchmarks.events import Shape, bodies
-from benchmarks.floors import PREALLOCATED, preallocated
+from benchmarks.floors import WRITTEN, written
 from benchmarks.ours import new_channel
 from benchmarks.rounds import Contestant, Figures, Group, Plan, percentiles
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -56,13 +56,13 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
     for size in _SIZES_BYTES:
         batch = Shape(_BATCH_BYTES // size, size)
         contestants: dict[str, Contestant] = {
-            PREALLOCATED: _floor(batch, plan.seconds),
+            WRITTEN: _floor(batch, plan.seconds),
             TRANSACTIONS: _transactions(batch, seconds),
             _HAND_OFF: _hand_off(size, seconds),
             **{threaded(count): _sends(size, seconds, count) for count in THREADS},
         }
         title = f"Single events of {size} B, durable, end to end until the last future is done"
-        yield Group(group_name(size), title, "events/s", PREALLOCATED, contestants)
+        yield Group(group_name(size), title, "events/s", WRITTEN, contestants)
     contestants = {threaded(count): _latency(_SIZES_BYTES[0], seconds, count) for count in THREADS}
     title = f"How long a send of {_SIZES_BYTES[0]} B takes while the buffer has room"
     yield Group(LATENCY, title, "µs", "", contestants)
@@ -74,7 +74,7 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
 
 
 def _floor(batch: Shape, seconds: float) -> Contestant:
-    floor = preallocated(batch, seconds)
+    floor = written(batch, seconds)
     return lambda place: {_STORED: floor(place)["put"]}
 
 

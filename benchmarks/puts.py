@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.events import Shape
-from benchmarks.floors import APPEND, PREALLOCATED, append, grouped, preallocated
+from benchmarks.floors import APPEND, PREALLOCATED, WRITTEN, append, grouped, preallocated, written
 from benchmarks.ours import BATCHES, EVENTS, puts_and_takes
 from benchmarks.rounds import Contestant, Group, Plan
 
@@ -54,6 +54,7 @@ def _group(shape: Shape, threads: Sequence[int], with_events: bool, seconds: flo
     contestants: dict[str, Contestant] = {
         APPEND: append(shape, seconds),
         PREALLOCATED: preallocated(shape, seconds),
+        WRITTEN: written(shape, seconds),
     }
     if len(threads) > 1:
         contestants[SEQUENTIAL] = grouped(shape, seconds, THREADS[-1])
@@ -61,4 +62,4 @@ def _group(shape: Shape, threads: Sequence[int], with_events: bool, seconds: flo
         if kind == BATCHES or (with_events and count == 1):
             contestants[threaded(kind, count)] = puts_and_takes(shape, kind, seconds, count)
     title = f"Durable put, and take and commit: transactions of {shape}"
-    return Group(group_name(shape), title, "events/s", PREALLOCATED, contestants)
+    return Group(group_name(shape), title, "events/s", WRITTEN, contestants)

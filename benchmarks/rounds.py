@@ -15,7 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Comparison", "Contestant", "Figures", "Group", "Plan", "durations_us", "measure", "percentiles", "rate"]
+__all__ = [
+    "Comparison",
+    "Contestant",
+    "Figures",
+    "Group",
+    "Plan",
+    "durations_us",
+    "measure",
+    "percentiles",
+    "rate",
+    "rates_in_turn",
+]
 
 Figures = dict[str, float]  # a figure's name → its value
 Contestant = Callable[[Path], Figures]  # gets an empty directory of its own
@@ -31,6 +42,7 @@ class Plan:
         seconds: for how long, each time.
         full: whether to measure all combinations.
         limit_seconds: after so long, every group gets a single round.
+        sustained_seconds: for how long a contestant runs, each time, where a steady state is measured.
         backlogs_events: backlogs of transactions of 1,000 events to open.
         large_backlog_events: a backlog of large batches to open.
     """
@@ -38,7 +50,8 @@ class Plan:
     rounds: int = 5
     seconds: float = 0.25
     full: bool = False
-    limit_seconds: float = 400.0
+    limit_seconds: float = 1200.0
+    sustained_seconds: float = 10.0
     backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
     large_backlog_events: int = 100_000_000
 
@@ -173,6 +186,42 @@ def rate(step: Callable[[], int], seconds: float, threads: int = 1, *, warm_up: 
         started = time.perf_counter()
         done = sum(pool.map(lambda _: _repeat(step, seconds), range(threads)))
         return done / (time.perf_counter() - started)
+
+
+def rates_in_turn(
+    put: Callable[[], int], take: Callable[[], int], seconds: float, warm_up_seconds: float, burst: int = 32
+) -> Figures:
+    """Return how many events a second ``put`` and ``take`` do, while what is put is taken soon: a steady state.
+
+    Args:
+        put: puts some events and returns how many.
+        take: takes some of them and returns how many.
+        seconds: for how long each of them is called.
+        warm_up_seconds: for how long that is done before.
+        burst: how many puts there are in a row.
+    """
+
+    def turns(until_seconds: float) -> Figures:
+        putting = taking = 0.0
+        done = 0
+        while putting < until_seconds or not done:
+            began = time.perf_counter()
+            left = 0
+            for _ in range(burst):
+                left += put()
+                if time.perf_counter() - began >= until_seconds:  # somebody takes seconds for one
+                    break
+            put_at = time.perf_counter()
+            done += left
+            while left > 0 and (count := take()):
+                left -= count
+            putting += put_at - began
+            taking += time.perf_counter() - put_at
+        return {"put": done / putting, "take": done / taking}
+
+    if warm_up_seconds:
+        turns(warm_up_seconds)
+    return turns(seconds)
 
 
 def _repeat(step: Callable[[], int], seconds: float) -> int:
