@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts, retention, sustained
+from benchmarks import backlog, end_to_end, footprint, growth, latency, peer_rates, producer, puts, retention, sustained
 from benchmarks.rounds import Group, Plan
 
 __all__ = ["METHOD", "NOT_CLAIMED", "PARTS", "Part"]
@@ -112,6 +112,14 @@ PARTS = {
         "Bytes on disk are by how far the log's end moves. Age: a process puts and takes in turn, with a checkpoint "
         "every half second. Import: a new process each time, with warm files.",
         footprint.groups,
+    ),
+    "growth": Part(
+        "How cost grows with work",
+        "Processor time of the calling thread for one transaction of one event, where nothing else is said, in "
+        "microseconds: what grows with the work, not what the disk does. Backlogs are simulated in the state, a block "
+        "for each file of 64 MiB, behind a few events that are there to be taken.",
+        growth.groups,
+        (("growth.svg", "cost by the amount of work"),),
     ),
     "peers": Part(
         "Beside other products",

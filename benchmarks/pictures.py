@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import backlog, peer_rates, puts
+from benchmarks import backlog, growth, peer_rates, puts
 from benchmarks.events import Shape
 from benchmarks.floors import WRITTEN
 from benchmarks.ours import BATCHES, EVENTS
@@ -46,6 +46,9 @@ def draw(found: Mapping[str, Comparison], directory: Path) -> list[Path]:
     opened = {c.name: c for c in found.values() if c.name.startswith("open ") and c.contestants}
     if opened:
         files.append(_save(_by_backlog(opened), directory / "open.svg"))
+    grown = [found[axis] for axis in growth.AXES if axis in found and found[axis].contestants]
+    if grown:
+        files.append(_save(_by_work(grown), directory / "growth.svg"))
     return files
 
 
@@ -121,6 +124,24 @@ def _by_threads(found: Mapping[str, Comparison], shapes: list[Shape]) -> Figure:
 
 def _plain_numbers(ax: Any) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: _short_number(value))
+
+
+def _by_work(grown: list[Comparison]) -> Figure:
+    """Draw each figure beside its value at the smallest size: a flat line is a cost that does not grow."""
+    figure, axes = _new(len(grown), 3.0 * len(grown), 3.0)
+    for ax, comparison in zip(axes, grown, strict=True):
+        names = comparison.contestants
+        sizes = growth.sizes_of(names)
+        for what in comparison.figures:
+            first = comparison.median(names[0], what) or 1.0
+            ax.plot(sizes, [comparison.median(name, what) / first for name in names], "o-", markersize=3, label=what)
+        ax.set_xscale("log")
+        ax.set_yscale("log")
+        ax.set_ylim(0.3, max(10.0, 2 * ax.get_ylim()[1]))
+        ax.set_title(comparison.name.removeprefix("growth: "), fontsize=10)
+        ax.legend(frameon=False, fontsize=7)
+    axes[0].set_ylabel("times the cost at the smallest size")
+    return figure
 
 
 def _by_backlog(opened: Mapping[str, Comparison]) -> Figure:

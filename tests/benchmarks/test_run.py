@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import backlog, end_to_end, footprint, latency, peer_rates, producer, puts, run
+from benchmarks import backlog, end_to_end, footprint, growth, latency, peer_rates, producer, puts, run
 from benchmarks.events import Shape, bodies
 from benchmarks.parts import PARTS
 from benchmarks.rounds import Group, Plan
 from benchmarks.targets import TARGETS
 
-TINY = Plan(rounds=1, seconds=0.002, backlogs_events=(2_000,), large_backlog_events=1_000_000)
+TINY = Plan(rounds=1, seconds=0.002, sustained_seconds=0.002, backlogs_events=(2_000,), large_backlog_events=1_000_000)
 
 
 def names(groups: object, plan: Plan, directory: Path) -> set[str]:
@@ -61,6 +61,7 @@ def test_a_part_measures_and_writes_its_section(name: str, tmp_path: Path, monke
     monkeypatch.setattr(end_to_end, "_DISK_SHAPES", (Shape(10, 100),))
     monkeypatch.setattr(end_to_end, "_MEMORY_SHAPES", (Shape(10, 100),))
     monkeypatch.setattr(latency, "_SOME", (Shape(1, 100),))
+    monkeypatch.setattr(growth, "AXES", {axis: sizes[:2] for axis, sizes in growth.AXES.items()})
     places = tmp_path / "work", tmp_path / "docs"
     for place in places:
         place.mkdir()
