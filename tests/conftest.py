@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,6 +15,12 @@ from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
 
 register_profiles()
+
+
+def pytest_collection_finish() -> None:
+    """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -322,7 +322,33 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("name", ENDS)
+# Each is like another end, which is fast enough for every run: a process takes a second.
+SLOW_ENDS = {
+    "sys.exit in a function, amid a close",
+    "a normal exit where warnings are errors",
+    "Ctrl-C during work, in a with block",
+    "Ctrl-C, and again during the close that follows",
+    "Ctrl-C during a close, and the channel's handle is closed",
+    "SIGTERM with exit_on_sigterm twice, and no with block",
+    "SIGTERM with exit_on_sigterm during a close",
+    "SIGKILL after a flush",
+    "a callback that raises KeyboardInterrupt",
+    "a callback that sends SIGTERM during a close",
+    "a child of multiprocessing, from the fork server",
+    "a child of multiprocessing, spawned",
+    "a child of multiprocessing that raises",
+    "a child of multiprocessing that sends as what its parent made",
+    "a child of multiprocessing whose callbacks put into a queue",
+    "a module of a child from the fork server",
+    "a forked child and os._exit",
+    "a stuck commit beside a handler of logging",
+    "a stuck commit after a close that timed out",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW_ENDS else []) for name in ENDS]
+)
 def test_the_end_of_a_process(name: str, path: Path, tmp_path: Path) -> None:
     end = ENDS[name]
     program, told = tmp_path / "program.py", tmp_path / "told"
