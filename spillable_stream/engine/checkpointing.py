@@ -71,7 +71,8 @@ class Checkpointing:
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
-        self._make_if(self._is_due)
+        if self._is_due():
+            self._make_if(self._is_due)
 
     def _make_if(self, is_wanted: Callable[[], bool]) -> bool:
         """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.

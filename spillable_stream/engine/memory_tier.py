@@ -67,9 +67,11 @@ class MemoryTier:
         return self._follower.state.memory_limits().payload_bytes
 
     def make(self) -> None:
-        """Create the memory tier if the options want one and it does not exist yet."""
+        """Create the memory tier if the options want one, as far as this handle knows, and it does not exist yet."""
+        if not self._is_wanted():
+            return
         self._follower.follow(unchecked=True)
-        if self._is_wanted() and not self._follower.positions.memory.file_id:
+        if not self._follower.positions.memory.file_id and self._is_wanted():
             with self._appender.committing():
                 self.open()
 
@@ -78,10 +80,11 @@ class MemoryTier:
 
         If the file system refuses, warn, and do not try again for a while.
         """
-        if self.is_ready():
+        if not self._is_wanted():
+            return False
+        if self._log.held_position().memory.file_id:
             return True
-        if self._is_wanted():
-            self._open()
+        self._open()
         return self.is_ready()
 
     def _open(self) -> None:

@@ -43,15 +43,19 @@ class StagedPuts:
             return
         if plan.tier is Tier.DISK:
             self._require_space(request, plan, file_id, end)
-            try:
-                request.segments = [self._on_disk(s) for s in request.segments]
-            except StorageError as e:
-                request.not_staged = e
-                raise
+            if request.segments:
+                self._move_to_disk(request)
         for segment in request.segments:  # every event that is acknowledged can be read
             path = self._layout.segment_file(segment.name)
             if self._fs.size_bytes(path) < segment.end:
                 raise StorageError(f"the staged file {path} is gone or cut; nothing was committed: do the write again")
+
+    def _move_to_disk(self, request: Put) -> None:
+        try:
+            request.segments = [self._on_disk(s) for s in request.segments]
+        except StorageError as e:
+            request.not_staged = e
+            raise
 
     def _require_space(self, request: Put, plan: AppendPlan, file_id: int, end: int) -> None:
         staged = copied = 0

@@ -214,8 +214,10 @@ class File:
 
     def sync(self) -> None:
         """Return once the data, and the metadata needed to read it back, are on the medium."""
-        with named("syncing", self):
-            os.fdatasync(self._fd)
+        try:
+            os.fdatasync(self.fileno())
+        except OSError as e:
+            raise _failed("syncing", self, e) from e
 
     def load(self, size: int) -> bytes:
         """Return the first ``size`` bytes, which other processes may be writing.
