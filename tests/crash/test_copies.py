@@ -70,7 +70,7 @@ def copies_of_a_live_channel(directory: Path, configuration: str, count: int, mu
 def test_a_copy_of_a_channel_in_use_has_what_was_acknowledged_before_or_is_refused(
     tmp_path: Path, configuration: str
 ) -> None:
-    assert copies_of_a_live_channel(tmp_path, configuration, sized(25, 400)) == []
+    assert copies_of_a_live_channel(tmp_path, configuration, sized(8, 400)) == []
 
 
 @TIERS

@@ -249,14 +249,14 @@ def sweep(directory: Path, sizes: list[int], fill: Callable[[Path, int], list[st
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
 def test_full_disks_of_every_size_lose_nothing(tmpfs: Path, configuration: str) -> None:
-    sizes = sample(DISKS, sized(64, len(DISKS)))
+    sizes = sample(DISKS, sized(16, len(DISKS)))
     assert sweep(tmpfs, sizes, lambda here, size: fill_a_disk(here, size, configuration)) == {}
 
 
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
 def test_takes_go_on_where_puts_must_leave_room(tmpfs: Path) -> None:
-    sizes = [size for size in sample(DISKS, sized(32, len(DISKS))) if size > 2 * REQUIRED_BYTES]
+    sizes = [size for size in sample(DISKS, sized(8, len(DISKS))) if size > 2 * REQUIRED_BYTES]
     assert sweep(tmpfs, sizes, lambda here, size: fill_a_disk(here, size, "disk", REQUIRED_BYTES)) == {}
 
 
@@ -264,7 +264,7 @@ def test_takes_go_on_where_puts_must_leave_room(tmpfs: Path) -> None:
 @pytest.mark.crash
 @pytest.mark.timeout(1800)
 def test_files_limited_to_every_size_lose_nothing(shared_memory: Path, configuration: str) -> None:
-    sizes = sample(FILES, sized(64, len(FILES)))
+    sizes = sample(FILES, sized(16, len(FILES)))
     assert sweep(shared_memory, sizes, lambda here, size: limit_the_files(here, size, configuration)) == {}
 
 

@@ -381,4 +381,4 @@ def test_a_cut_takes_what_was_not_synced_and_nothing_else(tmp_path: Path, kind: 
 @pytest.mark.parametrize("configurations", [DISK, MEMORY], ids=["disk", "memory"])
 def test_power_cuts_lose_nothing_that_was_promised(tmp_path: Path, kind: str, configurations: Sequence[str]) -> None:
     need(kind)
-    assert power_cut_cycles(tmp_path, kind, sized(24, 200), 20261122, configurations) == []
+    assert power_cut_cycles(tmp_path, kind, sized(8, 200), 20261122, configurations) == []

@@ -109,7 +109,7 @@ def test_input_that_is_resumed_after_kills_is_there_once_and_in_order(shared_mem
 @pytest.mark.crash
 @pytest.mark.timeout(3000)
 def test_it_stays_so_over_many_kills(shared_memory: Path) -> None:
-    for turn in range(sized(ci=2, full=20)):
+    for turn in range(sized(ci=1, full=20)):
         for kill in kill_senders, kill_resumers:
             (directory := shared_memory / f"{kill.__name__} {turn}").mkdir()
             kill(directory, 50)

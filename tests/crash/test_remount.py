@@ -38,7 +38,7 @@ def test_a_disk_that_is_lost_and_mounted_again_lacks_nothing(
     tmp_path: Path, kind: str, configurations: Sequence[str]
 ) -> None:
     need(kind)
-    assert power_cut_cycles(tmp_path, kind, sized(24, 200), 20261123, configurations, reboot=False) == []
+    assert power_cut_cycles(tmp_path, kind, sized(8, 200), 20261123, configurations, reboot=False) == []
 
 
 @pytest.mark.parametrize("configuration", ["disk", "small memory"])
@@ -85,7 +85,7 @@ def test_a_snapshot_of_the_volume_holds_what_was_acknowledged_before(
 ) -> None:
     need(kind)
     need("xfs")  # on which the volume lies as a file that can be cloned
-    assert snapshots(tmp_path, kind, configuration, sized(8, 100)) == []
+    assert snapshots(tmp_path, kind, configuration, sized(3, 100)) == []
 
 
 def snapshots(directory: Path, kind: str, configuration: str, count: int, mutant: str = "") -> list[str]:

@@ -202,7 +202,7 @@ def test_what_was_acknowledged_before_a_real_sync_failure_is_on_the_disk(tmp_pat
 @NEEDS_STRACE
 @pytest.mark.crash
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("syscall", "numbers"), [("fdatasync", sized(10, 50)), ("fsync", sized(4, 30))])
+@pytest.mark.parametrize(("syscall", "numbers"), [("fdatasync", sized(4, 50)), ("fsync", sized(2, 30))])
 def test_a_failed_sync_is_not_tried_again_and_covers_nothing(tmp_path: Path, syscall: str, numbers: int) -> None:
     tiers = ["disk", "small memory"]
     for number in range(1, numbers + 1):

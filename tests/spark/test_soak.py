@@ -98,7 +98,7 @@ def test_a_producer_is_never_stalled_for_long_while_its_query_runs(spark: SparkS
             writer = writer.trigger(processingTime=f"{_TRIGGER_SECONDS:g} seconds")
             return writer.option("checkpointLocation", str(tmp_path / "ck")).start()
 
-        for _ in range(sized(ci=4, full=100)):
+        for _ in range(sized(ci=2, full=100)):
             query = start()
             until(lambda q=query: q.lastProgress and q.lastProgress["numInputRows"], query)
             began = time.monotonic()
