@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.rounds import Comparison
-from benchmarks.targets import Outcome, Target
+from benchmarks.targets import Outcome, Target, beside
 
 __all__ = ["comparison_table", "failures", "missed", "number", "targets_table"]
 
@@ -81,9 +81,8 @@ def _target_line(outcome: Outcome) -> tuple[str, ...]:
 
 
 def _beside(outcome: Outcome) -> str:
-    if outcome.above is not None:
-        return f"{outcome.above:+,.0f} {outcome.unit}"
-    return "" if outcome.ratio is None else f"{outcome.ratio:.2f} x"
+    value = outcome.ratio if outcome.target.most_above is None else outcome.above
+    return "" if value is None else beside(value, outcome.target, outcome.unit)
 
 
 def _with_unit(value: float | None, unit: str) -> str:

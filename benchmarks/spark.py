@@ -34,7 +34,8 @@ A row that comes while a batch is under way waits for its end: half a batch on a
 _START = """\
 A query with a new checkpoint is started in a session that has run others, and reads, or writes, batches of 1,000 rows.
 The first batch is measured from the call of `start` until Spark reports it; the second one by its own
-`triggerExecution`. The sink makes its channel, as Parquet's makes its directory."""
+`triggerExecution`. The sink makes its channel, as Parquet's makes its directory. A source, or a sink, in Python that
+does nothing shows what Spark takes to start Python for a query."""
 
 SPARK_PARTS = {
     "spark-source": Part("Spark's source", _SOURCE, spark_source.groups),

@@ -12,13 +12,15 @@ from typing import Any
 import pyarrow as pa
 
 import spillable_stream as ss
+from benchmarks import spark_limit
 from benchmarks.rounds import Figures, Group, Plan
 from benchmarks.spark_session import ROUNDS, session, stop, wait
 
-__all__ = ["FIRST", "OURS", "PEER", "SECOND", "SINK", "SOURCE", "Starts", "groups"]
+__all__ = ["FIRST", "LIMIT", "OURS", "PEER", "SECOND", "SINK", "SOURCE", "Starts", "groups"]
 
 SOURCE, SINK = "spark start, source", "spark start, sink"
 PEER, OURS = "Spark's Parquet files", "spillable_stream"
+LIMIT = "one in Python that does nothing"
 FIRST, SECOND = "first batch", "second batch"
 _ROWS = 1_000
 _BATCHES = 2
@@ -29,10 +31,10 @@ def groups(_: Plan, directory: Path) -> Iterator[Group]:
     """Yield a group for sources and one for sinks. A query before each makes the JVM warm."""
     with session() as spark, tempfile.TemporaryDirectory(dir=directory) as place:
         starts = Starts(spark, Path(place))
-        of_source = {PEER: starts.from_files, OURS: starts.from_channel}
+        of_source = {PEER: starts.from_files, LIMIT: starts.from_nothing, OURS: starts.from_channel}
         title = "A new query, from a source into noop"
         yield Group(SOURCE, title, "ms", PEER, of_source, ROUNDS, warm_ups=1)
-        of_sink = {PEER: starts.to_files, OURS: starts.to_channel}
+        of_sink = {PEER: starts.to_files, LIMIT: starts.to_nothing, OURS: starts.to_channel}
         title = "A new query, from rate-micro-batch into a sink"
         yield Group(SINK, title, "ms", PEER, of_sink, ROUNDS, warm_ups=1)
 
@@ -49,11 +51,14 @@ class Starts:
         self._spark = spark
         self._files, self._channel = directory / "parquet", directory / "channel"
         spark.range(0, _ROWS * _BATCHES, 1, _BATCHES).write.parquet(str(self._files))
+        spark.dataSource.register(spark_limit.LimitSource)
+        self._batch = directory / "batch.arrow"
+        spark_limit.write_batch(self._batch, _batch(0))
         with ss.Channel(self._channel, schema=_SCHEMA, minimum_required_space=0) as channel:
             channel.consumer("keeper")  # takes nothing, so that the rows stay
             for first in range(0, _ROWS * _BATCHES, _ROWS):
                 with channel.put_transaction() as tx:
-                    tx.put_batch(pa.record_batch([pa.array(range(first, first + _ROWS))], schema=_SCHEMA))
+                    tx.put_batch(_batch(first))
 
     def from_files(self, place: Path) -> Figures:
         """Read files."""
@@ -65,6 +70,11 @@ class Starts:
         reader = self._spark.readStream.format("spillable").option("group", uuid.uuid4().hex)
         return self._start(reader.option("maxEventsPerTrigger", _ROWS).load(str(self._channel)), "noop", place)
 
+    def from_nothing(self, place: Path) -> Figures:
+        """Read a batch from memory."""
+        reader = self._spark.readStream.format(spark_limit.NAME).schema("id BIGINT")
+        return self._start(reader.options(batch=str(self._batch), rows=str(_ROWS)).load(), "noop", place)
+
     def to_files(self, place: Path) -> Figures:
         """Write files."""
         return self._start(self._rows(), "parquet", place)
@@ -72,6 +82,10 @@ class Starts:
     def to_channel(self, place: Path) -> Figures:
         """Write to a channel, which the query makes."""
         return self._start(self._rows(), "spillable", place)
+
+    def to_nothing(self, place: Path) -> Figures:
+        """Pass rows to Python and drop them."""
+        return self._start(self._rows(), spark_limit.NAME, place)
 
     def _rows(self) -> Any:
         return self._spark.readStream.format("rate-micro-batch").option("rowsPerBatch", _ROWS).load()
@@ -92,3 +106,7 @@ class Starts:
             return {FIRST: seconds * 1000, SECOND: float(durations[1])}
         finally:
             stop(query)
+
+
+def _batch(first: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(range(first, first + _ROWS))], schema=_SCHEMA)

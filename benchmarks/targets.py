@@ -25,7 +25,7 @@ from benchmarks.floors import COPY, PREALLOCATED, WRITTEN
 from benchmarks.ours import BATCHES, EVENTS
 from benchmarks.rounds import Comparison
 
-__all__ = ["SPARK_TARGETS", "TARGETS", "Outcome", "Target", "outcomes"]
+__all__ = ["SPARK_TARGETS", "TARGETS", "Outcome", "Target", "beside", "outcomes"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Outcome:
         ratio: the median of the rounds' ratios to them.
         short: of those that it is compared with, the ones whose ratio is not enough.
         above: the median of the rounds' differences to them, if that counts.
-        bound_ratio: the ratio of the target's bound.
+        bound: the ratio, or the difference, of the target's bound.
     """
 
     target: Target
@@ -85,7 +85,7 @@ class Outcome:
     ratio: float | None = None
     short: tuple[str, ...] = ()
     above: float | None = None
-    bound_ratio: float | None = None
+    bound: float | None = None
 
     @property
     def verdict(self) -> str:
@@ -98,8 +98,14 @@ class Outcome:
             return "not measured"
         if self.target.met_by(decisive):
             return "met"
-        bound = self.bound_ratio
-        return "missed" if bound is None or self.target.met_by(bound) else f"out of reach: at best {bound:.2f} x"
+        if self.bound is None or self.target.met_by(self.bound):
+            return "missed"
+        return f"out of reach: at best {beside(self.bound, self.target, self.unit)}"
+
+
+def beside(value: float, target: Target, unit: str) -> str:
+    """Return how a target shows a ratio, or a difference."""
+    return f"{value:.2f} x" if target.most_above is None else f"{value:+,.0f} {unit}"
 
 
 _THOUSAND, _HUNDRED, _ONE = Shape(1_000, 100), Shape(100, 100), Shape(1, 100)
@@ -183,8 +189,8 @@ def _spark() -> Iterator[Target]:
         what, group, ours = f"Spark's source, {kind.name}", spark_source.group_name(kind), (spark_source.OURS,)
         limit, peer = (spark_source.LIMIT,), (spark_source.PEER,)
         yield Target(f"{what}, of what Python can", group, spark_session.ROWS, ours, _OF_PYTHON, against=limit)
-        beside = f"{what}, beside Parquet"
-        yield Target(beside, group, spark_session.ROWS, ours, _AT_ONE, against=peer, bound=spark_source.LIMIT)
+        with_peer = f"{what}, beside Parquet"
+        yield Target(with_peer, group, spark_session.ROWS, ours, _AT_ONE, against=peer, bound=spark_source.LIMIT)
     for kind in spark_rows.KINDS:
         what, group, ours = (
             f"Spark's sink, {kind.name}, beside Parquet",
@@ -198,7 +204,8 @@ def _spark() -> Iterator[Target]:
     for group, what in ((spark_start.SOURCE, "source"), (spark_start.SINK, "sink")):
         what, peer = f"Spark's {what}, first batch of a query", (spark_start.PEER,)
         ours = (spark_start.OURS,)
-        yield Target(what, group, spark_start.FIRST, ours, against=peer, most_above=_FIRST_BATCH_MS)
+        more, bound = _FIRST_BATCH_MS, spark_start.LIMIT
+        yield Target(what, group, spark_start.FIRST, ours, against=peer, most_above=more, bound=bound)
 
 
 TARGETS = (*_speed(), *_peers(), *_opening(), *_producer())
@@ -218,18 +225,18 @@ def _outcome(target: Target, found: Comparison) -> Outcome:
     choose = max if target.most is None and target.most_above is None else min
     best = choose(able, key=lambda name: found.median(name, figure))
     reached = found.median(best, figure)
-    beside = [name for name in target.against or (found.floor,) if found.has(name, figure)]
-    if not beside:
+    others = [name for name in target.against or (found.floor,) if found.has(name, figure)]
+    if not others:
         return Outcome(target, found.unit, reached)
     if target.most_above is not None:
-        differences = {name: found.above(best, figure, name) for name in beside}
-        worst = max(beside, key=lambda name: differences[name])
+        differences = {name: found.above(best, figure, name) for name in others}
+        worst = max(others, key=lambda name: differences[name])
     else:
         differences = {}
-        worst = min(beside, key=lambda name: found.ratio(best, figure, name))
-    ratios = {name: found.ratio(best, figure, name) for name in beside}
-    enough = {name: target.met_by(differences.get(name, ratios[name])) for name in beside}
-    bound = target.bound
+        worst = min(others, key=lambda name: found.ratio(best, figure, name))
+    ratios = {name: found.ratio(best, figure, name) for name in others}
+    enough = {name: target.met_by(differences.get(name, ratios[name])) for name in others}
+    compare = found.ratio if target.most_above is None else found.above
     return Outcome(
         target,
         found.unit,
@@ -237,7 +244,7 @@ def _outcome(target: Target, found: Comparison) -> Outcome:
         worst,
         found.median(worst, figure),
         ratios[worst],
-        tuple(name for name in beside if target.against and not enough[name]),
+        tuple(name for name in others if target.against and not enough[name]),
         differences.get(worst),
-        found.ratio(bound, figure, worst) if bound and found.has(bound, figure) else None,
+        compare(target.bound, figure, worst) if found.has(target.bound, figure) else None,
     )

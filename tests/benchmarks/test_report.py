@@ -61,6 +61,9 @@ def test_what_nobody_can_reach_here_is_no_miss() -> None:
     assert outcome(target, us=85, peer=100, python=90).verdict == "out of reach: at best 0.90 x"
     assert outcome(target, us=85, peer=100, python=110).verdict == "missed"
     assert outcome(target, us=100, peer=100, python=90).verdict == "met"
+    start = Target("start", "g", "put", ("us",), against=("peer",), most_above=50, bound="python")
+    assert outcome(start, us=300, peer=100, python=200).verdict == "out of reach: at best +100 events/s"
+    assert outcome(start, us=300, peer=100, python=120).verdict == "missed"
 
 
 def test_what_was_not_measured_is_said() -> None:
