@@ -72,17 +72,21 @@ class Checkpointing:
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
         if self._is_due():
-            self._make_if(self._is_due)
+            self._make_if(self._is_due, spares=True)
 
-    def _make_if(self, is_wanted: Callable[[], bool]) -> bool:
+    def _make_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
         """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.
+
+        Args:
+            is_wanted: tells whether one is.
+            spares: whether the files that it frees may be used again.
 
         Returns:
             Whether none is wanted any more.
         """
         try:
             if is_wanted():
-                self._active_calls.run("a checkpoint", lambda: self._make_alone(0, is_wanted))
+                self._active_calls.run("a checkpoint", lambda: self._make_alone(0, is_wanted, spares=spares))
             return True
         except LockTimeoutError:
             return False
@@ -115,11 +119,8 @@ class Checkpointing:
         self._log.require_open()
         if self._follower.snapshot.thread == threading.get_ident():
             self._active_calls.refuse("a checkpoint")
-        self._active_calls.run("a checkpoint", self._make_and_remove_spares)
-
-    def _make_and_remove_spares(self) -> None:
-        self._make_alone(self._log.lock_timeout_seconds)
-        self._drained.remove_spares()
+        wait_seconds = self._log.lock_timeout_seconds
+        self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=False))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.
@@ -133,7 +134,7 @@ class Checkpointing:
             self._idle, self._idle_until = end, now + IDLE_SECONDS
         elif self._idle_until is not None and now >= self._idle_until:
             self._idle_until = None
-            if not self._make_if(self._drained.are_any):
+            if not self._make_if(self._drained.are_any, spares=False):
                 interval_seconds = self._follower.state.options.checkpoint_interval / 1000
                 self._idle_until = max(now + IDLE_SECONDS, self._failed_at + interval_seconds)
             self._quietly(lambda: self._active_calls.run("a checkpoint", self._drained.remove_spares))
@@ -147,7 +148,7 @@ class Checkpointing:
         Raises what `make` raises.
         """
         if self._drained.are_any():
-            self._make_alone(timeout_seconds, self._drained.are_any)
+            self._make_alone(timeout_seconds, self._drained.are_any, spares=False)
         self._drained.remove_spares()
 
     def free_drained(self) -> None:
@@ -163,7 +164,7 @@ class Checkpointing:
         with self._alone(0), self._appender.committing():
             self._log.directories.require_in_place(checkpoint=True)
             self._memory.renew()
-            self._drained.free()
+            self._drained.free(spares=True)
 
     def _quietly(self, free: Callable[[], None]) -> None:
         """Free files; a failure is logged: whatever it is done after has succeeded."""
@@ -175,10 +176,10 @@ class Checkpointing:
             if not self._log.closed:
                 _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
 
-    def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True) -> None:
+    def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True, *, spares: bool) -> None:
         with self._alone(timeout_seconds):
             if if_still():  # another process may have made one while we waited
-                self._make()
+                self._make(spares)
 
     @contextlib.contextmanager
     def _alone(self, timeout_seconds: float) -> Iterator[None]:
@@ -197,7 +198,7 @@ class Checkpointing:
         finally:
             self._threads.release()
 
-    def _make(self) -> None:
+    def _make(self, spares: bool) -> None:
         log, follower, appender = self._log, self._follower, self._appender
         log.directories.require_in_place(checkpoint=True)
         self._drained.leave_newest()
@@ -208,7 +209,7 @@ class Checkpointing:
             log.directories.require_in_place(checkpoint=True)
             self._memory.renew()
             log.lock.record_checkpoint()
-            self._drained.free()
+            self._drained.free(spares=spares)
         self.after_each()
 
     def close(self) -> None:

@@ -74,10 +74,13 @@ class DrainedFiles:
         except StorageError as e:
             _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
 
-    def free(self) -> None:
+    def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the channel's lock.
 
         A checkpoint is removed before its file: a replay that began there would miss it.
+
+        Args:
+            spares: whether to keep some of them to be used again, as far as the options and the disk let it.
         """
         log, follower = self._log, self._follower
         with follower.snapshot as state:
@@ -87,10 +90,12 @@ class DrainedFiles:
             state.blocks.disk.emptied.clear()
         remove_abandoned_segments(self._fs, log.layout, live, sinks, ttl_seconds)
         unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
-        if not unneeded or log.tiers.disk.read_file_header(first_needed) is None:
-            return
-        log.checkpoints.remove_before(first_needed)
-        log.spares.retire([log.layout.log_file(i) for i in unneeded], self._most_spare_bytes())
+        if unneeded and log.tiers.disk.read_file_header(first_needed) is not None:
+            log.checkpoints.remove_before(first_needed)
+            paths = [log.layout.log_file(i) for i in unneeded]
+            log.spares.retire(paths, self._most_spare_bytes() if spares else 0)
+        elif not spares:
+            log.spares.keep(0)
 
     def _most_spare_bytes(self) -> int:
         """Return how many bytes of spare files there may be: none while free space is short."""

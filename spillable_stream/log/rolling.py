@@ -130,8 +130,9 @@ class Rolling:
     def trim(self) -> None:
         """Give back what is reserved of the newest file, and cut what it held before it was used again."""
         end = self._end.current()
-        if self._trim(end):
+        if end.file_id and self._trim(end):
             self._policy.preallocation.begin(end.end)
+            self._policy.sync_new(self._writing.open(end.file_id))
 
     def _trim(self, head: TierEnd) -> bool:
         """Give back what is reserved behind a file's end, and tell whether there was any; only space depends on it."""

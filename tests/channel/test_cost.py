@@ -199,8 +199,8 @@ def test_a_put_writes_its_events_once_and_the_head_twice(open_channel: Open) -> 
     warm(channel, batch(1_000))
     with system_calls() as found:
         put(channel, batch(1_000))
-    found["pread"] -= found["pread"] == 3  # once every other millisecond it looks who waits for the lock
-    assert found == {"pread": 2, "pwritev": 1, "fdatasync": 1, "pwrite": 2}
+    assert found.pop("pread") <= 2, "the head, and every other millisecond who waits for the lock"
+    assert found == {"pwritev": 1, "fdatasync": 1, "pwrite": 2}
 
 
 def test_puts_over_drained_files_allocate_nothing_and_cut_nothing_but_ends(open_channel: Open) -> None:

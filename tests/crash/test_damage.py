@@ -42,7 +42,9 @@ def base() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def small(base: Path) -> Image:
     """One file, no checkpoint: nothing but the commits proves anything."""
-    image = make_image(base / "small", rounds=1, without=("put_many", "checkpoint", "roll", "prepare_a_take"))
+    image = make_image(
+        base / "small", rounds=1, without=("put_many", "checkpoint", "roll", "prepare_a_take", "use_again")
+    )
     assert (len(image.names("log-")), image.names("checkpoint-")) == (1, [])
     return image
 

@@ -89,7 +89,7 @@ def kills(directory: Path, mutant: str) -> list[str]:
 
 
 def damage(directory: Path, mutant: str) -> list[str]:
-    image = make_image(directory / "image", rounds=1, without=("checkpoint", "roll", "prepare_a_take"))
+    image = make_image(directory / "image", rounds=1, without=("checkpoint", "roll", "prepare_a_take", "use_again"))
     log = image.newest
     with broken(mutant):
         wrong = wrongs(image, bit_flips(image, log, 1000, 3000, step=97), most=3)
@@ -249,7 +249,7 @@ CAUGHT: dict[str, list[Recipe]] = {
     "expire in silence": [keeping_steps],
     "forget what expired": [keeping_steps],
     "let go what is not taken": [keeping_steps],
-    "remove what expires early": [system_calls],
+    "remove what expires early": [keeping_states],
 }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ from tests.support.events import numbered, put, take
 pytestmark = NEEDS_NAMESPACES
 NAMES = pytest.mark.parametrize("name", ["one", "two"], ids=["one name", "two names"])
 _OPTIONS: dict[str, Any] = {"minimum_required_space": 0, "memory_capacity": 1000, "byte_capacity": 1 << 20}
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Return a directory that is not in shared memory, of which each container has its own."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as place:
+        yield Path(place)
 
 
 def fill_and_die(path: Path) -> None:

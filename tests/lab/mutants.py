@@ -122,17 +122,17 @@ def acknowledge_before_the_sync() -> list[Patch]:
 
 
 def unlink_early() -> list[Patch]:
-    """Data files are removed before the checkpoint that makes them unneeded is durable."""
+    """Data files are removed before the checkpoints that were made of them are."""
 
     def make(real: Any) -> Any:
-        def _make(self: Checkpointing) -> None:
+        def _make(self: Checkpointing, spares: bool) -> None:
             layout, current = self._log.layout, self._follower.positions.disk.file_id
             with self._appender.committing(), self._follower.snapshot as state:
                 needed = min(state.blocks.oldest_data_file() or current, current)
-                for file_id in layout.log_files(self._fs, Tier.DISK):
+                for file_id in layout.log_files(self._log.fs, Tier.DISK):
                     if file_id < needed:
-                        self._fs.remove(layout.log_file(file_id))
-            real(self)
+                        self._log.fs.remove(layout.log_file(file_id))
+            real(self, spares)
 
         return _make
 

@@ -24,7 +24,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
 
 
 def published(end: int) -> CommitPoint:
-    return CommitPoint(TierEnd(1, end, HeadState.APPENDING), TierEnd(2, 5), 7, 99)
+    return CommitPoint(TierEnd(1, end, HeadState.APPENDING), TierEnd(2, 5), 7, 1_700_000_000_099)
 
 
 def test_a_new_head_publishes_nothing(head: Head) -> None:
@@ -104,7 +104,7 @@ def states(found: CommitPoint | None) -> tuple[int, int]:
 
 
 def test_an_append_that_did_not_publish_shows_to_the_next_writer_alone(head: Head) -> None:
-    clean = CommitPoint(TierEnd(1, 5), TierEnd(2, 5), 7, 99)
+    clean = CommitPoint(TierEnd(1, 5), TierEnd(2, 5), 7, 1_700_000_000_099)
     head.begin_writing()
     head.write(clean)
     assert states(head.begin_writing()) == (HeadState.CLEAN, HeadState.CLEAN)

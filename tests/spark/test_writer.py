@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import spillable_stream as ss
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.errors import ChannelFullError, NotAChannelError, SchemaError, StorageError
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.staged_file import StagedFileWriter
@@ -150,7 +150,7 @@ def test_write_that_fails_once_it_is_committed_keeps_its_rows(
 ) -> None:
     writer, messages = staged_writer(tmp_path / "c")
     with monkeypatch.context() as patch, pytest.raises(StorageError, match="too late"):
-        patch.setattr(Checkpointing, "remove_staging", too_late)
+        patch.setattr(DrainedFiles, "remove_staging", too_late)
         writer.commit(messages)
     writer.abort(messages)
     assert segments(tmp_path / "c") == (2, 2)
