@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -168,3 +169,33 @@ def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_cha
     other = open_channel()
     assert other.stats().channel_size == channel.stats().channel_size == 29
     assert verify(path).healthy
+
+
+def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_later(path: Path, tmp_path: Path) -> None:
+    copy, options = tmp_path / "copy", {"checkpoint_interval": 1 << 40, "minimum_required_space": 0, **FILES}
+    with Channel(path, **options) as channel:
+        fill(channel, 2 * MIB)
+        drain(channel)
+        last, spare = log_files(channel)[-1], spares(channel)[-1]
+        shutil.copytree(path, copy)
+        with (path / "data" / spare).open("rb") as late:  # the copying program has opened it, and reads it later
+            fill(channel, 2 * MIB)
+            (copy / "data" / spare).write_bytes(late.read())
+    reboot(copy)
+    again, count = Channel(copy), 0
+    while again.engine().positions.disk.file_id <= last:
+        put(again, bytes(64 << 10))
+        count += 1
+    kill(again)
+    reboot(copy)
+    with Channel(copy) as again:
+        assert len(take(again)) == count
+
+
+def test_a_recovery_removes_the_spares_that_it_finds(open_channel: Open, path: Path) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    drain(channel)
+    assert spares(channel) != []
+    kill(channel)
+    assert spares(open_channel()) == []
