@@ -6,10 +6,11 @@ import contextlib
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.verify import verify
@@ -169,6 +170,30 @@ def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_cha
     other = open_channel()
     assert other.stats().channel_size == channel.stats().channel_size == 29
     assert verify(path).healthy
+
+
+def test_a_take_that_is_committed_does_not_fail_where_its_files_cannot_be_looked_at(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    with mock.patch.object(FileSystem, "size_bytes", side_effect=StorageError("looking at a file failed")):
+        assert len(take(channel, 40)) == 40
+    assert channel.stats().channel_size == 24
+
+
+def test_files_may_get_empty_while_they_are_counted(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel, MIB)
+    disk, drained = channel.engine().state.blocks.disk, channel.engine().drained
+
+    class Counted(int):
+        """A file whose comparison is where another thread's commit comes in between."""
+
+        def __lt__(self, other: int) -> bool:
+            disk.emptied.add(len(disk.emptied) + 10)
+            return super().__lt__(other)
+
+    disk.emptied.update(Counted(i) for i in range(1, 9))
+    drained.are_worth_using_again()
 
 
 def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_later(path: Path, tmp_path: Path) -> None:
