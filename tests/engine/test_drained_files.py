@@ -162,6 +162,20 @@ def test_a_file_that_a_reader_has_open_is_not_written_over(open_channel: Open) -
     reader.close()
 
 
+def test_a_segment_that_a_reader_has_open_is_removed_with_the_checkpoint_after_its_take(
+    open_channel: Open, path: Path
+) -> None:
+    channel = open_channel(max_inline_bytes=MIB)
+    put(channel, *[bytes(64 << 10)] * 32)
+    [extent] = channel.engine().state.blocks.extents(1, 32)
+    with contextlib.closing(channel.engine().reader()) as reader:
+        read = reader.read(extent)
+        next(read)
+        drain(channel)
+        channel.checkpoint()
+        assert list((path / "data").glob("segment.*")) == []
+
+
 def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_channel: Open, path: Path) -> None:
     channel = open_channel(memory_capacity=10, byte_capacity=MIB, overflow_timeout=0.0, **FILES)
     fill(channel)
