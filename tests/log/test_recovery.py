@@ -11,7 +11,7 @@ import pytest
 
 from spillable_stream import Channel, CorruptionError, DataLossError, StorageError, TornTailWarning
 from spillable_stream.format.frame import FrameType
-from tests.support.damage import age_head, flip, frames, log_file, offsets, reboot, trim
+from tests.support.damage import age_head, flip, frames, kill, log_file, offsets, reboot, trim
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
 
@@ -218,11 +218,12 @@ def test_a_file_whose_making_was_cut_short_is_removed(path: Path, open_channel: 
 def test_a_file_that_a_killed_process_was_making_hinders_no_open(path: Path, left: str) -> None:
     """The host ran on, so that nothing is recovered: the file lies behind what the head publishes."""
     fs = FaultyFileSystem()
-    with Channel(path, fs=fs, minimum_required_space=0, max_file_size=2000, checkpoint_on_close=False) as channel:
-        put(channel, b"first" * 200)
-        failing = fs.failing(lambda call: call.name in ("write", "remove") and call.file == "log-000002")
-        with failing, pytest.raises(StorageError):
-            put(channel, b"second" * 200)
+    channel = Channel(path, fs=fs, minimum_required_space=0, max_file_size=2000)
+    put(channel, b"first" * 200)
+    failing = fs.failing(lambda call: call.name in ("write", "remove") and call.file == "log-000002")
+    with failing, pytest.raises(StorageError):
+        put(channel, b"second" * 200)
+    kill(channel)
     if left == "nothing":
         log_file(path, 2).write_bytes(b"")
     assert log_file(path, 2).exists()
