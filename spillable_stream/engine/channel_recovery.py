@@ -17,6 +17,7 @@ from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, T
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.recovery import discard_unfinished_file, recover, require_log_of_checkpoint
+from spillable_stream.log.spares import Spares
 from spillable_stream.log.tier_logs import Positions, Tiers
 
 __all__ = ["RecoveredChannel", "recover_channel"]
@@ -72,6 +73,7 @@ def recover_channel(
         require_log_of_checkpoint(fs, disk, start.disk, state.time_us)
     log = recover(fs, disk, start.disk, partial(loader.apply, state))
     _log.info("recovered %s: the log ends at %s, event %d", path, log.end, state.last_id)
+    Spares(fs, lock.layout).keep(0)  # of a copied or restored channel they may hold frames of files that are to come
     if state.memory.open:
         ends, replayed = memory.settle(state, log.end, known), None
     else:

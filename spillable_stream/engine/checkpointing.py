@@ -156,11 +156,11 @@ class Checkpointing:
 
         Not while another process makes a checkpoint, which frees them. A failure is logged: a checkpoint tries again.
         """
+        self._quietly(self._free_if_worth_it)
+
+    def _free_if_worth_it(self) -> None:
         if not self._drained.are_worth_using_again():
             return
-        self._quietly(self._free_alone)
-
-    def _free_alone(self) -> None:
         with self._alone(0), self._appender.committing():
             self._log.directories.require_in_place(checkpoint=True)
             self._memory.renew()

@@ -55,7 +55,8 @@ class DrainedFiles:
     def are_worth_using_again(self) -> bool:
         """Tell whether this process saw files get empty that together are a good part of the spares there may be."""
         state, current = self._follower.state, self._follower.positions.disk.file_id
-        emptied = [file for file in state.blocks.disk.emptied if isinstance(file, str) or file < current]
+        # A list first, in one call from C: other threads' commits empty files meanwhile.
+        emptied = [file for file in list(state.blocks.disk.emptied) if isinstance(file, str) or file < current]
         if not emptied or not state.options.spare_bytes:
             return False
         size_bytes = sum([self._fs.size_bytes(self._log.layout.file(file)) for file in emptied])

@@ -11,6 +11,7 @@ One danger is left, another name that leads to the same bytes. This order keeps 
 2. A spare is renamed to a data file, and *that is synced before the first byte is written*. Otherwise a power cut could
    bring the earlier name back, with the later bytes.
 3. A reader without a lock that is overtaken finds a checksum that does not fit, and then that the name is gone.
+4. A recovery uses none that it finds: in a copy of a channel in use, they may hold frames of files that are to come.
 """
 
 from __future__ import annotations

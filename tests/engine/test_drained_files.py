@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
-from spillable_stream import Channel
+from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.verify import verify
@@ -160,6 +162,20 @@ def test_a_file_that_a_reader_has_open_is_not_written_over(open_channel: Open) -
     reader.close()
 
 
+def test_a_segment_that_a_reader_has_open_is_removed_with_the_checkpoint_after_its_take(
+    open_channel: Open, path: Path
+) -> None:
+    channel = open_channel(max_inline_bytes=MIB)
+    put(channel, *[bytes(64 << 10)] * 32)
+    [extent] = channel.engine().state.blocks.extents(1, 32)
+    with contextlib.closing(channel.engine().reader()) as reader:
+        read = reader.read(extent)
+        next(read)
+        drain(channel)
+        channel.checkpoint()
+        assert list((path / "data").glob("segment.*")) == []
+
+
 def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_channel: Open, path: Path) -> None:
     channel = open_channel(memory_capacity=10, byte_capacity=MIB, overflow_timeout=0.0, **FILES)
     fill(channel)
@@ -168,3 +184,57 @@ def test_freed_files_are_those_that_the_memory_tier_does_not_begin_with(open_cha
     other = open_channel()
     assert other.stats().channel_size == channel.stats().channel_size == 29
     assert verify(path).healthy
+
+
+def test_a_take_that_is_committed_does_not_fail_where_its_files_cannot_be_looked_at(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    with mock.patch.object(FileSystem, "size_bytes", side_effect=StorageError("looking at a file failed")):
+        assert len(take(channel, 40)) == 40
+    assert channel.stats().channel_size == 24
+
+
+def test_files_may_get_empty_while_they_are_counted(open_channel: Open) -> None:
+    channel = open_channel(**FILES)
+    fill(channel, MIB)
+    disk, drained = channel.engine().state.blocks.disk, channel.engine().drained
+
+    class Counted(int):
+        """A file whose comparison is where another thread's commit comes in between."""
+
+        def __lt__(self, other: int) -> bool:
+            disk.emptied.add(len(disk.emptied) + 10)
+            return super().__lt__(other)
+
+    disk.emptied.update(Counted(i) for i in range(1, 9))
+    drained.are_worth_using_again()
+
+
+def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_later(path: Path, tmp_path: Path) -> None:
+    copy, options = tmp_path / "copy", {"checkpoint_interval": 1 << 40, "minimum_required_space": 0, **FILES}
+    with Channel(path, **options) as channel:
+        fill(channel, 2 * MIB)
+        drain(channel)
+        last, spare = log_files(channel)[-1], spares(channel)[-1]
+        shutil.copytree(path, copy)
+        with (path / "data" / spare).open("rb") as late:  # the copying program has opened it, and reads it later
+            fill(channel, 2 * MIB)
+            (copy / "data" / spare).write_bytes(late.read())
+    reboot(copy)
+    again, count = Channel(copy), 0
+    while again.engine().positions.disk.file_id <= last:
+        put(again, bytes(64 << 10))
+        count += 1
+    kill(again)
+    reboot(copy)
+    with Channel(copy) as again:
+        assert len(take(again)) == count
+
+
+def test_a_recovery_removes_the_spares_that_it_finds(open_channel: Open, path: Path) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    drain(channel)
+    assert spares(channel) != []
+    kill(channel)
+    assert spares(open_channel()) == []
