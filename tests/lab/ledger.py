@@ -62,7 +62,8 @@ def body(producer: str, transaction: int, index: int, count: int, padding: int) 
 
 def parse_body(body: bytes | None) -> Said:
     """Return what a body says, or raise ValueError if it is damaged."""
-    text, _, crc = (body or b"").rpartition(b" ")
+    body = body or b""  # damage can make it null
+    text, _, crc = body.rpartition(b" ")
     if not crc.isdigit() or zlib.crc32(text) != int(crc):
         raise ValueError(f"a damaged body: {body[:60]!r}")
     producer, transaction, index, count, *_ = text.split(b" ")
