@@ -41,6 +41,7 @@ class DrainedFiles:
         self._follower = follower
         self._appender = appender
         self._fs = log.fs
+        self._opened_in = follower.positions.disk.file_id  # what is in older files, only they themselves say
 
     def are_any(self) -> bool:
         """Tell whether a checkpoint made now would free files."""
@@ -78,7 +79,8 @@ class DrainedFiles:
     def free(self) -> None:
         """Free the files and segments that nothing needs; the caller holds the channel's lock.
 
-        A checkpoint is removed before its file: a replay that began there would miss it.
+        A checkpoint is removed before its file: a replay that began there would miss it. Files older than this handle
+        are not used again: in a copy of a channel in use, they may hold frames of files that are to come.
         """
         log, follower = self._log, self._follower
         with follower.snapshot as state:
@@ -91,7 +93,9 @@ class DrainedFiles:
         if not unneeded or log.tiers.disk.read_file_header(first_needed) is None:
             return
         log.checkpoints.remove_before(first_needed)
-        log.spares.retire([log.layout.log_file(i) for i in unneeded], self._most_spare_bytes())
+        older = [log.layout.log_file(i) for i in unneeded if i < self._opened_in]
+        own = [log.layout.log_file(i) for i in unneeded if i >= self._opened_in]
+        log.spares.retire(own, self._most_spare_bytes(), older)
 
     def _most_spare_bytes(self) -> int:
         """Return how many bytes of spare files there may be: none while free space is short."""

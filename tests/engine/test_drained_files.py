@@ -17,7 +17,7 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.support.damage import kill, reboot
+from tests.support.damage import kill, log_file, reboot
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import drain, fill, used_bytes
 
@@ -110,7 +110,7 @@ def test_a_channel_that_stands_still_keeps_no_spares(open_channel: Open, monkeyp
 def test_a_close_keeps_no_spares_and_nothing_behind_the_end(path: Path) -> None:
     with Channel(path, **FILES) as channel:
         for _ in range(6):
-            fill(channel, MIB)
+            fill(channel, 2 * MIB)
             drain(channel)
         put(channel, b"x")
         end = channel.engine().positions.disk
@@ -223,6 +223,34 @@ def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_lat
     reboot(copy)
     again, count = Channel(copy), 0
     while again.engine().positions.disk.file_id <= last:
+        put(again, bytes(64 << 10))
+        count += 1
+    kill(again)
+    reboot(copy)
+    with Channel(copy) as again:
+        assert len(take(again)) == count
+
+
+@pytest.mark.parametrize("puts", [6, 9])
+def test_a_copy_made_in_use_makes_no_spares_of_what_it_was_copied_with(path: Path, tmp_path: Path, puts: int) -> None:
+    copy = tmp_path / "copy"
+    options = {"checkpoint_interval": 1 << 40, "minimum_required_space": 0, **FILES, "spare_bytes": 2 * MIB}
+    with Channel(path, **options) as channel:
+        fill(channel, 2 * MIB - MIB // 2)
+        channel.checkpoint()
+        first, second = log_files(channel)
+        shutil.copytree(path, copy)
+        with log_file(path, first).open("rb") as late:
+            begun = late.read(MIB // 2)  # the copying program has read so much, and reads the rest later
+            take(channel, channel.stats().channel_size - 1)
+            shutil.copy(log_file(path, second), log_file(copy, second))
+            assert spares(channel) == [f"spare-{log_file(path, first).name}"]
+            fill(channel, 2 * MIB)
+            log_file(copy, first).write_bytes(begun + late.read())
+    reboot(copy)
+    again, count = Channel(copy), 1
+    while again.engine().positions.disk.file_id == second or puts:
+        puts -= again.engine().positions.disk.file_id > second
         put(again, bytes(64 << 10))
         count += 1
     kill(again)
