@@ -12,6 +12,7 @@ import pytest
 
 from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
+from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
@@ -192,6 +193,20 @@ def test_a_take_that_is_committed_does_not_fail_where_its_files_cannot_be_looked
     with mock.patch.object(FileSystem, "size_bytes", side_effect=StorageError("looking at a file failed")):
         assert len(take(channel, 40)) == 40
     assert channel.stats().channel_size == 24
+
+
+def test_what_keeps_files_from_being_freed_is_said_once_and_not_with_every_take(
+    open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    with mock.patch.object(MemoryTier, "renew", side_effect=StorageError("no memory is left")) as renew:
+        drain(channel)
+        for _ in range(5):
+            put(channel, b"x")
+            take(channel, 1)
+    assert renew.call_count == 1
+    assert [r.getMessage() for r in caplog.records if "keep their disk space" in r.getMessage()] != []
 
 
 def test_files_may_get_empty_while_they_are_counted(open_channel: Open) -> None:
