@@ -33,7 +33,7 @@ PROPERTIES ?= quick
 # Where memory has room for them, the fast tests keep their files there: a sync costs nothing. The rest have a disk.
 IN_MEMORY := $(shell df --output=avail -B1M /dev/shm 2>/dev/null | awk 'NR > 1 && $$1 > 2048 { print "PYTEST_DEBUG_TEMPROOT=/dev/shm" }')
 test: java $(STAMP) ## Run the fast tests, which every behaviour has; PROPERTIES=full tries all examples of each property
-	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n 4 --dist loadfile --hypothesis-profile $(PROPERTIES)
+	$(IN_MEMORY) .venv/bin/python -m pytest -q -m "not slow and not crash" -n 2 --dist loadfile --hypothesis-profile $(PROPERTIES)
 
 test-rest: java $(STAMP) ## Run what `make test` leaves out: the slow tests, such as whole clusters, and all examples of each property
 	.venv/bin/python -m pytest -q -m "(slow or hypothesis) and not crash" -n 2 --dist loadfile --hypothesis-profile full

@@ -65,6 +65,7 @@ class Checkpointing:
         self._threads = threading.Lock()
         self._lock = FileLock.open(log.fs, log.layout.checkpoint_lock)
         self._failed_at = float("-inf")
+        self._free_again_at = float("-inf")  # after a failure
         self._made_at = float("-inf")  # the last known checkpoint, in seconds since 1970
         self._idle = follower.positions.disk  # where the log ended at the last take that found nothing
         self._idle_until: float | None = time.monotonic() + IDLE_SECONDS  # when to act on it; None once done
@@ -154,9 +155,11 @@ class Checkpointing:
     def free_drained(self) -> None:
         """Free the files that a take has emptied, if they are large, without a checkpoint, after the take's commit.
 
-        Not while another process makes a checkpoint, which frees them. A failure is logged: a checkpoint tries again.
+        Not while another process makes a checkpoint, which frees them. A failure is logged, and a checkpoint tries
+        again: not every take.
         """
-        self._quietly(self._free_if_worth_it)
+        if time.monotonic() >= self._free_again_at and not self._quietly(self._free_if_worth_it):
+            self._free_again_at = time.monotonic() + self._follower.state.options.checkpoint_interval / 1000
 
     def _free_if_worth_it(self) -> None:
         if not self._drained.are_worth_using_again():
@@ -166,15 +169,17 @@ class Checkpointing:
             self._memory.renew()
             self._drained.free(spares=True)
 
-    def _quietly(self, free: Callable[[], None]) -> None:
-        """Free files; a failure is logged: whatever it is done after has succeeded."""
+    def _quietly(self, free: Callable[[], None]) -> bool:
+        """Free files, and tell whether nothing failed, which is logged: whatever it is done after has succeeded."""
         try:
             free()
         except LockTimeoutError:
-            return
+            return True
         except Exception as e:
             if not self._log.closed:
                 _log.warning("taken events keep their disk space until the next checkpoint: %s", e)
+            return False
+        return True
 
     def _make_alone(self, timeout_seconds: float, if_still: Callable[[], bool] = lambda: True, *, spares: bool) -> None:
         with self._alone(timeout_seconds):

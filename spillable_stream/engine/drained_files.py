@@ -41,6 +41,7 @@ class DrainedFiles:
         self._follower = follower
         self._appender = appender
         self._fs = log.fs
+        self._opened_in = follower.positions.disk.file_id  # what is in older files, only they themselves say
 
     def are_any(self) -> bool:
         """Tell whether a checkpoint made now would free files."""
@@ -78,10 +79,11 @@ class DrainedFiles:
     def free(self, *, spares: bool) -> None:
         """Free the files and segments that nothing needs; the caller holds the channel's lock.
 
-        A checkpoint is removed before its file: a replay that began there would miss it.
+        A checkpoint is removed before its file: a replay that began there would miss it. Files older than this handle
+        are not used again: in a copy of a channel in use, they may hold frames of files that are to come.
 
         Args:
-            spares: whether to keep some of them to be used again, as far as the options and the disk let it.
+            spares: whether to keep some of the others to be used again, as far as the options and the disk let it.
         """
         log, follower = self._log, self._follower
         with follower.snapshot as state:
@@ -93,8 +95,9 @@ class DrainedFiles:
         unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
         if unneeded and log.tiers.disk.read_file_header(first_needed) is not None:
             log.checkpoints.remove_before(first_needed)
-            paths = [log.layout.log_file(i) for i in unneeded]
-            log.spares.retire(paths, self._most_spare_bytes() if spares else 0)
+            older = [log.layout.log_file(i) for i in unneeded if i < self._opened_in]
+            own = [log.layout.log_file(i) for i in unneeded if i >= self._opened_in]
+            log.spares.retire(own, self._most_spare_bytes() if spares else 0, older)
         elif not spares:
             log.spares.keep(0)
 

@@ -67,9 +67,7 @@ class MemoryTier:
         return self._follower.state.memory_limits().payload_bytes
 
     def make(self) -> None:
-        """Create the memory tier if the options want one, as far as this handle knows, and it does not exist yet."""
-        if not self._is_wanted():
-            return
+        """Follow the log, and create the memory tier if the options want one and it does not exist yet."""
         self._follower.follow(unchecked=True)
         if not self._follower.positions.memory.file_id and self._is_wanted():
             with self._appender.committing():

@@ -61,18 +61,20 @@ class Spares:
         self._fs.sync_directory(path.parent)
         return self._fs.open(path)
 
-    def retire(self, paths: Iterable[Path], most_bytes: int) -> None:
+    def retire(self, paths: Iterable[Path], most_bytes: int, others: Iterable[Path] = ()) -> None:
         """Make spares of data files that nobody needs, durably, and remove what is not kept.
 
         Args:
             paths: the files.
             most_bytes: how many bytes all spares may have.
+            others: more such files, which are not to be used again.
 
         Raises:
             StorageError: the file system refused; the rest of the files is left for the next time.
         """
         paths = list(paths)
         kept = {path for path in self._worth_keeping(paths, most_bytes) if self._is_ours_alone(path)}
+        paths = [*others, *paths]
         for path in paths:
             if path in kept:
                 self._fs.rename(path, path.with_name(spare_name(path.name)))

@@ -12,12 +12,13 @@ import pytest
 
 from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
+from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.format.file_names import Tier
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log import disk_space
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
-from tests.support.damage import kill, reboot
+from tests.support.damage import kill, log_file, reboot
 from tests.support.events import numbered, put, take
 from tests.support.full_disk import drain, fill, used_bytes
 
@@ -110,7 +111,7 @@ def test_a_channel_that_stands_still_keeps_no_spares(open_channel: Open, monkeyp
 def test_a_close_keeps_no_spares_and_nothing_behind_the_end(path: Path) -> None:
     with Channel(path, **FILES) as channel:
         for _ in range(6):
-            fill(channel, MIB)
+            fill(channel, 2 * MIB)
             drain(channel)
         put(channel, b"x")
         end = channel.engine().positions.disk
@@ -194,6 +195,20 @@ def test_a_take_that_is_committed_does_not_fail_where_its_files_cannot_be_looked
     assert channel.stats().channel_size == 24
 
 
+def test_what_keeps_files_from_being_freed_is_said_once_and_not_with_every_take(
+    open_channel: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_channel(**FILES)
+    fill(channel)
+    with mock.patch.object(MemoryTier, "renew", side_effect=StorageError("no memory is left")) as renew:
+        drain(channel)
+        for _ in range(5):
+            put(channel, b"x")
+            take(channel, 1)
+    assert renew.call_count == 1
+    assert [r.getMessage() for r in caplog.records if "keep their disk space" in r.getMessage()] != []
+
+
 def test_files_may_get_empty_while_they_are_counted(open_channel: Open) -> None:
     channel = open_channel(**FILES)
     fill(channel, MIB)
@@ -223,6 +238,34 @@ def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_lat
     reboot(copy)
     again, count = Channel(copy), 0
     while again.engine().positions.disk.file_id <= last:
+        put(again, bytes(64 << 10))
+        count += 1
+    kill(again)
+    reboot(copy)
+    with Channel(copy) as again:
+        assert len(take(again)) == count
+
+
+@pytest.mark.parametrize("puts", [6, 9])
+def test_a_copy_made_in_use_makes_no_spares_of_what_it_was_copied_with(path: Path, tmp_path: Path, puts: int) -> None:
+    copy = tmp_path / "copy"
+    options = {"checkpoint_interval": 1 << 40, "minimum_required_space": 0, **FILES, "spare_bytes": 2 * MIB}
+    with Channel(path, **options) as channel:
+        fill(channel, 2 * MIB - MIB // 2)
+        channel.checkpoint()
+        first, second = log_files(channel)
+        shutil.copytree(path, copy)
+        with log_file(path, first).open("rb") as late:
+            begun = late.read(MIB // 2)  # the copying program has read so much, and reads the rest later
+            take(channel, channel.stats().channel_size - 1)
+            shutil.copy(log_file(path, second), log_file(copy, second))
+            assert spares(channel) == [f"spare-{log_file(path, first).name}"]
+            fill(channel, 2 * MIB)
+            log_file(copy, first).write_bytes(begun + late.read())
+    reboot(copy)
+    again, count = Channel(copy), 1
+    while again.engine().positions.disk.file_id == second or puts:
+        puts -= again.engine().positions.disk.file_id > second
         put(again, bytes(64 << 10))
         count += 1
     kill(again)
