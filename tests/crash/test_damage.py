@@ -131,6 +131,7 @@ def test_memory_is_cut_at_every_byte(memory: Image) -> None:
 # ── flipped bits ────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_flipped_bits_are_found_or_change_nothing(large: Image) -> None:
     assert wrongs(large, thinned(bit_flips(large, large.newest, 0, len(large.files[large.newest])), 701)) == []
 
@@ -185,10 +186,12 @@ def test_frames_of_every_file_are_swapped_doubled_and_deleted(large: Image, take
             assert wrongs(image, thinned(frames_exchanged(image, name), 19), spread=sized(1, 0) == 1) == []
 
 
+@pytest.mark.slow
 def test_files_that_are_swapped_or_gone_are_noticed(large: Image) -> None:
     assert wrongs(large, files_exchanged(large, large.names("log-", "segment."))) == []
 
 
+@pytest.mark.slow
 def test_files_of_memory_that_are_swapped_or_gone_are_reported(memory: Image) -> None:
     names = memory.names("memory-", "log-")
     assert wrongs(memory, files_exchanged(memory, names), [Head.SAME_BOOT, Head.OTHER_BOOT]) == []

@@ -54,7 +54,7 @@ def test_a_failed_sync_is_never_acknowledged_over(shared_memory: Path, configura
         assert not lab.failures, f"sync {n} failed\n{shown(lab)}"
 
 
-@pytest.mark.parametrize("configuration", ["disk", f"{KEEPING}disk"])
+@pytest.mark.parametrize("configuration", ["disk", pytest.param(f"{KEEPING}disk", marks=pytest.mark.slow)])
 def test_a_few_power_cuts_lose_nothing(shared_memory: Path, configuration: str) -> None:
     lab = CrashStates(shared_memory, configuration, samples=0)
     lab.run()

@@ -52,6 +52,7 @@ def write(spark: SparkSession, path: Path, rows: int, size: int) -> None:
     frame.write.format("spillable").option("minimumRequiredSpace", "0").mode("append").save(str(path))
 
 
+@pytest.mark.slow
 def test_a_pipeline_whose_consumer_keeps_up_writes_no_event_to_disk(spark: SparkSession, tmp_path: Path) -> None:
     with opened(tmp_path / "in") as source, opened(tmp_path / "between", memory_capacity=100_000) as between:
         between.engine().memory.make()
