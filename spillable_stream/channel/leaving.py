@@ -26,7 +26,7 @@ def leave(engine: Engine, *, checkpoint: bool | None = None, flush: bool | None 
         return
     engine.upkeep.settle()
     if options.checkpoint_on_close if checkpoint is None else checkpoint:
-        engine.checkpointing.make()
+        engine.checkpointing.make(spares=True)  # other handles may use them; the last one removes them
     flush = options.flush_on_close if flush is None else flush
     if engine.become_last():
         if flush:

@@ -109,8 +109,11 @@ class Checkpointing:
         self._made_at = self._log.checkpoint_ms / 1000
         return not 0 <= now - self._made_at < interval_seconds  # negative if a clock was set back
 
-    def make(self) -> None:
-        """Make a checkpoint, and remove the files that are no longer needed, spare ones too.
+    def make(self, *, spares: bool = False) -> None:
+        """Make a checkpoint, and remove the files that are no longer needed.
+
+        Args:
+            spares: whether to leave some of them to be used again.
 
         Raises:
             StorageError: the checkpoint could not be written; nothing was removed.
@@ -121,7 +124,7 @@ class Checkpointing:
         if self._follower.snapshot.thread == threading.get_ident():
             self._active_calls.refuse("a checkpoint")
         wait_seconds = self._log.lock_timeout_seconds
-        self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=False))
+        self._active_calls.run("a checkpoint", lambda: self._make_alone(wait_seconds, spares=spares))
 
     def give_back_when_idle(self) -> None:
         """Free the disk space of taken events if nothing was committed for a second; for takes that find no events.

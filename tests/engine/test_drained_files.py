@@ -281,3 +281,15 @@ def test_a_recovery_removes_the_spares_that_it_finds(open_channel: Open, path: P
     assert spares(channel) != []
     kill(channel)
     assert spares(open_channel()) == []
+
+
+def test_a_handle_that_is_closed_leaves_the_spares_to_the_others(open_channel: Open, path: Path) -> None:
+    channel, other = open_channel(**FILES), open_channel()
+    fill(channel)
+    drain(channel)
+    kept = spares(channel)
+    assert kept != []
+    other.close()
+    assert spares(channel) == kept
+    channel.close()
+    assert list((path / "data").glob("spare-*")) == []
