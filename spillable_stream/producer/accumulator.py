@@ -75,7 +75,7 @@ class Accumulator:
         self.changed: threading.Condition = threading.Condition(self.mutex)  # type: ignore[arg-type]
         self.batches: dict[ProducerBatch, None] = {}
         self.held_bytes: int = 0
-        self.closing = False
+        self.closing: bool = False
         self.failure: BaseException | None = None
         self.room: RoomQueue = RoomQueue(BATCH_BYTES)
         self.places: dict[int, Place] = {}
