@@ -72,8 +72,7 @@ class Checkpointing:
 
     def make_if_due(self) -> None:
         """Make a checkpoint if the last one is older than ``checkpointInterval`` and nobody else is making one."""
-        if self._is_due():
-            self._make_if(self._is_due, spares=True)
+        self._make_if(self._is_due, spares=True)
 
     def _make_if(self, is_wanted: Callable[[], bool], *, spares: bool) -> bool:
         """Make a checkpoint if one is wanted and nobody else is making one. A failure is logged.

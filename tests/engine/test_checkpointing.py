@@ -9,6 +9,7 @@ import pytest
 
 from spillable_stream import Channel, StorageError
 from spillable_stream.engine import checkpointing
+from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.integrity.verify import verify
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
@@ -231,3 +232,16 @@ def test_a_checkpoint_is_due_when_the_last_one_is_as_old_as_the_interval(
         assert not handle.engine().checkpointing._is_due()
         now[0] += 0.004
         assert handle.engine().checkpointing._is_due()
+
+
+def test_a_committed_put_does_not_fail_where_nobody_can_say_whether_one_is_due(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel(checkpoint_interval=1)
+
+    def unreadable(_: object) -> int:
+        raise StorageError("reading the head failed")
+
+    monkeypatch.setattr(LocalLog, "checkpoint_ms", property(unreadable))
+    put(channel, b"x")
+    assert take(channel) == [b"x"]
