@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import google_crc32c
 import pytest
@@ -26,6 +27,7 @@ from spillable_stream.integrity.repair import repair
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.wal import Entry
 from spillable_stream.option_types import ChannelOptions
+from spillable_stream.state import blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.filesystem import FileSystem
 from tests.support.damage import flip, frames, kill, lose_memory, reboot
@@ -44,6 +46,8 @@ class TwoLogs(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self._one_block = mock.patch.object(blocks, "_BLOCK_US", 1 << 60)  # however slow the machine is
+        self._one_block.start()
         self.state = ChannelState(ChannelOptions(memory_capacity=100), [b"schema"])
         self.offsets = dict.fromkeys(Tier, 0)
         self.disk: list[tuple[int, FrameHeader, Any]] = []
@@ -55,6 +59,9 @@ class TwoLogs(RuleBasedStateMachine):
         self.append(Tier.DISK, Control(FrameType.RESERVE, reserve))
         for name in GROUPS[:2]:
             self.append(Tier.DISK, Control(FrameType.GROUP, {"group": name, "position": 0}))
+
+    def teardown(self) -> None:
+        self._one_block.stop()
 
     def append(self, tier: Tier, *requests: Request, fails: bool = False) -> None:
         """Append requests to the log of a tier; one that fails leaves nothing."""
