@@ -16,6 +16,7 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.errors import SpillableError, StorageError
 from spillable_stream.format.file_names import Tier, disk_segment
 from spillable_stream.log.disk_space import lacking_bytes
+from spillable_stream.log.spares import Spares
 from spillable_stream.log.staged_file import remove_abandoned_segments
 from spillable_stream.state.channel_state import ChannelState
 
@@ -41,6 +42,7 @@ class DrainedFiles:
         self._follower = follower
         self._appender = appender
         self._fs = log.fs
+        self._spares = Spares(log.fs, log.layout)
         self._opened_in = follower.positions.disk.file_id  # what is in older files, only they themselves say
 
     def are_any(self) -> bool:
@@ -97,9 +99,9 @@ class DrainedFiles:
             log.checkpoints.remove_before(first_needed)
             older = [log.layout.log_file(i) for i in unneeded if i < self._opened_in]
             own = [log.layout.log_file(i) for i in unneeded if i >= self._opened_in]
-            log.spares.retire(own, self._most_spare_bytes() if spares else 0, older)
+            self._spares.retire(own, self._most_spare_bytes() if spares else 0, older)
         elif not spares:
-            log.spares.keep(0)
+            self._spares.keep(0)
 
     def _most_spare_bytes(self) -> int:
         """Return how many bytes of spare files there may be: none while free space is short."""
@@ -111,7 +113,7 @@ class DrainedFiles:
         """Remove the files that wait to be used again."""
         if self._log.layout.spares(self._fs, Tier.DISK):
             with self._appender.committing():
-                self._log.spares.keep(0)
+                self._spares.keep(0)
 
     def give_back_reserves(self) -> None:
         """Remove the spare files, and what is reserved of the newest one, before the last handle is closed.

@@ -22,7 +22,6 @@ from spillable_stream.log.commit_lock import CommitLock
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.spares import Spares
 from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
@@ -49,7 +48,6 @@ class LocalLog:
         position: returns what the head publishes: where the log ends for everybody.
         held_position: returns the same while the commit lock is held, without a look at the head.
         hold: holds the commit lock, for at most so many seconds of waiting; a context manager.
-        spares: the data files that wait to be used again.
         view: how a channel that is only looked at is found; None for a handle that holds it.
         closed: whether `close` was called.
         torn_bytes: how many bytes a recovery cut when the channel was opened.
@@ -66,7 +64,6 @@ class LocalLog:
     checkpoints: Checkpoints
     directories: Directories
     memory_directory: MemoryDirectory
-    spares: Spares
     torn_bytes: int
     recovered: bool
 
@@ -88,7 +85,6 @@ class LocalLog:
         self.lock, self.tiers, self.checkpoints = held.lock, held.tiers, held.checkpoints
         self.directories, self.memory_directory = held.directories, held.memory_directory
         self.fs, self.layout = held.lock.fs, held.lock.layout
-        self.spares = Spares(self.fs, self.layout)
         self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
         # No methods of this class: a transaction calls them many times, and each call in between counts.
         self.position, self.held_position = held.lock.published, held.lock.current

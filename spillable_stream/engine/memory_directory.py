@@ -192,9 +192,8 @@ class MemoryDirectory:
 
     def used_bytes(self) -> int:
         """Return how many bytes the tier's files take, without spare files."""
-        memory = self._layout.memory
-        names = [n for n in self._fs.list_files(memory) if self._layout.is_own(memory, n)]
-        return sum(self._fs.size_bytes(memory / n) for n in names if parse_spare(n, Tier.MEMORY) is None)
+        own = self._own_files(self._layout.memory)
+        return sum(self._fs.size_bytes(path) for path in own if parse_spare(path.name, Tier.MEMORY) is None)
 
     def _own_files(self, directory: Path) -> list[Path]:
         """Return the channel's files in a memory tier's directory."""

@@ -16,6 +16,7 @@ from spillable_stream.format.file_names import Tier, disk_segment, in_memory, me
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.head_page import NO_TIER
 from spillable_stream.format.record import ReserveRecord
+from spillable_stream.log.spares import last_used
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.storage.lock import is_locked
 
@@ -180,9 +181,10 @@ class MemoryTier:
         Spares are worth their memory: to allocate new pages costs more than to write to them.
         """
         fs = self._log.fs
-        for path in reversed(self._log.layout.spares(fs, Tier.MEMORY)):
-            most_bytes -= fs.size_bytes(path)
-            if most_bytes < 0:
+        spares = self._log.layout.spares(fs, Tier.MEMORY)
+        kept = last_used(fs, spares, most_bytes)
+        for path in reversed(spares):
+            if path not in kept:
                 fs.remove(path)
 
     def exists(self) -> bool:

@@ -28,7 +28,7 @@ from spillable_stream.log.chain import (
 )
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, frame_before
-from spillable_stream.log.tail import cut_torn_tail, find_tail, refuse, torn_bytes
+from spillable_stream.log.tail import cut_torn_tail, find_tail, is_reused, refuse, torn_bytes
 from spillable_stream.log.wal import Position, WriteAheadLog
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
@@ -168,7 +168,7 @@ def _ends_before(file: File, seed: int, offset: int) -> bool:
     scanner = FrameScanner(file, seed, 0, offset)
     for _ in scanner:
         pass
-    return scanner.offset < offset and torn_bytes(file, seed, scanner.offset) == 0
+    return scanner.offset < offset and torn_bytes(file, seed, scanner.offset, reused=is_reused(file, seed)) == 0
 
 
 def recover(

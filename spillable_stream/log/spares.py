@@ -16,7 +16,7 @@ One danger is left, another name that leads to the same bytes. This order keeps 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from spillable_stream.format.file_names import Tier, spare_name
@@ -25,9 +25,25 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Spares"]
+__all__ = ["Spares", "last_used"]
 
 _MOST_FILES = 8  # of a channel with small files
+
+
+def last_used(fs: FileSystem, paths: Sequence[Path], most_bytes: int) -> set[Path]:
+    """Return the last of some files that have no more than so many bytes together.
+
+    Args:
+        fs: the file system.
+        paths: the files, the one that was used last at the end.
+        most_bytes: how many bytes they may have.
+    """
+    kept: set[Path] = set()
+    for path in reversed(paths):
+        most_bytes -= fs.size_bytes(path)
+        if most_bytes >= 0:
+            kept.add(path)
+    return kept
 
 
 class Spares:
@@ -97,12 +113,7 @@ class Spares:
         return self._layout.spares(self._fs, Tier.DISK)
 
     def _worth_keeping(self, paths: list[Path], most_bytes: int) -> set[Path]:
-        kept: set[Path] = set()
-        for path in reversed(paths[-_MOST_FILES:]):
-            most_bytes -= self._fs.size_bytes(path)
-            if most_bytes >= 0:
-                kept.add(path)
-        return kept
+        return last_used(self._fs, paths[-_MOST_FILES:], most_bytes)
 
     def _is_ours_alone(self, path: Path) -> bool:
         """Tell whether nobody reads a file, and no other name leads to it."""

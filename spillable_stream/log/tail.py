@@ -23,7 +23,17 @@ from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parse
 from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, find_headers
 from spillable_stream.storage.file import File
 
-__all__ = ["Reporter", "Tail", "cut_torn_tail", "find_tail", "go_on", "refuse", "torn_bytes", "written_bytes"]
+__all__ = [
+    "Reporter",
+    "Tail",
+    "cut_torn_tail",
+    "find_tail",
+    "go_on",
+    "is_reused",
+    "refuse",
+    "torn_bytes",
+    "written_bytes",
+]
 
 Reporter = Callable[[CorruptionError], None]
 """Called with each corruption that a rule finds: it raises it, or returns, and the rule continues behind it."""
@@ -106,7 +116,8 @@ def find_tail(
     if proof is not None:
         report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
         end = synced = max(end, proof.synced)
-    return Tail(end, synced, torn_bytes(file, seed, end), size < floor, is_reused(file, seed))
+    reused = is_reused(file, seed)
+    return Tail(end, synced, torn_bytes(file, seed, end, reused=reused), size < floor, reused)
 
 
 def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
@@ -177,12 +188,12 @@ def _says_reused(payload: bytes | None) -> bool:
         return False
 
 
-def torn_bytes(file: File, seed: int, start: int) -> int:
+def torn_bytes(file: File, seed: int, start: int, *, reused: bool) -> int:
     """Return how many bytes from ``start`` on were written to a log file after what counts of it.
 
     In a file that held other bytes before, only frames tell: those that have its seed.
     """
-    if not is_reused(file, seed):
+    if not reused:
         return written_bytes(file, start)
     ends = (min(found.end, file.size()) for found in find_headers(file, seed, start))
     return max(ends, default=start) - start
