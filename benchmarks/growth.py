@@ -79,7 +79,12 @@ def _cpu_us(step: Callable[[], object], seconds: float) -> float:
 
 def _in_turn(channel: ss.Channel, seconds: float, per_second: float = math.inf) -> Figures:
     """Return what a put and a take of one event cost, done in turn, at a rate."""
-    put, take = put_step(channel, _ONE, BATCHES), take_step(channel, 1, BATCHES)
+    return _costs(put_step(channel, _ONE, BATCHES), take_step(channel, 1, BATCHES), seconds, per_second)
+
+
+def _costs(
+    put: Callable[[], object], take: Callable[[], object], seconds: float, per_second: float = math.inf
+) -> Figures:
     for _ in range(3):
         put()
         take()
@@ -201,11 +206,7 @@ def _columns(count: int, seconds: float) -> Contestant:
                 with channel.put_transaction() as tx:
                     tx.put_batch(batch)
 
-            put()
-            take = take_step(channel, 100, BATCHES)
-            take()
-            costs = [(_cpu_once(put), _cpu_once(take)) for _ in range(_MOST // 4)]
-        return {name: sorted(c[i] for c in costs)[len(costs) // 2] for i, name in enumerate((_PUT, _TAKE))}
+            return _costs(put, take_step(channel, 100, BATCHES), seconds)
 
     return run
 

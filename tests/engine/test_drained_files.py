@@ -31,6 +31,14 @@ def spares(channel: Channel) -> list[str]:
     return [path.name for path in channel.engine().layout.spares(FileSystem(), Tier.DISK)]
 
 
+def events_after_a_crash(channel: Channel) -> int:
+    """Kill a handle, let the host go down, and return how many events the channel has then."""
+    kill(channel)
+    reboot(channel.path)
+    with Channel(channel.path) as again:
+        return len(take(again))
+
+
 def log_files(channel: Channel) -> list[int]:
     return channel.engine().layout.log_files(FileSystem())
 
@@ -240,10 +248,7 @@ def test_a_copy_made_in_use_never_gives_what_the_original_wrote_into_a_spare_lat
     while again.engine().positions.disk.file_id <= last:
         put(again, bytes(64 << 10))
         count += 1
-    kill(again)
-    reboot(copy)
-    with Channel(copy) as again:
-        assert len(take(again)) == count
+    assert events_after_a_crash(again) == count
 
 
 @pytest.mark.parametrize("puts", [6, 9])
@@ -268,10 +273,7 @@ def test_a_copy_made_in_use_makes_no_spares_of_what_it_was_copied_with(path: Pat
         puts -= again.engine().positions.disk.file_id > second
         put(again, bytes(64 << 10))
         count += 1
-    kill(again)
-    reboot(copy)
-    with Channel(copy) as again:
-        assert len(take(again)) == count
+    assert events_after_a_crash(again) == count
 
 
 def test_a_recovery_removes_the_spares_that_it_finds(open_channel: Open, path: Path) -> None:
