@@ -73,14 +73,14 @@ $(BENCH_STAMP): $(STAMP) requirements-bench.txt
 	@touch $@
 
 BENCH ?=
-bench: $(BENCH_STAMP) ## Run the benchmarks, some 20 minutes; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
+bench: $(BENCH_STAMP) ## Run the benchmarks; BENCH="put peers" for parts, BENCH=--write to write docs/benchmarks.md
 	.venv/bin/python -m benchmarks.run $(BENCH)
 
 bench-full: $(BENCH_STAMP) ## Run all combinations of the benchmarks, some 3 hours; BENCH as above
 	.venv/bin/python -m benchmarks.run --full $(BENCH)
 
 SPARK_BENCH ?= spark --write
-bench-spark: java $(STAMP) ## Run Spark's benchmarks, some 10 minutes, write docs/benchmarks.md; SPARK_BENCH="spark-source" for a part
+bench-spark: java $(STAMP) ## Run Spark's benchmarks, write docs/benchmarks.md; SPARK_BENCH="spark-source" for a part
 	.venv/bin/python -m benchmarks.run $(SPARK_BENCH)
 
 power-cut-table: $(BENCH_STAMP) ## As root: cut the power under the channel and other products, write docs/power_cut_table.md

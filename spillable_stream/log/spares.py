@@ -1,6 +1,6 @@
 """Spare files: data files whose events were taken, kept to be used again for new ones.
 
-A sync of bytes that replace others costs half of one of new bytes: the file system has no block to find, none to mark
+A sync of bytes that replace others is faster than one of new bytes: the file system has no block to find, none to mark
 as written, no size to change, and the pages are there. PostgreSQL does the same (``wal_recycle``).
 
 What an earlier log left in a file never counts in the next one: every header's checksum starts from the file's name.
