@@ -66,9 +66,9 @@ class ChannelKeywords(TypedDict, total=False):
     """When a data file is full and the next one begins. Default: 67_108_864."""
 
     spare_bytes: int | None
-    """How many bytes of data files whose events were taken are kept to be used again: a sync of what is written over
-    other bytes is faster. They go when nothing is put for a second, at a close, and when space is short. Default:
-    268_435_456."""
+    """How many bytes of data files and segments whose events were taken are kept to be used again: a sync of what is
+    written over other bytes is faster. They go when nothing is put for a second, at a close, and when space is short.
+    Default: 268_435_456."""
 
     max_inline_bytes: int | None
     """A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by

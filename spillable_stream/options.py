@@ -291,9 +291,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("maxFileSize", (CHANNEL,), 64 << 20, _integer(1, 2**40), "a number of bytes, 1 to 2^40",
            "When a data file is full and the next one begins."),
     Option("spareBytes", (CHANNEL,), 256 << 20, _integer(0), "a number of bytes, 0 or more",
-           "How many bytes of data files whose events were taken are kept to be used again: a sync of what is written "
-           "over other bytes is faster. They go when nothing is put for a second, at a close, and when space "
-           "is short.",
+           "How many bytes of data files and segments whose events were taken are kept to be used again: a sync of "
+           "what is written over other bytes is faster. They go when nothing is put for a second, at a close, and "
+           "when space is short.",
            stored_at_default=False),
     Option("maxInlineBytes", (CHANNEL, SINK), 4 << 20, _integer(0, 1 << 30), "a number of bytes, 0 to 2^30",
            "A larger put transaction is staged in a file (in memory: 64 MiB), and a larger output of a sink's task: by "

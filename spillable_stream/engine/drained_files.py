@@ -14,10 +14,10 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.errors import SpillableError, StorageError
-from spillable_stream.format.file_names import Tier, disk_segment
+from spillable_stream.format.file_names import disk_segment
+from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.disk_space import lacking_bytes
 from spillable_stream.log.spares import Spares
-from spillable_stream.log.staged_file import remove_abandoned_segments
 from spillable_stream.state.channel_state import ChannelState
 
 __all__ = ["DrainedFiles"]
@@ -93,13 +93,14 @@ class DrainedFiles:
             live, sinks = state.blocks.segments(), dict(state.sinks)
             ttl_seconds = state.options.staging_ttl
             state.blocks.disk.emptied.clear()
-        remove_abandoned_segments(self._fs, log.layout, live, sinks, ttl_seconds)
+        most_spare_bytes = self._most_spare_bytes() if spares else 0
+        remove_abandoned_segments(self._fs, log.layout, live, sinks, ttl_seconds, most_spare_bytes=most_spare_bytes)
         unneeded = [i for i in log.layout.log_files(self._fs) if i < first_needed]
         if unneeded and log.tiers.disk.read_file_header(first_needed) is not None:
             log.checkpoints.remove_before(first_needed)
             older = [log.layout.log_file(i) for i in unneeded if i < self._opened_in]
             own = [log.layout.log_file(i) for i in unneeded if i >= self._opened_in]
-            self._spares.retire(own, self._most_spare_bytes() if spares else 0, older)
+            self._spares.retire(own, most_spare_bytes, older)
         elif not spares:
             self._spares.keep(0)
 
@@ -111,7 +112,7 @@ class DrainedFiles:
 
     def remove_spares(self) -> None:
         """Remove the files that wait to be used again."""
-        if self._log.layout.spares(self._fs, Tier.DISK):
+        if self._spares.are_any():
             with self._appender.committing():
                 self._spares.keep(0)
 

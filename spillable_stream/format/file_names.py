@@ -21,6 +21,7 @@ __all__ = [
     "generation_of",
     "group_of",
     "in_memory",
+    "is_spare_segment",
     "log_name",
     "memory_file_id",
     "memory_file_name",
@@ -88,7 +89,7 @@ def parse_memory_file(name: str) -> tuple[int, int] | None:
 
 
 def spare_name(name: str) -> str:
-    """Return the name that a log file has while it waits to be used again."""
+    """Return the name that a log file or a segment has while it waits to be used again."""
     return f"{_SPARE}{name}"
 
 
@@ -100,6 +101,11 @@ def parse_spare(name: str, tier: Tier) -> int | None:
         return parse_data_file(name.removeprefix(_SPARE))
     numbers = parse_memory_file(name.removeprefix(_SPARE))
     return memory_file_id(*numbers) if numbers else None
+
+
+def is_spare_segment(name: str) -> bool:
+    """Tell whether a name is that of a spare segment, which are all on disk."""
+    return name.startswith(_SPARE) and segment_tier(name.removeprefix(_SPARE)) == "disk"
 
 
 def checkpoint_name(file_id: int, offset: int) -> str:

@@ -226,8 +226,8 @@ class EventReader:
     def _file(self, extent: Extent) -> tuple[File, int]:
         """Return the open file of an extent, and its CRC seed.
 
-        A data file is not used again until `_release`. Without the lock, which may be refused, a reader that is
-        overtaken finds other checksums, and then that the file's name is gone. A segment's lock is its writer's.
+        A file on disk is not used again until `_release`. Without the lock, which may be refused, a reader that is
+        overtaken finds other checksums, and then that the file's name is gone.
 
         Raises:
             DataLossError: the file was removed.
@@ -240,7 +240,7 @@ class EventReader:
                 raise _gone(extent, path) from e
             self._open = (extent.file, FileLock(file), file_seed(self.layout.channel, seed_name(extent.file)))
         _, lock, seed = self._open
-        if isinstance(extent.file, int) and not in_memory(extent.file):
+        if not in_memory(extent.file):
             self._held = lock if lock.try_acquire(shared=True) else None
         return lock.file, seed
 

@@ -18,6 +18,7 @@
     DIR/data/log-N                              data files: the write-ahead log
     DIR/data/spare-log-N                        files whose events were taken, to be used again
     DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
+    DIR/data/spare-segment.OWNER.BATCH.UUID     segments whose events were taken, to be staged in again
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
     DIR/memory.json                             where that was made
@@ -37,6 +38,7 @@ from spillable_stream.format import file_names
 from spillable_stream.format.file_names import (
     Tier,
     in_memory,
+    is_spare_segment,
     log_name,
     memory_file_id,
 )
@@ -137,6 +139,10 @@ class Layout:
         found = [(file_names.parse_spare(name, tier), d / name) for d in directories for name in fs.list_files(d)]
         return [path for _, path in sorted((number, path) for number, path in found if number)]
 
+    def spare_segments(self, fs: FileSystem) -> list[Path]:
+        """Return the spare segments, in no order that means anything."""
+        return [d / name for d in sorted(set(self.data_dirs)) for name in fs.list_files(d) if is_spare_segment(name)]
+
     def spare_file(self, file_id: int) -> Path:
         """The path of a log file while it is a spare."""
         path = self.log_file(file_id)
@@ -206,6 +212,7 @@ class Layout:
             return (
                 self._is_segment(directory, name)
                 or file_names.parse_spare(name, Tier.DISK) is not None
+                or is_spare_segment(name)
                 or self._data_file(directory, name.removesuffix(".tmp")) is not None
             )
         if directory == self.memory:

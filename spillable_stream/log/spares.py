@@ -99,11 +99,20 @@ class Spares:
         self._sync_directories(paths)
         self.keep(most_bytes)
 
+    def are_any(self) -> bool:
+        """Tell whether there are spare data files or segments."""
+        return bool(self._all() or self._layout.spare_segments(self._fs))
+
     def keep(self, most_bytes: int) -> bool:
-        """Remove all spares but those used last, of so many bytes together, and tell whether there were others."""
+        """Remove all spares but those used last, of so many bytes together, and tell whether there were others.
+
+        Spare segments get what the data files leave.
+        """
         spares = self._all()
         kept = self._worth_keeping(spares, most_bytes)
-        extra = [path for path in spares if path not in kept]
+        segments = self._layout.spare_segments(self._fs)
+        kept |= last_used(self._fs, segments, most_bytes - sum(map(self._fs.size_bytes, kept)))
+        extra = [path for path in spares + segments if path not in kept]
         for path in extra:
             self._fs.remove(path)
         self._sync_directories(extra)

@@ -19,37 +19,23 @@ from pathlib import Path
 from typing import TypedDict
 
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import disk_segment, memory_segment, seed_name
-from spillable_stream.format.frame import (
-    HEADER_SIZE_BYTES,
-    Frame,
-    FrameType,
-    Payload,
-    encode,
-    file_seed,
-    frame_size,
-    parse_header,
-    payload_matches,
-)
-from spillable_stream.format.record import FORMAT_VERSION, MALFORMED, SegmentRef, pack, unpack
+from spillable_stream.format.file_names import disk_segment, in_memory, memory_segment, seed_name
+from spillable_stream.format.frame import Frame, FrameType, Payload, encode, file_seed, frame_size
+from spillable_stream.format.record import FORMAT_VERSION, SegmentRef, pack
 from spillable_stream.log.disk_space import require_space
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.spare_segments import use_spare_segment
 from spillable_stream.names import check_owner
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = [
-    "LOCAL_OWNER",
-    "StagedFileWriter",
-    "copy_to_disk",
-    "remove_abandoned_segments",
-    "uptime_seconds",
-]
+__all__ = ["LOCAL_OWNER", "Age", "StagedFileWriter", "copy_to_disk", "uptime_seconds"]
 
 LOCAL_OWNER = "local"
 
 _SYNC_BYTES = 4 << 20
+_LOCK_SECONDS = 1.0  # how long to wait for whoever has a lock of a new segment, before there is another one
 
 
 class StagedFileWriter:
@@ -92,13 +78,20 @@ class StagedFileWriter:
         self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
 
     def _create(self, name: str) -> None:
-        """Make the file and lock it; until then a checkpoint may take it for an abandoned one and remove it."""
+        """Make the file, of a spare if there is one, and lock it.
+
+        Until then a checkpoint may take it for an abandoned one and remove it, or a reader may come late to the spare.
+        """
         self.name = name
         self.path: Path = self._layout.segment_file(name)
+        if not in_memory(name):
+            use_spare_segment(self._fs, self._layout, self.path)
         while True:
             self._lock = FileLock.open(self._fs, self.path)
             self._file = self._lock.file
-            if self._lock.try_acquire() and self._file.is_linked():
+            if not self._lock.acquire(_LOCK_SECONDS):
+                self._fs.remove(self.path)
+            elif self._file.is_in_place():
                 return
             self._lock.close()
 
@@ -163,6 +156,8 @@ class StagedFileWriter:
         self._require_sound()
         if not self._memory_bytes:
             with self._last_chance():
+                if self._file.size() > self._end:  # a spare was longer
+                    self._file.truncate(self._end)
                 self._file.sync()
                 self._fs.sync_directory(self.path.parent)
         return SegmentRef(self.name, self._end, self.count, self.payload_bytes)
@@ -191,84 +186,21 @@ class StagedFileWriter:
         self.close()
 
 
-def remove_abandoned_segments(
-    fs: FileSystem, layout: Layout, live: set[str], committed: dict[str, int], ttl_seconds: float, owner: str = ""
-) -> None:
-    """Remove the segments that no transaction will ever adopt, nor any group still take; the channel's lock is held.
-
-    Args:
-        fs: the file system.
-        layout: where the channel's files are.
-        live: segments with events that are still in the channel.
-        committed: each Spark query's last committed batch.
-        ttl_seconds: how long a query's staging is kept when nothing says that it is over; no clock that is set
-            while the machine is up makes it shorter.
-        owner: look only at this owner's; by default at all.
-    """
-    removed = set()
-    for name in set(layout.segments(fs)) - live:
-        of, batch = seed_name(name).split(".")[1:3]
-        if owner and of != owner:
-            continue
-        path = layout.segment_file(name)
-        try:
-            over = of in committed and int(batch) <= committed[of]
-            if over:
-                fs.remove(path)
-            elif of == LOCAL_OWNER or _age_seconds(fs, layout, path) > ttl_seconds:
-                over = _remove_unless_locked(fs, path)
-        except FileNotFoundError:  # its writer was faster
-            continue
-        if over:
-            removed.add(path.parent)
-    for directory in layout.data_dirs:
-        for name in fs.list(directory):
-            if name.startswith("segment.") and name.endswith(".tmp"):  # a copy is made under the same lock
-                fs.remove(directory / name)
-    for directory in removed:
-        fs.sync_directory(directory)
-
-
 def uptime_seconds() -> float:
     """Return how long the machine is up, in seconds: a clock that nobody sets."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-class _Age(TypedDict):
+class Age(TypedDict):
     """When a segment was made: the boot of the machine, and how long that was up, in seconds."""
 
     boot: str
     up: float
 
 
-def _age() -> _Age:
+def _age() -> Age:
     """Return what tells the age of a segment that is made now."""
     return {"boot": boot_id().hex(), "up": uptime_seconds()}
-
-
-def _age_seconds(fs: FileSystem, layout: Layout, path: Path) -> float:
-    """Return how old a segment is, by a clock that nobody sets if it is of this boot of the machine.
-
-    No query of an earlier boot is alive: what it staged can go by the time of the file, right or wrong.
-    """
-    made = _made(fs, path, file_seed(layout.channel, seed_name(path.name)))
-    if made and made["boot"] == boot_id().hex() and (age_seconds := uptime_seconds() - made["up"]) >= 0:
-        return age_seconds
-    return time.time() - fs.modified_seconds(path)
-
-
-def _made(fs: FileSystem, path: Path, seed: int) -> _Age | None:
-    """Return when a segment was made, None if its header can't be read or, of an earlier version, does not say."""
-    try:
-        with contextlib.closing(fs.open(path, readonly=True)) as file:
-            header = parse_header(file.read(0, HEADER_SIZE_BYTES), 0, seed)
-            payload = file.read(HEADER_SIZE_BYTES, min(header.length, file.size())) if header else b""
-        if not header or not payload_matches(header, payload):
-            return None
-        said = unpack(payload)
-        return {"boot": said["boot"], "up": float(said["up"])}
-    except (StorageError, *MALFORMED):
-        return None
 
 
 def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
@@ -282,15 +214,3 @@ def copy_to_disk(fs: FileSystem, layout: Layout, name: str) -> tuple[str, int]:
     """
     copy = disk_segment(name)
     return copy, fs.copy_durably(layout.segment_file(name), layout.segment_file(copy))
-
-
-def _remove_unless_locked(fs: FileSystem, path: Path) -> bool:
-    """Remove a segment whose writer is gone; under its lock, so that a writer that only begins notices."""
-    lock = FileLock(fs.open(path))
-    try:
-        free = lock.try_acquire()
-        if free:
-            fs.remove(path)
-        return free
-    finally:
-        lock.close()

@@ -295,3 +295,17 @@ def test_a_handle_that_is_closed_leaves_the_spares_to_the_others(open_channel: O
     assert spares(channel) == kept
     channel.close()
     assert list((path / "data").glob("spare-*")) == []
+
+
+def test_big_transactions_are_staged_in_what_was_taken(open_channel: Open, path: Path) -> None:
+    channel, inodes = open_channel(max_inline_bytes=MIB, checkpoint_interval=1, **FILES), set[int]()
+    for i in range(6):
+        put(channel, *[bytes([i]) * (64 << 10)] * 32)
+        [segment] = (path / "data").glob("segment.*")
+        inodes.add(segment.stat().st_ino)
+        assert take(channel, 100) == [bytes([i]) * (64 << 10)] * 32
+        put(channel, b"x")  # with a checkpoint
+        drain(channel)
+    assert len(inodes) == 1
+    channel.checkpoint()
+    assert list((path / "data").glob("*segment.*")) == []
