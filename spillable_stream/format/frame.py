@@ -208,13 +208,13 @@ def parse_header(buffer: Payload, offset: int, seed: int | None) -> FrameHeader 
     """
     if len(buffer) < offset + HEADER_SIZE_BYTES:
         return None
-    magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
-    if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
-        return None
-    if seed is not None:
+    if seed is not None:  # asked first: a file that was used again is full of headers of another seed
         crc = google_crc32c.extend(seed, buffer[offset : offset + _HEADER.size])
         if crc != _CRC.unpack_from(buffer, offset + _HEADER.size)[0]:
             return None
+    magic, length, type_, flags, schema_id, count, tx, order, time_us, payload_crc = _HEADER.unpack_from(buffer, offset)
+    if magic != MAGIC or flags or length > MAX_PAYLOAD_BYTES or type_ not in _TYPES:
+        return None
     return FrameHeader(_TYPES[type_], length, tx, order, count, schema_id, time_us, payload_crc)
 
 

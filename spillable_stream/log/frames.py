@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -16,12 +17,22 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.storage.file import File
 
-__all__ = ["Damage", "FrameScanner", "LocatedFrame", "find_frame", "find_headers", "frame_before", "walk"]
+__all__ = [
+    "Damage",
+    "FrameScanner",
+    "LocatedFrame",
+    "find_frame",
+    "find_headers",
+    "frame_before",
+    "walk",
+    "whole_frame",
+]
 
 # The size of one read: enough for a few small transactions, little waste for the header of a large payload.
 _WINDOW_BYTES = 16 << 10
 _LARGE_WINDOW_BYTES = 256 << 10  # if every payload is read
 _FAR_BYTES = 1 << 20
+_MAGIC = re.compile(re.escape(MAGIC))
 
 
 class LocatedFrame(NamedTuple):
@@ -163,11 +174,16 @@ def find_headers(file: File, seed: int, start: int) -> Iterator[LocatedFrame]:
 def find_frame(file: File, seed: int, start: int, type: FrameType) -> Iterator[LocatedFrame]:
     """Yield every whole frame of a type from ``start`` on, at any aligned offset; used to analyse damage."""
     for found in find_headers(file, seed, start):
-        header = found.header
-        if header.type == type and found.end <= file.size():
-            payload = file.read(found.offset + HEADER_SIZE_BYTES, header.length)
-            if payload_matches(header, payload):
-                yield found._replace(payload=payload)
+        if found.header.type == type and (whole := whole_frame(file, found)) is not None:
+            yield whole
+
+
+def whole_frame(file: File, found: LocatedFrame) -> LocatedFrame | None:
+    """Return a frame with its payload, given where its header is; None if the payload is not whole."""
+    if found.end > file.size():
+        return None
+    payload = file.read(found.offset + HEADER_SIZE_BYTES, found.header.length)
+    return found._replace(payload=payload) if payload_matches(found.header, payload) else None
 
 
 def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
@@ -196,11 +212,10 @@ def frame_before(file: File, seed: int, end: int) -> LocatedFrame | None:
 def _headers_in(file: File, seed: int, base: int, length: int) -> Iterator[LocatedFrame]:
     """Yield every whole header that begins within ``length`` bytes from ``base``."""
     chunk = file.read(base, length + HEADER_SIZE_BYTES)
-    at = chunk.find(MAGIC)
-    while 0 <= at < length:
+    for match in _MAGIC.finditer(chunk, 0, length + len(MAGIC) - 1):
+        at = match.start()
         if at % 8 == 0 and (header := parse_header(chunk, at, seed)):
             yield LocatedFrame(base + at, header, None)
-        at = chunk.find(MAGIC, at + 1)
 
 
 _SEARCH_BYTES = 1 << 20

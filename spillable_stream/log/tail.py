@@ -20,7 +20,7 @@ from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import MALFORMED, FileHeader
 from spillable_stream.log.append_check import ENDS, TolerantAppendChecker, parsed_commit
-from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_frame, find_headers
+from spillable_stream.log.frames import FrameScanner, LocatedFrame, find_headers, whole_frame
 from spillable_stream.storage.file import File
 
 __all__ = [
@@ -102,7 +102,7 @@ def find_tail(
                 waiting, end = [], found.end
         damaged = scanner.offset if fault is None else end
         file.drop_read_ahead(damaged)
-        proof = _proof_of_sync(file, seed, damaged, synced)
+        proof, last = _proof_of_sync(file, seed, damaged, synced)
         if proof is None or (fault is None and damaged >= size):
             break
         report(CorruptionError(f"{fault or 'a committed frame is damaged'}: {proof.text}", str(file.path), damaged))
@@ -112,12 +112,14 @@ def find_tail(
         elif found.header.type in ENDS:
             waiting, end = [], found.end
     if proof is None and end < damaged:
-        proof = _proof_of_sync(file, seed, end, synced)
+        proof, last = _proof_of_sync(file, seed, end, synced)
     if proof is not None:
         report(CorruptionError(f"no COMMIT ends the frames here: {proof.text}", str(file.path), end))
         end = synced = max(end, proof.synced)
     reused = is_reused(file, seed)
-    return Tail(end, synced, torn_bytes(file, seed, end, reused=reused), size < floor, reused)
+    is_known = reused and proof is None  # the search for a proof saw every frame that is left
+    torn = last - end if is_known else torn_bytes(file, seed, end, reused=reused)
+    return Tail(end, synced, torn, size < floor, reused)
 
 
 def cut_torn_tail(file: File, tail: Tail, tier: Tier) -> None:
@@ -148,16 +150,18 @@ class _Proof(NamedTuple):
     synced: int
 
 
-def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> _Proof | None:
-    """Return why the bytes at ``damaged`` must have been synced once, or None if nothing says so."""
+def _proof_of_sync(file: File, seed: int, damaged: int, synced: int) -> tuple[_Proof | None, int]:
+    """Return why the bytes at ``damaged`` must have been synced once, or None, and where the last frame behind ends."""
     if damaged < synced:
-        return _Proof(f"everything up to offset {synced} had been synced", synced)
-    for found in find_frame(file, seed, damaged, FrameType.COMMIT):
-        start = _append_start(found)
-        if start > damaged:
+        return _Proof(f"everything up to offset {synced} had been synced", synced), damaged
+    size = file.size()
+    last = min(damaged, size)
+    for found in find_headers(file, seed, damaged):
+        last = max(last, min(found.end, size))
+        if found.header.type == FrameType.COMMIT and (start := _append_start(whole_frame(file, found))) > damaged:
             text = f"the commit at offset {found.offset} was written after everything up to {start} had been synced"
-            return _Proof(text, start)
-    return None
+            return _Proof(text, start), last
+    return None, last
 
 
 def _synced_by_commits(file: File, seed: int, start: int, floor: int) -> int:
@@ -169,9 +173,9 @@ def _synced_by_commits(file: File, seed: int, start: int, floor: int) -> int:
     return synced
 
 
-def _append_start(commit: LocatedFrame) -> int:
+def _append_start(commit: LocatedFrame | None) -> int:
     """Return where the append of a COMMIT began; 0, which proves nothing, if it is invalid."""
-    record = parsed_commit(commit.payload)
+    record = None if commit is None else parsed_commit(commit.payload)
     return record.start if record is not None else 0
 
 
