@@ -10,10 +10,14 @@ from benchmarks.floors import APPEND, PREALLOCATED, WRITTEN, Blocks, Disk, log_b
 from benchmarks.ours import BATCHES, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan, rate, rates_in_turn
 
-__all__ = ["SHAPES", "disk_in_turn", "groups", "growing_name", "steady", "steady_name"]
+__all__ = ["CHECKPOINTS", "SHAPES", "disk_in_turn", "groups", "growing_name", "steady", "steady_name"]
+
+CHECKPOINTS = "checkpoints"
 
 SHAPES = (Shape(1_000, 100), Shape(100, 100), Shape(1, 100))
 _ROUNDS = 3
+_CHECKPOINTED = SHAPES[0]
+_INTERVALS_MS = (30_000, 1_000, 100)
 _BLOCKS = {APPEND: Blocks.NEW, PREALLOCATED: Blocks.ALLOCATED, WRITTEN: Blocks.WRITTEN}
 _WARM_UP_PART = 0.1
 
@@ -36,6 +40,13 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
         contestants[BATCHES] = steady(shape, BATCHES, seconds, seconds * _WARM_UP_PART)
         title = f"A steady state: transactions of {shape}"
         yield Group(steady_name(shape), title, "events/s", WRITTEN, contestants, _ROUNDS)
+    warm_up_seconds = seconds * _WARM_UP_PART
+    contestants = {
+        checkpoints_name(ms): steady(_CHECKPOINTED, BATCHES, seconds, warm_up_seconds, checkpoint_interval=ms)
+        for ms in _INTERVALS_MS
+    }
+    title = f"What checkpoints cost: a steady state of transactions of {_CHECKPOINTED}"
+    yield Group(CHECKPOINTS, title, "events/s", checkpoints_name(_INTERVALS_MS[0]), contestants, _ROUNDS)
     for shape in SHAPES:
         contestants = {name: _disk_growing(shape, seconds, blocks) for name, blocks in _BLOCKS.items()}
         contestants[BATCHES] = _growing(shape, seconds)
@@ -43,11 +54,16 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
         yield Group(growing_name(shape), title, "events/s", PREALLOCATED, contestants, _ROUNDS)
 
 
-def steady(shape: Shape, kind: str, seconds: float, warm_up_seconds: float) -> Contestant:
-    """Return who puts some transactions, takes them, and so on."""
+def checkpoints_name(interval_ms: int) -> str:
+    """Return the name of a channel that makes a checkpoint so often."""
+    return f"`checkpointInterval` {interval_ms:,} ms"
+
+
+def steady(shape: Shape, kind: str, seconds: float, warm_up_seconds: float, **options: int) -> Contestant:
+    """Return who puts some transactions, takes them, and so on, with options of the channel."""
 
     def run(directory: Path) -> Figures:
-        with new_channel(directory) as channel:
+        with new_channel(directory, **options) as channel:
             put, take = put_step(channel, shape, kind), take_step(channel, shape.events, kind)
             return rates_in_turn(put, take, seconds, warm_up_seconds)
 
