@@ -2,6 +2,10 @@
 
 It reserves as much as is written already, within bounds: a small channel takes little space, and a large one rarely
 has to reserve more.
+
+Where appends are small, the space is filled with zeros. A sync of a block that was written before records nothing but
+the data, while one of a block that was only allocated has to note that it holds data now. A megabyte of zeros is soon
+written, and serves many small appends; where appends are large, the zeros would cost what they save.
 """
 
 from __future__ import annotations
@@ -17,6 +21,8 @@ __all__ = ["Preallocation"]
 
 _SMALLEST_BYTES = 64 << 10
 _LARGEST_BYTES = 32 << 20
+_ZEROS_BYTES = 1 << 20  # at once: an append waits for them
+_SMALL_APPEND_BYTES = 16 << 10
 _PART_OF_ROOM = 2  # takes at most half of the free space, because other files need room too
 
 
@@ -34,6 +40,9 @@ class Preallocation:
         self.minimum_required_space: int | None = 0
         self._fs = fs
         self._end = 0
+        self._counted_from: int | None = None
+        self._appends = 0
+        self._are_small: bool | None = None
 
     def begin(self, end: int) -> None:
         """Switch to another file, or record that this one was cut.
@@ -42,6 +51,7 @@ class Preallocation:
             end: the offset up to which the file is known to be preallocated.
         """
         self._end = end
+        self._counted_from = None
 
     def reserve(self, file: File, end: int, most_bytes: int) -> None:
         """Preallocate up to ``end`` and as much again after it, unless the file already reaches that far.
@@ -51,17 +61,29 @@ class Preallocation:
             end: the offset where the append about to be written ends.
             most_bytes: the file's size limit; preallocation does not exceed it.
         """
+        self._appends += 1
         if end <= self._end:
             return
         self._end = max(self._end, file.size())  # other processes write and preallocate it too
         if end <= self._end:
             return
-        ahead = min(max(end, _SMALLEST_BYTES), _LARGEST_BYTES, most_bytes - end, self._room_bytes(file, end))
+        self._judge_appends(end)
+        most_ahead = _LARGEST_BYTES if self._are_small is False else _ZEROS_BYTES
+        ahead = min(max(end, _SMALLEST_BYTES), most_ahead, most_bytes - end, self._room_bytes(file, end))
         # Ignore failures: on a nearly full disk only the write itself may fail, so that takes still work.
         with contextlib.suppress(StorageError):
             if ahead > 0:
-                file.preallocate(self._end, end + ahead - self._end)
+                size = end + ahead - self._end
+                file.preallocate(self._end, size)
+                if self._are_small:
+                    file.write(self._end, [bytes(size)])
         self._end = max(file.size(), end)
+
+    def _judge_appends(self, end: int) -> None:
+        """Find out whether the appends since the last time were small, and count again from here on."""
+        if self._counted_from is not None:
+            self._are_small = end - self._counted_from <= self._appends * _SMALL_APPEND_BYTES
+        self._counted_from, self._appends = end, 0
 
     def _room_bytes(self, file: File, end: int) -> int:
         """Return how many bytes of the disk's free space may be preallocated after ``end``."""

@@ -69,3 +69,53 @@ def test_a_write_is_tried_where_nothing_can_be_reserved(path: Path) -> None:
     with fs.failing(lambda call: call.name == "preallocate"):
         preallocation.reserve(file, 100, ANY_SIZE)
     assert file.size() == 0
+
+
+def appended(fs: FaultyFileSystem, path: Path, size: int, until: int) -> Path:
+    """Append so many bytes again and again, each time after a reservation."""
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    for end in range(size, until + 1, size):
+        preallocation.reserve(file, end, ANY_SIZE)
+        file.write(end - size, [b"x" * size])
+    file.close()
+    return path
+
+
+def test_space_for_small_appends_is_filled_with_zeros_a_little_at_a_time(path: Path) -> None:
+    fs = FaultyFileSystem()
+    appends = len(range(KIB, 5 * MIB + 1, KIB))
+    size = appended(fs, path, KIB, 5 * MIB).stat().st_size
+    zeros = fs.count("write") - appends
+    assert zeros + 1 == fs.count("preallocate") <= 12, "of the first nobody knows what it is for"
+    assert 5 * MIB < size <= 6 * MIB
+    assert path.read_bytes() == b"x" * (5 * MIB) + bytes(size - 5 * MIB)
+
+
+def test_space_for_large_appends_is_reserved_only(path: Path) -> None:
+    fs = FaultyFileSystem()
+    appended(fs, path, 100 * KIB, 20 * MIB)
+    assert fs.count("write") - len(range(100 * KIB, 20 * MIB + 1, 100 * KIB)) == 0
+    assert path.stat().st_size >= 24 * MIB
+
+
+def test_appends_that_get_small_or_large_are_noticed(path: Path) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    written, end = list[bool](), 0
+    for size in [100 * KIB] * 40 + [KIB] * 20_000 + [100 * KIB] * 400:
+        fs.calls.clear()
+        end += size
+        preallocation.reserve(file, end, ANY_SIZE)
+        if fs.count("preallocate"):
+            written.append(fs.count("write") > 0)
+    assert not written[0] and not written[1] and True in written and not written[-1]
+
+
+def test_zeros_that_find_no_room_are_no_error(path: Path) -> None:
+    fs = FaultyFileSystem()
+    file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    preallocation.reserve(file, 100, ANY_SIZE)
+    with fs.failing(lambda call: call.name == "write"):
+        for end in range(KIB, 80 * KIB, KIB):
+            preallocation.reserve(file, end, ANY_SIZE)
+    assert file.size() > 128 * KIB
