@@ -2,6 +2,8 @@ PYTHON ?= python3
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
+# The tests start hundreds of Pythons, Spark's workers too: none should compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help .venv java check test test-rest test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
