@@ -13,14 +13,18 @@ import pytest
 from spillable_stream import Channel
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
+from tests.support.spark.pythons import quick_pythons
 
 register_profiles()
+quick_pythons()
+gc.disable()  # until all tests are collected
 
 
 def pytest_collection_finish() -> None:
     """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
