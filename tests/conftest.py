@@ -27,6 +27,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one Spark session, whatever the number of processes."""
+    from tests.support.sharing import OneSession
+
+    return OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 @pytest.fixture(autouse=True)
 def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
     """Remove the memory tiers of channels that a test killed and never closed."""
