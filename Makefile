@@ -5,6 +5,8 @@ STAMP := .venv/.installed
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
+# The tests start hundreds of Pythons, Spark's workers too: none should compile the package anew.
+export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help .venv java check test test-rest test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs

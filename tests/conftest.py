@@ -11,16 +11,29 @@ from typing import Any
 import pytest
 
 from spillable_stream import Channel
+from spillable_stream.engine import opening, readonly_view
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
+from tests.support.spark.pythons import quick_pythons
 
 register_profiles()
+quick_pythons()
+gc.disable()  # until all tests are collected
 
 
 def pytest_collection_finish() -> None:
     """Spare the collector the thousands of tests, which stay: each of its rounds would look at all of them."""
     gc.collect()
     gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Have one Spark session, whatever the number of processes."""
+    from tests.support.sharing import OneSession
+
+    return OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.fixture(autouse=True)
@@ -34,6 +47,13 @@ def no_memory_is_left(tmp_path: Path) -> Iterator[None]:
 def path(tmp_path: Path) -> Path:
     """Where the test's channel is."""
     return tmp_path / "channel"
+
+
+@pytest.fixture
+def settles_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the locks of a channel that stays in use little time to be released."""
+    for module in (opening, readonly_view):
+        monkeypatch.setattr(module, "_SETTLED_SECONDS", 0.3)
 
 
 @pytest.fixture

@@ -144,6 +144,7 @@ def test_a_copy_leaves_the_memory_tier_of_its_original_alone(tmp_path: Path, kil
 
 @pytest.mark.parametrize("option", ["data_dirs", "checkpoint_dir"])
 @pytest.mark.parametrize("in_use", [False, True])
+@pytest.mark.usefixtures("settles_soon")
 def test_a_copy_whose_directories_are_the_originals_is_refused_and_harms_nothing(
     tmp_path: Path, option: str, in_use: bool
 ) -> None:

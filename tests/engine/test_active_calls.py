@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import warnings
@@ -211,8 +212,16 @@ CALLS: dict[str, Callable[[Channel], object]] = {
 }
 
 
-@pytest.mark.parametrize("memory_capacity", [0, 1000])
-@pytest.mark.parametrize(("outer", "call"), [*(("transactions", call) for call in CALLS), ("checkpoint", "put")])
+@pytest.mark.parametrize(
+    ("outer", "call", "memory_capacity"),
+    [
+        pytest.param(outer, call, memory_capacity, marks=[pytest.mark.slow] if memory_capacity == other else [])
+        for (outer, call), other in zip(
+            [*(("transactions", call) for call in CALLS), ("checkpoint", "put")], itertools.cycle([1000, 0])
+        )
+        for memory_capacity in (0, 1000)
+    ],
+)
 def test_a_signal_handler_anywhere_in_a_call_does_what_it_wants_or_is_refused(
     path: Any, outer: str, call: str, memory_capacity: int
 ) -> None:

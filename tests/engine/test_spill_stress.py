@@ -81,8 +81,12 @@ def check_emptied(channel: Channel, capacity: int) -> None:
         assert take(channel, capacity, group) == numbered(0, capacity)
 
 
-def test_sixteen_threads_move_a_million_events_through_a_memory_of_ten_thousand(path: Path, open_channel: Open) -> None:
-    producers, takers, each, before = 8, 8, 125_000, 2_000
+@pytest.mark.parametrize("events", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_sixteen_threads_move_very_many_events_through_a_memory_of_ten_thousand(
+    path: Path, open_channel: Open, events: int
+) -> None:
+    producers, takers, before = 8, 8, 2_000
+    each = events // producers
     channel = open_channel(memory_capacity=10_000, byte_capacity=8 * _MIB, overflow_timeout=0.002)
     channel.consumer("default")
     memory_is_full = threading.Barrier(producers + takers, timeout=_PATIENCE_SECONDS)

@@ -68,7 +68,7 @@ def test_not_a_byte_of_a_data_file_is_changed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("head", ["same boot", "earlier boot"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_exactly_the_reported_events_are_missing_wherever_bits_flip(
     path: Path, tmp_path: Path, head: str, seed: int
 ) -> None:
@@ -245,7 +245,7 @@ class DyingFileSystem(FaultyFileSystem):
         return self.left < 0
 
 
-@pytest.mark.parametrize("damage", ["header", "file", "identity", "segment"])
+@pytest.mark.parametrize("damage", [pytest.param("header", marks=pytest.mark.slow), "file", "identity", "segment"])
 def test_a_repair_that_is_killed_anywhere_is_done_by_the_next(path: Path, tmp_path: Path, damage: str) -> None:
     fill(path, max_inline_bytes=300)
     before = contents_of_copy(path)

@@ -39,7 +39,7 @@ def cluster(directory: Path) -> Iterator[str]:
                 cwd=directory,
                 env={
                     **{k: v for k, v in os.environ.items() if k != "SPARK_LOCAL_IP"},
-                    "PYTHONPATH": str(ROOT),
+                    "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
                     "JDK_JAVA_OPTIONS": SHORT_LIVED,
                     "SPARK_HOME": pyspark.__path__[0],
                 },

@@ -83,6 +83,7 @@ def test_a_data_directory_that_is_not_mounted_is_refused(tmp_path: Path, missing
 # ── copies and moves ────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.usefixtures("settles_soon")
 def test_a_copy_is_refused_while_its_original_is_open_where_it_cannot_be_seen(tmp_path: Path) -> None:
     path = spread(tmp_path)
     shutil.copytree(path, tmp_path / "copy")
@@ -169,6 +170,7 @@ def test_an_error_that_somebody_keeps_keeps_no_lock(
 
 
 @pytest.mark.parametrize("name", ["lock", "open.lock"])
+@pytest.mark.usefixtures("settles_soon")
 def test_a_lock_file_that_was_removed_from_under_handles_is_not_made_again(
     path: Path, open_channel: Open, name: str
 ) -> None:

@@ -58,7 +58,7 @@ def commits_of(path: Path, processes: int, sync_seconds: float, seconds: float) 
     return counts
 
 
-@pytest.mark.parametrize("sync_seconds", [0.25, 0.02])
+@pytest.mark.parametrize("sync_seconds", [pytest.param(0.25, marks=pytest.mark.slow), 0.02])
 def test_each_of_some_processes_has_its_share_of_the_lock(path: Path, sync_seconds: float) -> None:
     """At least half of what it would have if all had the same."""
     Channel(path, lock_timeout=10, minimum_required_space=0).close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import sys
 import threading
@@ -145,8 +146,14 @@ CALLS: dict[str, Callable[[Producer], object]] = {
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("then", ["send", "flush"])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize(
+    ("name", "then"),
+    [
+        pytest.param(name, then, marks=[pytest.mark.slow] if then == other else [])
+        for (name, other) in zip(CALLS, itertools.cycle(["flush", "send"]))
+        for then in ("send", "flush")
+    ],
+)
 def test_an_interrupt_anywhere_leaves_nothing_taken_and_nothing_behind(name: str, then: str) -> None:
     number, hit = 0, True
     while hit:

@@ -234,9 +234,10 @@ def test_a_typed_channel_takes_rows(path: Path) -> None:
     assert sorted(row["sku"] for row in found) == ["a", "b"]
 
 
-def test_many_threads_send_much_and_every_event_is_stored_once(path: Path) -> None:
-    """100 threads, 10,000 sends each."""
-    threads, sends = 100, 10_000
+@pytest.mark.parametrize("sends", [1_000, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_many_threads_send_much_and_every_event_is_stored_once(path: Path, sends: int) -> None:
+    """100 threads, so many sends each."""
+    threads = 100
     with Channel(path, overflow_capacity=10_000_000, transaction_capacity=40_960) as channel:
         with Producer(channel, batch_count_threshold=40_960, context_headers=False) as producer:
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import venv
@@ -12,6 +11,7 @@ from pyspark.sql.datasource import DataSourceRegistration
 
 import spillable_stream as ss
 from spillable_stream.spark.registration import wrong_python
+from tests.support.spark.sessions import short_sessions
 
 _PACKAGE = Path(ss.__file__).parents[1]
 _REGISTER = """
@@ -47,7 +47,8 @@ def test_a_python_of_sparks_without_the_package_is_named_and_what_to_set(tmp_pat
     venv.create(tmp_path / "other", with_pip=False)
     other = str(tmp_path / "other/bin/python")
     unset = {"PYTHONPATH", "PYSPARK_DRIVER_PYTHON"}
-    environment = {k: v for k, v in os.environ.items() if k not in unset} | {"PYSPARK_PYTHON": other}
+    sessions = short_sessions(tmp_path / "spark-conf").items()
+    environment = {k: v for k, v in sessions if k not in unset} | {"PYSPARK_PYTHON": other}
     command = [sys.executable, "-c", _REGISTER, str(_PACKAGE)]
     ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     said = [line for line in ran.stdout.splitlines() if line.startswith("refused:")]

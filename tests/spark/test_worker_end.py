@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
+from tests.support.damage import remove_memory_under
 from tests.support.events import numbered, peek
 from tests.support.spark import worker_like
 from tests.support.spark.sessions import short_sessions
@@ -88,44 +88,58 @@ def test_a_program_that_is_no_worker_of_spark_decides_itself_about_signals(path:
     assert os.path.lexists(path / "memory")
 
 
+QUERIES = ["sink", "source", "move"]
+PROGRAM = """
+import sys
+from pathlib import Path
+from pyspark.sql import SparkSession
+import spillable_stream as ss
+
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+for directory in map(Path, sys.argv[1:]):
+    kind, path, other, checkpoint = directory.name, *(str(directory / n) for n in ("channel", "other", "checkpoint"))
+    if kind == "sink":
+        spark.range(500).selectExpr("CAST(id AS STRING) AS value").write.text(checkpoint + "-rows")
+        lines = spark.readStream.format("text").load(checkpoint + "-rows")
+        events = lines.selectExpr("CAST(value AS BINARY) AS body")
+    else:
+        with ss.Channel(path) as channel, channel.put_transaction() as tx:
+            channel.consumer("slow")
+            tx.put_many(ss.Event(b"%d" % i) for i in range(500))
+        events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 100).load(path)
+    writer = events.writeStream.option("checkpointLocation", checkpoint)
+    if kind == "source":
+        writer = writer.format("noop")
+    else:
+        writer = writer.format("spillable").option("path", path if kind == "sink" else other)
+    query = writer.start()
+    query.processAllAvailable()
+    query.stop()
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Run every query in one session, which is stopped, and return where their channels are."""
+    directory = tmp_path_factory.mktemp("stopped")
+    for query in QUERIES:
+        for name in ("channel", "other"):
+            with ss.Channel(directory / query / name, minimum_required_space=0, memory_capacity=1000):
+                pass
+    environment = short_sessions(directory / "spark-conf")
+    command = [sys.executable, "-c", PROGRAM, *(str(directory / query) for query in QUERIES)]
+    subprocess.run(command, check=True, timeout=600, env=environment, capture_output=True)
+    yield directory
+    remove_memory_under(directory)
+
+
 @pytest.mark.slow
 @pytest.mark.spark
-@pytest.mark.parametrize("query", ["sink", "source", "move"])
-def test_after_a_session_stopped_all_is_on_disk(path: Path, tmp_path: Path, query: str) -> None:
-    program = textwrap.dedent(
-        """
-        import sys
-        from pyspark.sql import SparkSession
-        import spillable_stream as ss
-
-        path, other, checkpoint, kind = sys.argv[1:]
-        spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-        if kind == "sink":
-            spark.range(500).selectExpr("CAST(id AS STRING) AS value").write.text(checkpoint + "-rows")
-            lines = spark.readStream.format("text").load(checkpoint + "-rows")
-            events = lines.selectExpr("CAST(value AS BINARY) AS body")
-        else:
-            with ss.Channel(path) as channel, channel.put_transaction() as tx:
-                channel.consumer("slow")
-                tx.put_many(ss.Event(b"%d" % i) for i in range(500))
-            events = spark.readStream.format("spillable").option("maxEventsPerTrigger", 100).load(path)
-        writer = events.writeStream.option("checkpointLocation", checkpoint)
-        if kind == "source":
-            writer = writer.format("noop")
-        else:
-            writer = writer.format("spillable").option("path", path if kind == "sink" else other)
-        query = writer.start()
-        query.processAllAvailable()
-        query.stop()
-        spark.stop()
-        """
-    )
-    other = tmp_path / "other"
-    with ss.Channel(other, minimum_required_space=0, memory_capacity=1000):
-        pass
-    command = [sys.executable, "-c", program, path, other, tmp_path / "checkpoint", query]
-    environment = short_sessions(tmp_path / "spark-conf")
-    subprocess.run(command, check=True, timeout=300, env=environment, capture_output=True)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("query", QUERIES)
+def test_after_a_session_stopped_all_is_on_disk(stopped: Path, query: str) -> None:
+    path, other = stopped / query / "channel", stopped / query / "other"
     deadline = time.monotonic() + 60
     while os.path.lexists(path / "memory") or os.path.lexists(other / "memory"):
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: all in `make test-rest`, a fifth of them in `make test`."""
+"""How many examples a property is tried with: all in `make test-rest`, a tenth of them in `make test`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 __all__ = ["examples", "register_profiles"]
 
-_FULL, _QUICK = 100, 20
+_FULL, _QUICK = 100, 10
 
 
 def register_profiles() -> None:

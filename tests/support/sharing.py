@@ -1,0 +1,46 @@
+"""How the processes of a run share its tests."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
+
+__all__ = ["OneSession"]
+
+_SESSION = "the Spark session"
+# They start sessions of their own, and would be late if they came last.
+_LONG = (
+    "tests/test_docs.py",
+    "tests/spark/test_pipelines.py",
+    "tests/spark/test_driver_kill.py",
+    "tests/benchmarks/test_spark.py",
+)
+
+
+class OneSession(LoadFileScheduling):
+    """Gives each process whole files, the long ones first, and one process all that use the Spark session."""
+
+    def __init__(self, config: pytest.Config, log: Producer | None = None) -> None:
+        super().__init__(config, log)
+        self._root = config.rootpath
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return _SESSION if file not in _LONG and uses_the_session(self._root / file) else file
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        for scope in reversed((_SESSION, *_LONG)):
+            if scope in self.workqueue:
+                self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+
+@cache
+def uses_the_session(file: Path) -> bool:
+    """Tell whether a file has tests that use the fixture `spark`."""
+    return "spark: SparkSession" in file.read_text()
