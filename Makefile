@@ -1,11 +1,8 @@
 PYTHON ?= python3
 STAMP := .venv/.installed
 
-# The tests and benchmarks start hundreds of processes: without its bytecode on disk, each would compile the package again.
-unexport PYTHONDONTWRITEBYTECODE
-
 .DEFAULT_GOAL := help
-# The tests start hundreds of Pythons, Spark's workers too: none should compile the package anew.
+# The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
 .PHONY: help .venv java check test test-rest test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
 
