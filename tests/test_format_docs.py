@@ -14,7 +14,7 @@ import pytest
 
 from spillable_stream import Channel, Event, MemoryLossWarning
 from spillable_stream.format import frame, head_page, record
-from spillable_stream.format.file_names import memory_file_id, spare_name
+from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log import layout
 from spillable_stream.log.layout import Layout
@@ -200,7 +200,7 @@ class TestFiles:
             at.head, at.lock, at.open_lock, at.checkpoint_lock, at.memory, at.memory_place,
             at.group_lock("NAME"), at.group_position("NAME"), at.group_query("NAME"), at.producer_lock("NAME"),
             at.log_file(1), at.log_file(memory), at.spare_file(1), at.spare_file(memory),
-            at.segment_file(segment), at.segment_file(f"memory-{segment}"), at.data_dirs[0] / spare_name(segment),
+            at.segment_file(segment), at.segment_file(f"memory-{segment}"), *at.spare_segment_files(at.data_dirs[0]),
         ]  # fmt: skip
         for path in made:
             name = path.relative_to(tmp_path).as_posix()

@@ -13,6 +13,7 @@ from spillable_stream.names import is_name
 
 __all__ = [
     "GENERATION_BITS",
+    "MOST_SPARE_SEGMENTS",
     "OWNER_FILE",
     "Tier",
     "checkpoint_name",
@@ -33,6 +34,7 @@ __all__ = [
     "seed_name",
     "segment_tier",
     "spare_name",
+    "spare_segment_name",
 ]
 
 OWNER_FILE = "owner.json"
@@ -41,12 +43,16 @@ OWNER_FILE = "owner.json"
 GENERATION_BITS = 32
 """A memory tier's file has a number of so many bits, and its generation above them; a data file has none above."""
 
+MOST_SPARE_SEGMENTS = 16
+"""How many spare segments a directory has at most. They are found by their names: a directory may be long."""
+
 _NUMBER = "([0-9]{6,10})"
 _DATA_FILE = re.compile(rf"log-{_NUMBER}\Z")
 _MEMORY_FILE = re.compile(rf"memory-{_NUMBER}-{_NUMBER}\Z")
 _CHECKPOINT = re.compile(rf"checkpoint-{_NUMBER}-([0-9]{{12,19}})\Z")
 _SEGMENT = re.compile(r"(memory-)?segment\.[A-Za-z0-9_-]{1,128}\.[0-9]{1,20}\.[0-9a-f]{32}\Z")
 _SPARE = "spare-"
+_SPARE_SEGMENT = re.compile(r"spare-segment-([0-9]{2})\Z")
 _MEMORY_SEGMENT = "memory-"
 
 
@@ -89,7 +95,7 @@ def parse_memory_file(name: str) -> tuple[int, int] | None:
 
 
 def spare_name(name: str) -> str:
-    """Return the name that a log file or a segment has while it waits to be used again."""
+    """Return the name that a log file has while it waits to be used again."""
     return f"{_SPARE}{name}"
 
 
@@ -103,9 +109,15 @@ def parse_spare(name: str, tier: Tier) -> int | None:
     return memory_file_id(*numbers) if numbers else None
 
 
+def spare_segment_name(number: int) -> str:
+    """Return the name of a directory's spare segment, from 1 to `MOST_SPARE_SEGMENTS`."""
+    return f"{_SPARE}segment-{number:02d}"
+
+
 def is_spare_segment(name: str) -> bool:
-    """Tell whether a name is that of a spare segment, which are all on disk."""
-    return name.startswith(_SPARE) and segment_tier(name.removeprefix(_SPARE)) == "disk"
+    """Tell whether a name is a spare segment's."""
+    found = _SPARE_SEGMENT.match(name)
+    return found is not None and 1 <= int(found[1]) <= MOST_SPARE_SEGMENTS
 
 
 def checkpoint_name(file_id: int, offset: int) -> str:

@@ -18,7 +18,7 @@
     DIR/data/log-N                              data files: the write-ahead log
     DIR/data/spare-log-N                        files whose events were taken, to be used again
     DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
-    DIR/data/spare-segment.OWNER.BATCH.UUID     segments whose events were taken, to be staged in again
+    DIR/data/spare-segment-N                    segments whose events were taken, to be staged in again
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
     DIR/memory.json                             where that was made
@@ -36,11 +36,13 @@ from pathlib import Path
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format import file_names
 from spillable_stream.format.file_names import (
+    MOST_SPARE_SEGMENTS,
     Tier,
     in_memory,
     is_spare_segment,
     log_name,
     memory_file_id,
+    spare_segment_name,
 )
 from spillable_stream.names import check_group, check_producer
 from spillable_stream.storage.access import PRIVATE_MODE, Access
@@ -140,8 +142,12 @@ class Layout:
         return [path for _, path in sorted((number, path) for number, path in found if number)]
 
     def spare_segments(self, fs: FileSystem) -> list[Path]:
-        """Return the spare segments, in no order that means anything."""
-        return [d / name for d in sorted(set(self.data_dirs)) for name in fs.list_files(d) if is_spare_segment(name)]
+        """Return the spare segments that there are, in no order that means anything."""
+        return [path for d in sorted(set(self.data_dirs)) for path in self.spare_segment_files(d) if fs.exists(path)]
+
+    def spare_segment_files(self, directory: Path) -> list[Path]:
+        """Return the paths that spare segments of a directory may have."""
+        return [directory / spare_segment_name(number + 1) for number in range(MOST_SPARE_SEGMENTS)]
 
     def spare_file(self, file_id: int) -> Path:
         """The path of a log file while it is a spare."""

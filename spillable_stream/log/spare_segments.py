@@ -16,25 +16,21 @@ from types import TracebackType
 from typing import Self
 
 from spillable_stream.errors import StorageError
-from spillable_stream.format.file_names import Tier, in_memory, spare_name
+from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["MOST_SPARE_SEGMENTS", "LeavingSegments", "use_spare_segment"]
-
-MOST_SPARE_SEGMENTS = 16
-"""How many a channel has at most."""
+__all__ = ["LeavingSegments", "use_spare_segment"]
 
 
 def use_spare_segment(fs: FileSystem, layout: Layout, path: Path) -> None:
     """Give a spare of the same directory the name of a new segment, if there is one; its writer then locks it."""
-    for spare in reversed(layout.spare_segments(fs)):
-        if spare.parent == path.parent:
-            with contextlib.suppress(StorageError, FileNotFoundError):  # another writer was faster, or a checkpoint
-                if _is_free(fs, spare):
-                    fs.rename(spare, path)
-                    return
+    for spare in layout.spare_segment_files(path.parent):
+        with contextlib.suppress(StorageError, FileNotFoundError):  # there is none, or somebody was faster
+            if _is_free(fs, spare):
+                fs.rename(spare, path)
+                return
 
 
 def _is_free(fs: FileSystem, spare: Path) -> bool:
@@ -59,11 +55,13 @@ class LeavingSegments:
 
     def __init__(self, fs: FileSystem, layout: Layout, most_spare_bytes: int) -> None:
         self._fs = fs
-        self._left_bytes = self._left_files = 0
+        self._layout = layout
+        self._used: set[Path] = set()
+        self._left_bytes = 0
         if most_spare_bytes:
-            spares = layout.spare_segments(fs)
-            self._left_files = MOST_SPARE_SEGMENTS - len(spares)
-            self._left_bytes = most_spare_bytes - sum(map(fs.size_bytes, spares + layout.spares(fs, Tier.DISK)))
+            self._used = set(layout.spare_segments(fs))  # nobody else makes one meanwhile
+            spares = [*self._used, *layout.spares(fs, Tier.DISK)]
+            self._left_bytes = most_spare_bytes - sum(map(fs.size_bytes, spares))
         self._directories: set[Path] = set()
         self._held = contextlib.ExitStack()
 
@@ -73,10 +71,10 @@ class LeavingSegments:
         Raises:
             FileNotFoundError: it is gone.
         """
-        if self._may_be_kept(path):
-            self._leave(path, even_if_locked=True)
-        else:
+        if self._spare_for(path) is None:
             self._remove(path)
+        else:
+            self._leave(path, even_if_locked=True)
 
     def add_unless_locked(self, path: Path) -> None:
         """Let a segment go whose writer is gone. It is locked meanwhile, so that a writer that only begins notices.
@@ -91,17 +89,22 @@ class LeavingSegments:
             lock = FileLock(self._fs.open(path))
             opened.callback(lock.close)
             is_alone = lock.try_acquire()
-            if is_alone and self._may_be_kept(path) and lock.file.link_count() == 1:
-                self._left_files -= 1
+            spare = self._spare_for(path) if is_alone and lock.file.link_count() == 1 else None
+            if spare is not None:
                 self._left_bytes -= lock.file.size()
-                self._fs.rename(path, path.with_name(spare_name(path.name)))
+                self._used.add(spare)
+                self._fs.rename(path, spare)
                 self._directories.add(path.parent)
                 self._held.push(opened.pop_all())  # until that is durable
             elif is_alone or even_if_locked or lock.try_acquire(shared=True):  # readers need no name
                 self._remove(path)
 
-    def _may_be_kept(self, path: Path) -> bool:
-        return self._left_files > 0 and not in_memory(path.name) and self._fs.size_bytes(path) <= self._left_bytes
+    def _spare_for(self, path: Path) -> Path | None:
+        """Return the name under which a segment may be kept; None if it may not."""
+        if in_memory(path.name) or self._fs.size_bytes(path) > self._left_bytes:
+            return None
+        names = self._layout.spare_segment_files(path.parent)
+        return next((name for name in names if name not in self._used), None)
 
     def _remove(self, path: Path) -> None:
         self._fs.remove(path)

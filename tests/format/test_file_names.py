@@ -18,6 +18,7 @@ def test_names_read_back(number: int) -> None:
     assert file_names.parse_spare(file_names.spare_name(memory), Tier.MEMORY) == file_names.memory_file_id(1, number)
     assert file_names.parse_spare(file_names.spare_name(data), Tier.MEMORY) is None
     assert file_names.parse_spare(file_names.spare_name(memory), Tier.DISK) is None
+    assert file_names.is_spare_segment(file_names.spare_segment_name(1 + number % 16))
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,8 @@ def test_files_of_groups() -> None:
     assert file_names.group_of("é-1_x.position", "position") == "é-1_x"
     for name in ("a.position", ".lock", ".a.lock", "a b.lock", "a/b.lock", "lock", "a.lock\n", "x" * 129 + ".lock"):
         assert file_names.group_of(name, "lock") is None
+
+
+@pytest.mark.parametrize("name", ["00", "17", "1", "001", "01\n", "01.bak", "\u0660\u0661"])
+def test_other_names_are_no_spare_segments(name: str) -> None:
+    assert not file_names.is_spare_segment(f"spare-segment-{name}")

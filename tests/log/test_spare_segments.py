@@ -9,10 +9,10 @@ import pytest
 
 from spillable_stream.errors import CorruptionError, DataLossError
 from spillable_stream.format.batch import encode_batch
+from spillable_stream.format.file_names import MOST_SPARE_SEGMENTS
 from spillable_stream.log import staged_file
 from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.layout import Layout
-from spillable_stream.log.spare_segments import MOST_SPARE_SEGMENTS
 from spillable_stream.log.spares import Spares
 from spillable_stream.log.staged_file import StagedFileWriter
 from spillable_stream.storage.lock import FileLock
@@ -30,9 +30,10 @@ def retire(fs: FaultyFileSystem, layout: Layout, *live: str, most_bytes: int = 6
 
 
 def test_a_segment_that_nobody_needs_becomes_a_spare_durably(fs: FaultyFileSystem, layout: Layout) -> None:
-    gone, live = stage(fs, layout, 0, LARGE), stage(fs, layout, 0, LARGE)
+    stage(fs, layout, 0, LARGE)
+    live = stage(fs, layout, 0, LARGE)
     fs.calls.clear()
-    assert retire(fs, layout, live) == [f"spare-{gone}"]
+    assert retire(fs, layout, live) == ["spare-segment-01"]
     assert fs.calls[-1] == Call("sync_directory", "data")
     assert layout.segments(fs) == [live]
 
@@ -139,9 +140,15 @@ def test_a_spare_that_cannot_be_had_is_left_and_a_new_file_made(fs: FaultyFileSy
 def test_of_two_writers_one_gets_a_spare(fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     stage(fs, layout, 0, SMALL)
     retire(fs, layout)
-    listed = layout.spare_segments(fs)
-    monkeypatch.setattr(Layout, "spare_segments", lambda *_: listed)
-    names = [stage(fs, layout, first, SMALL) for first in (10, 20)]
+    real, names = fs.rename, list[str]()
+
+    def rename(source: Path, target: Path) -> None:
+        monkeypatch.undo()
+        names.append(stage(fs, layout, 10, SMALL))
+        real(source, target)
+
+    monkeypatch.setattr(fs, "rename", rename)
+    names.append(stage(fs, layout, 20, SMALL))
     assert [staged(fs, layout, name, SMALL)[0] for name in names] == [10, 20]
 
 
@@ -189,3 +196,9 @@ def test_a_reader_that_is_overtaken_is_told_that_its_events_are_gone(
         assert "are gone" in str(e)
     except CorruptionError as e:
         pytest.fail(f"called damaged: {e}")
+
+
+def test_staging_lists_no_directory(fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One may hold the segments of a long backlog."""
+    monkeypatch.setattr(fs, "list_files", lambda _: pytest.fail("listed"))
+    stage(fs, layout, 0, SMALL)
