@@ -182,7 +182,7 @@ class TestRecords:
 LISTED = re.findall(r"^DIR/(\S+)", PAGE, re.MULTILINE)
 PARTS = {
     **dict.fromkeys(("N", "G", "F"), r"\d{6,}"),
-    **{"O": r"\d{12,}", "BATCH": r"\d+", "UUID": "[0-9a-f]{32}", "TIME": r"\S+"},
+    **{"O": r"\d{12,}", "K": r"\d{2}", "BATCH": r"\d+", "UUID": "[0-9a-f]{32}", "TIME": r"\S+"},
     **dict.fromkeys(("NAME", "OWNER"), r"[\w.-]+"),
 }
 PATTERNS = [re.sub("[A-Z]+", lambda part: PARTS[part[0]], re.escape(name)) for name in LISTED]

@@ -18,7 +18,7 @@
     DIR/data/log-N                              data files: the write-ahead log
     DIR/data/spare-log-N                        files whose events were taken, to be used again
     DIR/data/segment.OWNER.BATCH.UUID           staged segments: big transactions, outputs of Spark tasks
-    DIR/data/spare-segment-N                    segments whose events were taken, to be staged in again
+    DIR/data/spare-segment-K                    segments whose events were taken, to be staged in again
     DIR/checkpoint/checkpoint-F-O               checkpoints, named by file number and offset of the log
     DIR/memory                                  a link to the memory tier's directory, while there is one
     DIR/memory.json                             where that was made
