@@ -143,10 +143,10 @@ class Layout:
 
     def spare_segments(self, fs: FileSystem) -> list[Path]:
         """Return the spare segments that there are, in no order that means anything."""
-        return [path for d in sorted(set(self.data_dirs)) for path in self.spare_segment_files(d) if fs.exists(path)]
+        return [d / name for d in sorted(set(self.data_dirs)) for name in fs.list_files(d) if is_spare_segment(name)]
 
     def spare_segment_files(self, directory: Path) -> list[Path]:
-        """Return the paths that spare segments of a directory may have."""
+        """Return the paths that spare segments of a directory may have, to be looked for without a listing."""
         return [directory / spare_segment_name(number + 1) for number in range(MOST_SPARE_SEGMENTS)]
 
     def spare_file(self, file_id: int) -> Path:
