@@ -208,6 +208,8 @@ class EventReader:
                         self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
                     window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
+                    if start + header.length > len(window):  # cut meanwhile, as a segment that is staged in again
+                        raise self._damaged(extent, offset)
                 payload = window.slice(start, header.length)
                 if not payload_matches(header, payload):
                     raise self._damaged(extent, offset)

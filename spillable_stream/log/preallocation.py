@@ -40,9 +40,8 @@ class Preallocation:
         self.minimum_required_space: int | None = 0
         self._fs = fs
         self._end = 0
-        self._counted_from: int | None = None
-        self._appends = 0
-        self._are_small: bool | None = None
+        self._appends = self._appended_bytes = 0  # by this handle, since it reserved last
+        self._are_small: bool | None = None  # None: not known yet
 
     def begin(self, end: int) -> None:
         """Switch to another file, or record that this one was cut.
@@ -51,39 +50,39 @@ class Preallocation:
             end: the offset up to which the file is known to be preallocated.
         """
         self._end = end
-        self._counted_from = None
 
-    def reserve(self, file: File, end: int, most_bytes: int) -> None:
+    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Preallocate up to ``end`` and as much again after it, unless the file already reaches that far.
 
         Args:
             file: the current file.
-            end: the offset where the append about to be written ends.
+            start: the offset where the append about to be written starts.
+            end: the offset where it ends.
             most_bytes: the file's size limit; preallocation does not exceed it.
         """
         self._appends += 1
+        self._appended_bytes += end - start
         if end <= self._end:
             return
         self._end = max(self._end, file.size())  # other processes write and preallocate it too
         if end <= self._end:
             return
-        self._judge_appends(end)
+        self._judge_appends()
         most_ahead = _LARGEST_BYTES if self._are_small is False else _ZEROS_BYTES
         ahead = min(max(end, _SMALLEST_BYTES), most_ahead, most_bytes - end, self._room_bytes(file, end))
         # Ignore failures: on a nearly full disk only the write itself may fail, so that takes still work.
         with contextlib.suppress(StorageError):
             if ahead > 0:
-                size = end + ahead - self._end
-                file.preallocate(self._end, size)
+                file.preallocate(self._end, end + ahead - self._end)
                 if self._are_small:
-                    file.write(self._end, [bytes(size)])
+                    file.write(end, [bytes(ahead)])
         self._end = max(file.size(), end)
 
-    def _judge_appends(self, end: int) -> None:
-        """Find out whether the appends since the last time were small, and count again from here on."""
-        if self._counted_from is not None:
-            self._are_small = end - self._counted_from <= self._appends * _SMALL_APPEND_BYTES
-        self._counted_from, self._appends = end, 0
+    def _judge_appends(self) -> None:
+        """Find out whether the appends since the last time were small; of a single one it is not known."""
+        if self._appends > 1:
+            self._are_small = self._appended_bytes <= self._appends * _SMALL_APPEND_BYTES
+        self._appends = self._appended_bytes = 0
 
     def _room_bytes(self, file: File, end: int) -> int:
         """Return how many bytes of the disk's free space may be preallocated after ``end``."""

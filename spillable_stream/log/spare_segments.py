@@ -34,10 +34,10 @@ def use_spare_segment(fs: FileSystem, layout: Layout, path: Path) -> None:
 
 
 def _is_free(fs: FileSystem, spare: Path) -> bool:
-    """Tell whether a spare's name is durable, and nobody reads what was in it."""
+    """Tell whether a spare's name is durable, nobody reads what was in it, and no backup has another name of it."""
     lock = FileLock(fs.open(spare, readonly=True))
     try:
-        return lock.try_acquire()
+        return lock.try_acquire() and lock.file.link_count() == 1
     finally:
         lock.close()
 
@@ -62,6 +62,7 @@ class LeavingSegments:
             self._used = set(layout.spare_segments(fs))  # nobody else makes one meanwhile
             spares = [*self._used, *layout.spares(fs, Tier.DISK)]
             self._left_bytes = most_spare_bytes - sum(map(fs.size_bytes, spares))
+        self._made: list[Path] = []
         self._directories: set[Path] = set()
         self._held = contextlib.ExitStack()
 
@@ -73,8 +74,11 @@ class LeavingSegments:
         """
         if self._spare_for(path) is None:
             self._remove(path)
-        else:
+            return
+        try:
             self._leave(path, even_if_locked=True)
+        except StorageError:  # it can't be opened, and need not be
+            self._remove(path)
 
     def add_unless_locked(self, path: Path) -> None:
         """Let a segment go whose writer is gone. It is locked meanwhile, so that a writer that only begins notices.
@@ -86,22 +90,23 @@ class LeavingSegments:
 
     def _leave(self, path: Path, *, even_if_locked: bool) -> None:
         with contextlib.ExitStack() as opened:
-            lock = FileLock(self._fs.open(path))
+            lock = FileLock(self._fs.open(path, readonly=True))
             opened.callback(lock.close)
             is_alone = lock.try_acquire()
             spare = self._spare_for(path) if is_alone and lock.file.link_count() == 1 else None
             if spare is not None:
+                self._held.push(opened.pop_all())  # until its name is durable
                 self._left_bytes -= lock.file.size()
                 self._used.add(spare)
-                self._fs.rename(path, spare)
+                self._made.append(spare)
                 self._directories.add(path.parent)
-                self._held.push(opened.pop_all())  # until that is durable
+                self._fs.rename(path, spare)
             elif is_alone or even_if_locked or lock.try_acquire(shared=True):  # readers need no name
                 self._remove(path)
 
     def _spare_for(self, path: Path) -> Path | None:
         """Return the name under which a segment may be kept; None if it may not."""
-        if in_memory(path.name) or self._fs.size_bytes(path) > self._left_bytes:
+        if in_memory(path.name) or not 0 < self._fs.size_bytes(path) <= self._left_bytes:
             return None
         names = self._layout.spare_segment_files(path.parent)
         return next((name for name in names if name not in self._used), None)
@@ -116,6 +121,15 @@ class LeavingSegments:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._held:
+        with self._held, contextlib.ExitStack() as syncs:
             for directory in self._directories:
-                self._fs.sync_directory(directory)
+                syncs.callback(self._sync, directory)  # each of them, though another fails
+
+    def _sync(self, directory: Path) -> None:
+        try:
+            self._fs.sync_directory(directory)
+        except BaseException:
+            for spare in self._made:  # its name is not durable: nobody may write over it
+                with contextlib.suppress(StorageError):
+                    self._fs.remove(spare)
+            raise

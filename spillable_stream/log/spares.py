@@ -60,8 +60,8 @@ class Spares:
 
     def last(self, directory: Path) -> Path | None:
         """Return the spare of a directory that was used last, whose pages are still in memory; None if it has none."""
-        spares = [path for path in self._all() if path.parent == directory]
-        return spares[-1] if spares else None
+        spares = (path for path in reversed(self._all()) if path.parent == directory and self._is_ours_alone(path))
+        return next(spares, None)
 
     def use(self, spare: Path, path: Path) -> File:
         """Return a spare under another name, which is durable.
@@ -106,7 +106,7 @@ class Spares:
     def keep(self, most_bytes: int) -> bool:
         """Remove all spares but those used last, of so many bytes together, and tell whether there were others.
 
-        Spare segments get what the data files leave.
+        Spare segments, in any order, get what the data files leave.
         """
         spares = self._all()
         kept = self._worth_keeping(spares, most_bytes)

@@ -35,7 +35,7 @@ __all__ = ["LOCAL_OWNER", "Age", "StagedFileWriter", "copy_to_disk", "uptime_sec
 LOCAL_OWNER = "local"
 
 _SYNC_BYTES = 4 << 20
-_LOCK_SECONDS = 1.0  # how long to wait for whoever has a lock of a new segment, before there is another one
+_LOCK_SECONDS = 1.0  # how long to wait for whoever has the lock of a new segment, before there is another one
 
 
 class StagedFileWriter:
@@ -70,15 +70,24 @@ class StagedFileWriter:
         self._layout = layout
         self._memory_bytes = memory_bytes if memory_bytes and fs.exists(layout.memory) else 0
         self._minimum_required_space = minimum_required_space
-        name = f"segment.{check_owner(owner)}.{batch}.{uuid.uuid4().hex}"
-        self._create(memory_segment(name) if self._memory_bytes else name)
+        check_owner(owner)
+        while not self._create(self._new_name(owner, batch)):
+            pass
         self._seed = file_seed(layout.channel, seed_name(self.name))
         header = {"format": FORMAT_VERSION, "channel": layout.channel, "segment": seed_name(self.name), **_age()}
         frame = Frame.of(FrameType.SEGMENT_HEADER, pack(header))
-        self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
+        try:
+            self._end = self._file.write(0, encode(frame, self._seed, time_us=time.time_ns() // 1000))
+        except BaseException:
+            self.discard()
+            raise
 
-    def _create(self, name: str) -> None:
-        """Make the file, of a spare if there is one, and lock it.
+    def _new_name(self, owner: str, batch: int) -> str:
+        name = f"segment.{owner}.{batch}.{uuid.uuid4().hex}"
+        return memory_segment(name) if self._memory_bytes else name
+
+    def _create(self, name: str) -> bool:
+        """Make the file, of a spare if there is one, and lock it; tell whether nobody else kept it locked.
 
         Until then a checkpoint may take it for an abandoned one and remove it, or a reader may come late to the spare.
         """
@@ -89,11 +98,12 @@ class StagedFileWriter:
         while True:
             self._lock = FileLock.open(self._fs, self.path)
             self._file = self._lock.file
-            if not self._lock.acquire(_LOCK_SECONDS):
-                self._fs.remove(self.path)
-            elif self._file.is_in_place():
-                return
+            is_free = self._lock.acquire(_LOCK_SECONDS)
+            if is_free and self._file.is_in_place():
+                return True
             self._lock.close()
+            if not is_free:  # whoever has it may do with it what it wants
+                return False
 
     def write(self, frames: Iterable[Frame]) -> None:
         """Append PUT frames.
@@ -141,7 +151,8 @@ class StagedFileWriter:
         self._memory_bytes = 0
         try:
             with self._last_chance():
-                self._create(disk_segment(self.name))
+                if not self._create(disk_segment(self.name)):
+                    raise StorageError(f"{self.path} is locked by another process; the segment can't be moved there")
                 self._file.copy_from(memory.file, self._end)
         finally:  # if it fails the segment is discarded, which knows the one on disk by then
             memory.close()

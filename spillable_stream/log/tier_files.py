@@ -35,8 +35,8 @@ class TierFiles(Protocol):
     def with_end(self, point: CommitPoint, end: TierEnd, last_id: int | None) -> CommitPoint:
         """Return what the head says with another end of the tier; ``last_id`` None leaves the last ID as it is."""
 
-    def reserve(self, file: File, end: int, most_bytes: int) -> None:
-        """Reserve space for an append that ends at an offset, in a file of at most so many bytes."""
+    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
+        """Reserve space for an append between two offsets, in a file of at most so many bytes."""
 
     def sync(self, file: File, distrust: Callable[[], None]) -> None:
         """Make what was written to a file durable.
@@ -89,8 +89,8 @@ class DiskFiles:
         _, memory, last, checkpoint_ms, pid = point
         return CommitPoint(end, memory, last if last_id is None else last_id, checkpoint_ms, pid)
 
-    def reserve(self, file: File, end: int, most_bytes: int) -> None:
-        self.preallocation.reserve(file, end, most_bytes)
+    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
+        self.preallocation.reserve(file, start, end, most_bytes)
 
     def sync(self, file: File, distrust: Callable[[], None]) -> None:
         try:
@@ -150,7 +150,7 @@ class MemoryFiles:
         disk, _, last, checkpoint_ms, pid = point
         return CommitPoint(disk, end, last if last_id is None else last_id, checkpoint_ms, pid)
 
-    def reserve(self, file: File, end: int, most_bytes: int) -> None:
+    def reserve(self, file: File, start: int, end: int, most_bytes: int) -> None:
         """Do nothing: how many pages there are is counted elsewhere."""
 
     def sync(self, file: File, distrust: Callable[[], None]) -> None:

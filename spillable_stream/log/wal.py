@@ -142,7 +142,7 @@ class WriteAheadLog:
         self.lock.head.mark()
         buffers, size = self._encode(at.file_id, entries)
         try:
-            self.policy.reserve(file, at.offset + size, self.max_file_size_bytes)
+            self.policy.reserve(file, at.offset, at.offset + size, self.max_file_size_bytes)
             file.write(at.offset, buffers if len(buffers) <= _GATHERED else _joined(buffers))
         except StorageError:
             self._failure.cut(file, head)

@@ -210,13 +210,15 @@ class Program:
             self.checkpoint()
 
     def use_again(self) -> None:
-        """Take all that there is, which frees its files, and go on in one of them."""
+        """Take all that there is, which frees its files, and go on in them."""
+        self.put_staged()
         self.roll()
         while take(self._open_channel(), self._ledger, 1000):
             pass
         self._put(3, 20)
         self.roll()
         self._put(2, 50)
+        self._put(4, 2100)  # staged in what was taken, and shorter than that
 
     def roll_back_a_take(self) -> None:
         """Take events and give them back."""

@@ -19,6 +19,7 @@ def path(tmp_path: Path) -> Path:
 def test_a_small_file_gets_little_and_a_large_one_as_much_again(path: Path) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
+    start = 0
     for end, reserved_end in [
         (100, 100 + 64 * KIB),
         (64 * KIB, 100 + 64 * KIB),
@@ -26,8 +27,9 @@ def test_a_small_file_gets_little_and_a_large_one_as_much_again(path: Path) -> N
         (MIB, 2 * MIB),
         (60 * MIB, 92 * MIB),
     ]:
-        preallocation.reserve(file, end, ANY_SIZE)
+        preallocation.reserve(file, start, end, ANY_SIZE)
         assert file.size() == reserved_end
+        start = end
     assert path.stat().st_blocks * 512 >= 92 * MIB
     assert fs.count("preallocate") == 4
 
@@ -35,18 +37,18 @@ def test_a_small_file_gets_little_and_a_large_one_as_much_again(path: Path) -> N
 def test_what_another_process_reserved_is_not_reserved_again(path: Path) -> None:
     fs = FaultyFileSystem()
     file, mine, others = fs.open(path, create=True), Preallocation(fs), Preallocation(fs)
-    others.reserve(file, MIB, ANY_SIZE)
+    others.reserve(file, 0, MIB, ANY_SIZE)
     fs.calls.clear()
-    mine.reserve(file, 2 * MIB, ANY_SIZE)
+    mine.reserve(file, MIB, 2 * MIB, ANY_SIZE)
     assert fs.calls == []
 
 
 def test_nothing_is_reserved_beyond_the_size_of_a_file(path: Path) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
-    preallocation.reserve(file, 1000, 5000)
+    preallocation.reserve(file, 0, 1000, 5000)
     assert file.size() == 5000
-    preallocation.reserve(file, 6000, 5000)  # an append that is larger than a file may be
+    preallocation.reserve(file, 1000, 6000, 5000)  # an append that is larger than a file may be
     assert file.size() == 5000
 
 
@@ -57,7 +59,7 @@ def test_what_is_reserved_leaves_the_space_that_is_to_be_free(path: Path) -> Non
     end = 0
     while end + 10 * KIB <= 6 * MIB:
         end += 10 * KIB
-        preallocation.reserve(file, end, ANY_SIZE)
+        preallocation.reserve(file, end - 10 * KIB, end, ANY_SIZE)
         file.write(end - 10 * KIB, [bytes(10 * KIB)])
         assert fs.free_bytes(path) >= 2 * MIB - 4 * KIB  # of which a block may be the last one written
     assert fs.count("preallocate") < 40
@@ -67,7 +69,7 @@ def test_a_write_is_tried_where_nothing_can_be_reserved(path: Path) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
     with fs.failing(lambda call: call.name == "preallocate"):
-        preallocation.reserve(file, 100, ANY_SIZE)
+        preallocation.reserve(file, 0, 100, ANY_SIZE)
     assert file.size() == 0
 
 
@@ -75,7 +77,7 @@ def appended(fs: FaultyFileSystem, path: Path, size: int, until: int) -> Path:
     """Append so many bytes again and again, each time after a reservation."""
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
     for end in range(size, until + 1, size):
-        preallocation.reserve(file, end, ANY_SIZE)
+        preallocation.reserve(file, end - size, end, ANY_SIZE)
         file.write(end - size, [b"x" * size])
     file.close()
     return path
@@ -105,7 +107,7 @@ def test_appends_that_get_small_or_large_are_noticed(path: Path) -> None:
     for size in [100 * KIB] * 40 + [KIB] * 20_000 + [100 * KIB] * 400:
         fs.calls.clear()
         end += size
-        preallocation.reserve(file, end, ANY_SIZE)
+        preallocation.reserve(file, end - size, end, ANY_SIZE)
         if fs.count("preallocate"):
             written.append(fs.count("write") > 0)
     assert not written[0] and not written[1] and True in written and not written[-1]
@@ -114,8 +116,33 @@ def test_appends_that_get_small_or_large_are_noticed(path: Path) -> None:
 def test_zeros_that_find_no_room_are_no_error(path: Path) -> None:
     fs = FaultyFileSystem()
     file, preallocation = fs.open(path, create=True), Preallocation(fs)
-    preallocation.reserve(file, 100, ANY_SIZE)
+    preallocation.reserve(file, 0, 100, ANY_SIZE)
     with fs.failing(lambda call: call.name == "write"):
         for end in range(KIB, 80 * KIB, KIB):
-            preallocation.reserve(file, end, ANY_SIZE)
+            preallocation.reserve(file, end - KIB, end, ANY_SIZE)
     assert file.size() > 128 * KIB
+
+
+def test_zeros_are_written_behind_the_append_only_however_large_it_is(path: Path) -> None:
+    fs, size = FaultyFileSystem(), KIB
+    appended(fs, path, size, MIB)
+    file, preallocation = fs.open(path), Preallocation(fs)
+    for _ in range(5_000):
+        preallocation.reserve(file, 0, size, ANY_SIZE)  # which are small
+    before, written = file.size(), list[int]()
+    file.write = lambda offset, buffers: written.append(offset) or sum(map(len, buffers))  # type: ignore[method-assign, assignment]
+    preallocation.reserve(file, MIB, 30 * MIB, ANY_SIZE)
+    assert before < 30 * MIB == written[0]
+
+
+def test_zeros_never_hide_what_another_process_wrote(path: Path) -> None:
+    fs = FaultyFileSystem()
+    handles = [(fs.open(path, create=True), Preallocation(fs)) for _ in range(2)]
+    end = 0
+    for turn in range(3_000):
+        file, preallocation = handles[turn % 7 % 2]
+        preallocation.reserve(file, end, end + KIB, ANY_SIZE)
+        file.write(end, [b"x" * KIB])
+        end += KIB
+    assert path.read_bytes().rstrip(b"\0") == b"x" * end
+    assert path.stat().st_size > end

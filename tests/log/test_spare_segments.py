@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.errors import CorruptionError, DataLossError, StorageError
 from spillable_stream.format.batch import encode_batch
 from spillable_stream.format.file_names import MOST_SPARE_SEGMENTS
-from spillable_stream.log import staged_file
+from spillable_stream.log import event_reader, staged_file
 from spillable_stream.log.abandoned_segments import remove_abandoned_segments
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.spares import Spares
@@ -170,6 +170,7 @@ def test_a_reader_that_comes_late_to_a_spare_keeps_nobody_from_staging(
     name = stage(fs, layout, 5, SMALL)
     late.close()
     assert staged(fs, layout, name, SMALL) == list(range(5, 5 + SMALL))
+    remove_abandoned_segments(fs, layout, {name}, {"query": 9}, 3600)
     assert layout.segments(fs) == [name]
 
 
@@ -202,3 +203,72 @@ def test_staging_lists_no_directory(fs: FaultyFileSystem, layout: Layout, monkey
     """One may hold the segments of a long backlog."""
     monkeypatch.setattr(fs, "list_files", lambda _: pytest.fail("listed"))
     stage(fs, layout, 0, SMALL)
+
+
+def test_an_empty_segment_is_no_spare(fs: FaultyFileSystem, layout: Layout) -> None:
+    layout.spare_segment_files(layout.data_dirs[0])[0].write_bytes(b"x" * 1000)
+    (layout.data_dirs[0] / f"segment.query.1.{'0' * 32}").touch()
+    assert retire(fs, layout, most_bytes=0) == ["spare-segment-01"]
+    assert layout.spare_segments(fs)[0].stat().st_size == 1000
+    assert layout.segments(fs) == []
+
+
+def test_a_segment_whose_header_finds_no_room_leaves_nothing(fs: FaultyFileSystem, layout: Layout) -> None:
+    with fs.failing(nth("write", 1)), pytest.raises(StorageError):
+        StagedFileWriter(fs, layout)
+    assert layout.segments(fs) == []
+
+
+def test_a_spare_that_a_backup_has_another_name_of_is_not_used(
+    fs: FaultyFileSystem, layout: Layout, tmp_path: Path
+) -> None:
+    stage(fs, layout, 0, SMALL)
+    [spare] = retire(fs, layout)
+    os.link(layout.data_dirs[0] / spare, tmp_path / "backup")
+    before = (tmp_path / "backup").read_bytes()
+    stage(fs, layout, 5, SMALL)
+    assert (tmp_path / "backup").read_bytes() == before
+
+
+def test_segments_whose_new_names_are_not_durable_are_no_spares(fs: FaultyFileSystem, layout: Layout) -> None:
+    stage(fs, layout, 0, SMALL)
+    with fs.failing(nth("sync_directory", 1)), pytest.raises(StorageError):
+        retire(fs, layout)
+    assert layout.spare_segments(fs) == layout.segments(fs) == []
+
+
+def test_a_segment_that_cannot_be_opened_is_removed_all_the_same(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to another user, or was restored by one."""
+    name, real = stage(fs, layout, 0, SMALL), fs.open
+
+    def refuse(path: Path, **options: bool) -> object:
+        if path.name == name:
+            raise StorageError("Permission denied")
+        return real(path, **options)
+
+    monkeypatch.setattr(fs, "open", refuse)
+    assert retire(fs, layout) == layout.segments(fs) == []
+
+
+@pytest.mark.parametrize("moment", [1, 2])
+@pytest.mark.parametrize("count", [SMALL, LARGE])
+def test_a_reader_without_a_lock_whose_segment_is_staged_in_meanwhile_is_told_that_its_events_are_gone(
+    fs: FaultyFileSystem, layout: Layout, monkeypatch: pytest.MonkeyPatch, moment: int, count: int
+) -> None:
+    """As one that only looks: between the read of a header and that of its payload, the file may even be cut."""
+    name, real, reads = stage(fs, layout, 0, LARGE), event_reader._read, [0]
+
+    def read_later(*arguments: object) -> object:
+        reads[0] += 1
+        if reads[0] == moment:
+            retire(fs, layout)
+            stage(fs, layout, 100, count)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    acquire = FileLock.try_acquire
+    monkeypatch.setattr(FileLock, "try_acquire", lambda lock, *, shared=False: shared or acquire(lock))
+    monkeypatch.setattr(event_reader, "_read", read_later)
+    with pytest.raises(DataLossError, match="are gone"):
+        staged(fs, layout, name, LARGE)
