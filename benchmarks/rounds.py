@@ -50,8 +50,8 @@ class Plan:
     rounds: int = 5
     seconds: float = 0.25
     full: bool = False
-    limit_seconds: float = 1200.0
-    sustained_seconds: float = 10.0
+    limit_seconds: float = 1800.0
+    sustained_seconds: float = 6.0
     backlogs_events: tuple[int, ...] = (1_000_000, 4_000_000, 10_000_000, 20_000_000)
     large_backlog_events: int = 100_000_000
 
