@@ -293,7 +293,7 @@ def make_image(
     options = {"checkpoint_interval": _NEVER_MS, **options}
     program = Program(base / "channel", lines, configuration, rounds, seed, **options)
     lines.where = lambda: program.channel.engine().positions if program.channel else Positions(Position(0, 0))
-    open_, *steps = list(program.steps())[:-5]  # at its end the program takes everything
+    open_, *steps = list(program.steps())[:-6]  # at its end the program takes everything
     open_()
     assert program.channel is not None
     if history:

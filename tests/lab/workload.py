@@ -160,7 +160,7 @@ class Program:
             yield from steps
         yield from (self.put_many, self.put_many, self.put_many, self.use_again, self.put_small)
         yield from (self.checkpoint, self.roll, self.drain)  # the files of what was taken go
-        yield from (self.put_small, self.checkpoint)
+        yield from (self.put_small, self.checkpoint, self.stage_again)
         yield self.close
 
     def open(self) -> None:
@@ -210,15 +210,20 @@ class Program:
             self.checkpoint()
 
     def use_again(self) -> None:
-        """Take all that there is, which frees its files, and go on in them."""
-        self.put_staged()
+        """Take all that there is, which frees its files, and go on in one of them."""
         self.roll()
         while take(self._open_channel(), self._ledger, 1000):
             pass
         self._put(3, 20)
         self.roll()
         self._put(2, 50)
-        self._put(4, 2100)  # staged in what was taken, and shorter than that
+
+    def stage_again(self) -> None:
+        """Take what was staged, which frees its segment, and stage less in that."""
+        self.put_staged()
+        while take(self._open_channel(), self._ledger, 1000):
+            pass
+        self._put(4, 2100)
 
     def roll_back_a_take(self) -> None:
         """Take events and give them back."""
