@@ -59,7 +59,7 @@ def test_a_data_file_is_removed_for_good(disk: DiskFiles, fs: FaultyFileSystem, 
 
 def test_what_is_reserved_of_a_full_data_file_is_given_back_once(disk: DiskFiles, tmp_path: Path) -> None:
     file = disk.create(tmp_path / "log")
-    disk.reserve(file, 100, 1 << 20)
+    disk.reserve(file, 0, 100, 1 << 20)
     file.write(0, [bytes(100)])
     assert file.size() > 100
     assert [disk.trim(lambda: file, 100), disk.trim(lambda: file, 100)] == [True, False]
@@ -71,7 +71,7 @@ def test_memory_is_neither_synced_nor_reserved(memory: MemoryFiles, fs: FaultyFi
     fs.calls.clear()
     memory.sync_new(file)
     memory.sync(file, lambda: pytest.fail("nothing is distrusted"))
-    memory.reserve(file, 1000, 1 << 20)
+    memory.reserve(file, 0, 1000, 1 << 20)
     assert not memory.trim(lambda: file, 0)
     assert fs.calls == []
     assert file.size() == 0
