@@ -18,6 +18,7 @@ from typing import Self
 from spillable_stream.errors import StorageError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.log.layout import Layout
+from spillable_stream.log.spares import is_ours_alone
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
@@ -27,19 +28,10 @@ __all__ = ["LeavingSegments", "use_spare_segment"]
 def use_spare_segment(fs: FileSystem, layout: Layout, path: Path) -> None:
     """Give a spare of the same directory the name of a new segment, if there is one; its writer then locks it."""
     for spare in layout.spare_segment_files(path.parent):
-        with contextlib.suppress(StorageError, FileNotFoundError):  # there is none, or somebody was faster
-            if _is_free(fs, spare):
+        with contextlib.suppress(StorageError):  # somebody was faster
+            if is_ours_alone(fs, spare):
                 fs.rename(spare, path)
                 return
-
-
-def _is_free(fs: FileSystem, spare: Path) -> bool:
-    """Tell whether a spare's name is durable, nobody reads what was in it, and no backup has another name of it."""
-    lock = FileLock(fs.open(spare, readonly=True))
-    try:
-        return lock.try_acquire() and lock.file.link_count() == 1
-    finally:
-        lock.close()
 
 
 class LeavingSegments:
@@ -55,13 +47,13 @@ class LeavingSegments:
 
     def __init__(self, fs: FileSystem, layout: Layout, most_spare_bytes: int) -> None:
         self._fs = fs
-        self._layout = layout
-        self._used: set[Path] = set()
+        self._free_names: list[Path] = []
         self._left_bytes = 0
         if most_spare_bytes:
-            self._used = set(layout.spare_segments(fs))  # nobody else makes one meanwhile
-            spares = [*self._used, *layout.spares(fs, Tier.DISK)]
-            self._left_bytes = most_spare_bytes - sum(map(fs.size_bytes, spares))
+            used = layout.spare_segments(fs)  # nobody else makes one meanwhile
+            names = [name for directory in set(layout.data_dirs) for name in layout.spare_segment_files(directory)]
+            self._free_names = [name for name in names if name not in used]
+            self._left_bytes = most_spare_bytes - sum(map(fs.size_bytes, used + layout.spares(fs, Tier.DISK)))
         self._made: list[Path] = []
         self._directories: set[Path] = set()
         self._held = contextlib.ExitStack()
@@ -97,7 +89,7 @@ class LeavingSegments:
             if spare is not None:
                 self._held.push(opened.pop_all())  # until its name is durable
                 self._left_bytes -= lock.file.size()
-                self._used.add(spare)
+                self._free_names.remove(spare)
                 self._made.append(spare)
                 self._directories.add(path.parent)
                 self._fs.rename(path, spare)
@@ -108,8 +100,7 @@ class LeavingSegments:
         """Return the name under which a segment may be kept; None if it may not."""
         if in_memory(path.name) or not 0 < self._fs.size_bytes(path) <= self._left_bytes:
             return None
-        names = self._layout.spare_segment_files(path.parent)
-        return next((name for name in names if name not in self._used), None)
+        return next((name for name in self._free_names if name.parent == path.parent), None)
 
     def _remove(self, path: Path) -> None:
         self._fs.remove(path)

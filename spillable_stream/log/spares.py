@@ -25,7 +25,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["Spares", "last_used"]
+__all__ = ["Spares", "is_ours_alone", "last_used"]
 
 _MOST_FILES = 8  # of a channel with small files
 
@@ -46,6 +46,18 @@ def last_used(fs: FileSystem, paths: Sequence[Path], most_bytes: int) -> set[Pat
     return kept
 
 
+def is_ours_alone(fs: FileSystem, path: Path) -> bool:
+    """Tell whether a file is there, nobody reads it or has it locked, and no other name leads to it."""
+    try:
+        lock = FileLock(fs.open(path, readonly=True))
+    except FileNotFoundError:
+        return False
+    try:
+        return lock.file.link_count() == 1 and lock.try_acquire()
+    finally:
+        lock.close()
+
+
 class Spares:
     """The spare data files of a channel. Callers hold the commit lock.
 
@@ -60,7 +72,7 @@ class Spares:
 
     def last(self, directory: Path) -> Path | None:
         """Return the spare of a directory that was used last, whose pages are still in memory; None if it has none."""
-        spares = (path for path in reversed(self._all()) if path.parent == directory and self._is_ours_alone(path))
+        spares = (path for path in reversed(self._all()) if path.parent == directory and is_ours_alone(self._fs, path))
         return next(spares, None)
 
     def use(self, spare: Path, path: Path) -> File:
@@ -89,7 +101,7 @@ class Spares:
             StorageError: the file system refused; the rest of the files is left for the next time.
         """
         paths = list(paths)
-        kept = {path for path in self._worth_keeping(paths, most_bytes) if self._is_ours_alone(path)}
+        kept = {path for path in self._worth_keeping(paths, most_bytes) if is_ours_alone(self._fs, path)}
         paths = [*others, *paths]
         for path in paths:
             if path in kept:
@@ -123,17 +135,6 @@ class Spares:
 
     def _worth_keeping(self, paths: list[Path], most_bytes: int) -> set[Path]:
         return last_used(self._fs, paths[-_MOST_FILES:], most_bytes)
-
-    def _is_ours_alone(self, path: Path) -> bool:
-        """Tell whether nobody reads a file, and no other name leads to it."""
-        try:
-            lock = FileLock(self._fs.open(path, readonly=True))
-        except FileNotFoundError:
-            return False
-        try:
-            return lock.file.link_count() == 1 and lock.try_acquire()
-        finally:
-            lock.close()
 
     def _sync_directories(self, paths: Iterable[Path]) -> None:
         for directory in {path.parent for path in paths}:
