@@ -12,12 +12,14 @@ OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
 GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
                 ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
-                drop it
+                drop it; in a log of objects ``{group, owner, epoch}`` to own it or give it up, ``{group, claim}`` to
+                ask for it
 CHECKPOINT      ``{position: [file, offset], state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
+TRIM            ``{through, births}``: slots of a log of objects that nobody needs, and which segments are too old
 ==============  =========================================================================
 
 ``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.
@@ -60,6 +62,7 @@ __all__ = [
     "SegmentRef",
     "StoredBatch",
     "TakeRecord",
+    "TrimRecord",
     "pack",
     "parse_record",
     "unpack",
@@ -274,7 +277,8 @@ class GroupRecord(TypedDict):
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
     which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
     for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
-    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped.
+    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped. In a log of
+    objects: who owns it, "" for nobody; the number of that ownership; who asks for it.
     """
 
     group: str
@@ -287,6 +291,20 @@ class GroupRecord(TypedDict):
     idle: NotRequired[int]
     planned: NotRequired[bool]
     drop: NotRequired[bool]
+    owner: NotRequired[str]
+    epoch: NotRequired[int]
+    claim: NotRequired[str]
+
+
+class TrimRecord(TypedDict):
+    """What nobody needs any more of a log of objects.
+
+    The keys: the last slot that may be deleted; and the number from which on a staged segment may be adopted. A segment
+    has the newest slot that its writer knew in its name.
+    """
+
+    through: int
+    births: int
 
 
 class RetentionRecord(TypedDict):
@@ -311,7 +329,7 @@ class ReserveRecord(TypedDict):
     token: str
 
 
-ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord
+ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord | TrimRecord
 """What a control transaction changes, as the type of its frame tells. One that was read is proven by its use."""
 
 SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, int]
