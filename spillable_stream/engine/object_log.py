@@ -34,6 +34,7 @@ from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
 
@@ -259,6 +260,9 @@ class ObjectLog:
 
     leave_written = leave_read
 
+    def require_in_place(self) -> None:
+        """Do nothing: names say what an object is, and none is replaced."""
+
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
@@ -339,7 +343,28 @@ class ObjectLog:
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
 
-    # ── checkpoints ─────────────────────────────────────────────────────────────────────────
+    # ── stage ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def tail(self) -> Tail:
+        """The newest slot that is known."""
+        assert self._tail is not None
+        return self._tail
+
+    def stage(
+        self,
+        owner: str = LOCAL_OWNER,
+        batch_id: int = 0,
+        *,
+        memory_bytes: int = 0,
+        minimum_required_space: int | None = 0,
+    ) -> StagedObjectWriter:
+        """Return a new object for events that a later append adopts; `Log.stage` explains the arguments.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        return StagedObjectWriter(self.store, self.channel, self.tail.number, owner, batch_id)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 

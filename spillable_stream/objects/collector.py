@@ -1,0 +1,108 @@
+"""Deletes objects that nobody needs: slots before the last trim, old checkpoints, segments that nothing names."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.staged_object import SEGMENTS, birth_of
+from spillable_stream.objects.store import Store
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["Collector"]
+
+_KEPT_CHECKPOINTS = 2
+_MOST_SAMPLES = 1_000
+
+
+class Collector:
+    """Deletes what was trimmed, once it was for ``gc_delay_seconds`` by this process's clock. For one thread at a time.
+
+    Args:
+        store: where.
+        slots: the channel's slots.
+        checkpoints: its checkpoints.
+        cache: objects that are at hand.
+        monotonic: tells the time; for tests.
+
+    Attributes:
+        gc_delay_seconds: how long slow readers may go on to read what was taken.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        slots: Slots,
+        checkpoints: Checkpoints,
+        cache: ObjectCache,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.gc_delay_seconds: float = 3600.0
+        self._store = store
+        self._slots = slots
+        self._checkpoints = checkpoints
+        self._cache = cache
+        self._monotonic = monotonic
+        self._trims: deque[tuple[float, int, int]] = deque()  # when it was seen, up to which slot, births
+        self._tails: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)  # when which slot was the newest
+        self._deleted_through = -1
+
+    def note_tail(self, number: int) -> None:
+        """Note the newest slot."""
+        self._tails.append((self._monotonic(), number))
+
+    def births(self, staging_seconds: float) -> int:
+        """Return the slot that was the newest so long ago, as far as this process knows; 0 if it does not."""
+        before, found = self._monotonic() - staging_seconds, 0
+        for at, number in self._tails:
+            if at > before:
+                break
+            found = number
+        return found
+
+    def collect(self, state: ChannelState, newest_checkpoint: int) -> None:
+        """Delete what may go by now.
+
+        Args:
+            state: the channel's state, up to date.
+            newest_checkpoint: the slot of a checkpoint that can be read.
+
+        Raises:
+            StoreError: the store refused or failed; a later call continues.
+        """
+        now, trimmed = self._monotonic(), state.trimmed
+        if trimmed.through >= 0 and (not self._trims or self._trims[-1][1:] != tuple(trimmed)):
+            self._trims.append((now, *trimmed))
+        through = births = -1
+        while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
+            _, through, births = self._trims.popleft()
+        if through > self._deleted_through:
+            self._delete_slots(min(through, newest_checkpoint - 1))
+            self._delete_segments(state, births)
+            self._delete_checkpoints()
+
+    def _delete_slots(self, through: int) -> None:
+        """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
+        names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
+        for number in sorted(int(name) for name in names if name.isdigit()):
+            if number > through:
+                break
+            self._slots.delete(number)
+            self._cache.forget(slot_key(number))
+        self._deleted_through = through
+
+    def _delete_segments(self, state: ChannelState, births: int) -> None:
+        named = set(state.blocks.segments())
+        for info in self._store.list(SEGMENTS):
+            birth = birth_of(info.key)
+            if birth is not None and birth < births and info.key not in named:
+                self._store.delete(info.key)
+                self._cache.forget(info.key)
+
+    def _delete_checkpoints(self) -> None:
+        for number in self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS]:
+            self._checkpoints.delete(number)
