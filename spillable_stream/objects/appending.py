@@ -25,7 +25,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
 from spillable_stream.format.file_names import log_name
 from spillable_stream.format.frame import Payload, encode_with, file_seed
 from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
@@ -137,7 +137,7 @@ class Appending:
             StorageError: it is not in the log, and never will be.
             CommitOutcomeUnknownError: nobody answered, or the log has moved on: `settle` tells.
         """
-        unsure, last = False, StoreError("no request was sent")
+        unsure, last = False, _nothing_sent()
         for _ in self.patience.attempts():
             try:
                 if self._slots.create(attempt.number, attempt.data):
@@ -145,6 +145,8 @@ class Appending:
                 unsure = True  # an earlier request may have created what exists
                 if (there := self._slots.read(attempt.number)) is not None:
                     return self._prove(attempt) if there.header.token == attempt.token else there
+            except CorruptionError as e:  # what exists can't be read now
+                last = e
             except StoreError as e:
                 unsure, last = unsure or e.may_have_happened, e
                 if not unsure and e.is_lasting:
@@ -154,7 +156,7 @@ class Appending:
         _log.warning("%s: slot %d has no answer for %g s", self._where, attempt.number, self.patience.timeout_seconds)
         return self.settle(attempt, last)
 
-    def settle(self, attempt: Attempt, cause: StoreError | None = None) -> Slot | None:
+    def settle(self, attempt: Attempt, cause: SpillableError | None = None) -> Slot | None:
         """Make sure that an append is in the log or never will be: put a fence in its place, unless it is there.
 
         Args:
@@ -174,7 +176,7 @@ class Appending:
                 if self._slots.create(fence.number, fence.data):
                     break
                 there = self._slots.read(fence.number)
-            except StoreError as e:
+            except (StoreError, CorruptionError) as e:
                 cause = e
                 continue
             if there is None:
@@ -196,11 +198,11 @@ class Appending:
         Raises:
             CommitOutcomeUnknownError: it is not, or nobody answers.
         """
-        at, cause = attempt.at, StoreError("no request was sent")
+        at, cause = attempt.at, _nothing_sent()
         for _ in self.patience.attempts():
             try:
                 token = self._slots.token(at.number)
-            except StoreError as e:
+            except (StoreError, CorruptionError) as e:
                 cause = e
                 continue
             if token == at.token:
@@ -217,3 +219,7 @@ class Appending:
     @property
     def _where(self) -> str:
         return self._slots.store.root
+
+
+def _nothing_sent() -> SpillableError:
+    return StoreError("no request was sent", may_have_happened=False)

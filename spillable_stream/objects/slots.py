@@ -65,19 +65,22 @@ class Slots:
         return in_parallel([lambda n=number: self.read(n) for number in numbers])  # type: ignore[misc]
 
     def token(self, number: int) -> bytes | None:
-        """Return the token of a slot; None if there is none now, or none of this channel.
+        """Return the token of a slot; None if there is none now.
 
         Raises:
+            CorruptionError: what is there is damaged, or another channel's, twice read.
             StoreError: the store refused or failed.
         """
+        key = slot_key(number)
         try:
-            data = self.store.get_range(slot_key(number), 0, HEADER_READ_BYTES)
-            found = parse_slot_header(self.channel, number, data)
-            if found is None and number == 0:  # its header holds a state of any size
-                found = parse_slot_header(self.channel, number, self.store.get(slot_key(number)))
+            found = parse_slot_header(self.channel, number, self.store.get_range(key, 0, HEADER_READ_BYTES))
+            if found is None:  # damaged on the way; or slot 0, whose header holds a state of any size
+                found = parse_slot_header(self.channel, number, self.store.get(key))
         except ObjectMissingError:
             return None
-        return None if found is None else found[0].token
+        if found is None:
+            raise CorruptionError("the header of a slot is damaged, or another channel's", f"{self.store.root}/{key}", 0)
+        return found[0].token
 
     def delete(self, number: int) -> None:
         """Delete a slot; one that is not there is no error. Raises `StoreError`."""
