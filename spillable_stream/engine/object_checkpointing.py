@@ -37,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
 _WORTH_A_TRIM = 100  # slots
+_WORTH_A_CHECKPOINT = 16  # slots that are read at once
 
 
 class ObjectCheckpointing:
@@ -107,6 +108,12 @@ class ObjectCheckpointing:
             self._active_calls.run("a checkpoint", self._make)
         finally:
             self._alone.release()
+
+    def make_if_worth_it(self) -> None:
+        """Make one before a close if an open would read more than a few slots. A failure is logged."""
+        if self._follower.positions.disk.file_id - self._made_of >= _WORTH_A_CHECKPOINT:
+            self._made_at = float("-inf")
+            self.make_if_due()
 
     def give_back_when_idle(self) -> None:
         """Do nothing: objects go some time after their events were taken, whoever is idle."""

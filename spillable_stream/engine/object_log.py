@@ -12,7 +12,7 @@ from threading import get_ident
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.log_port import Followed
+from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.errors import (
     ChannelClosedError,
     CommitOutcomeUnknownError,
@@ -59,12 +59,15 @@ class ObjectLog:
         channel: its UUID.
         lock_timeout_seconds: how long to wait for other threads.
         patience: how long to try requests again.
+        provider: the provider of the store's credentials; "" for the environment's.
+        readonly: whether the channel is only looked at: the handle refuses to append.
 
     Attributes:
         slots: the channel's slots.
         checkpoints: its checkpoints.
         cache: objects that are at hand.
         pace: when the next append may begin.
+        is_view: whether the channel is only looked at.
         closed: whether `close` was called.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
@@ -76,8 +79,13 @@ class ObjectLog:
         channel: str,
         lock_timeout_seconds: float = 30.0,
         patience: Patience | None = None,
+        *,
+        provider: str = "",
+        readonly: bool = False,
     ) -> None:
         self.location = location
+        self.provider = provider
+        self.is_view: bool = readonly
         self.channel = channel
         self.store = store
         self.lock_timeout_seconds = lock_timeout_seconds
@@ -161,7 +169,7 @@ class ObjectLog:
         if self._holder == get_ident():
             yield
             return
-        with self.hold(self.lock_timeout_seconds):
+        with self._held(self.lock_timeout_seconds):
             yield
 
     def _know(self, found: Sequence[Slot]) -> Tail:
@@ -230,11 +238,6 @@ class ObjectLog:
                 raise FileNotFoundError(f"slot {number} is not at hand")
             apply_slot(self.slots, state, *found)
 
-    @property
-    def is_view(self) -> bool:
-        """Whether the channel is only looked at: a handle on a store that does, differs by what it refuses only."""
-        return False
-
     def is_current(self) -> bool:
         """Tell whether what this handle follows is still the channel's log."""
         return True
@@ -271,8 +274,16 @@ class ObjectLog:
 
         Raises:
             LockTimeoutError: another thread held it for too long.
+            ReadonlyChannelError: the channel is only looked at.
             TransactionStateError: this thread holds it.
         """
+        if self.is_view:
+            refuse_to_write(self.path, "a commit")
+        with self._held(timeout_seconds):
+            yield
+
+    @contextlib.contextmanager
+    def _held(self, timeout_seconds: float) -> Iterator[None]:
         if self._holder == get_ident():
             raise TransactionStateError(f"this thread commits to {self.path} already: no call may start inside another")
         if not self._hold.acquire(timeout=timeout_seconds):

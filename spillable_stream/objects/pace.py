@@ -23,11 +23,18 @@ class Pace:
     Args:
         interval_seconds: how much time there is between two appends, at least: the fewer, the cheaper.
         monotonic: tells the time; for tests.
+        sleep: waits; for tests.
     """
 
-    def __init__(self, interval_seconds: float = 0.0, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        interval_seconds: float = 0.0,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         self.interval_seconds = interval_seconds
         self._monotonic = monotonic
+        self._sleep = sleep
         self._others_at = float("-inf")
         self._began_at = float("-inf")
         self._may_at = float("-inf")
@@ -47,6 +54,11 @@ class Pace:
         self._began_at, self._count = now - took_seconds, self._count + 1
         is_in_company = now - self._others_at < _COMPANY_SECONDS or self._count % _ONE_IN == 0
         self._may_at = now + (random.uniform(0, took_seconds) if is_in_company else 0.0)
+
+    def wait(self) -> None:
+        """Wait until the next append may begin."""
+        if (seconds := self.left_seconds()) > 0:
+            self._sleep(seconds)
 
     def left_seconds(self) -> float:
         """Return how long to wait until the next append may begin."""
