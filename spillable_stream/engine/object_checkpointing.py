@@ -3,7 +3,7 @@
 ::
 
     checkpoint of slot n          the state after it; the two newest are kept
-    TRIM {through, births}        before the older checkpoint, and no slot holds an event that a group has yet to take
+    TRIM {through, …}             before the older checkpoint, and no slot holds an event that a group has yet to take
     gcDelay later                 slots up to ``through`` go, from the first on, one by one; then what nothing names
 
 The order is what everybody's proof stands on (`spillable_stream.objects.appending`): slot n is there, so none after it
@@ -142,7 +142,8 @@ class ObjectCheckpointing:
         through = min(older, self._first_needed()) - 1
         if through - self._follower.state.trimmed.through < _WORTH_A_TRIM:
             return
-        record = TrimRecord(through=through, births=self.collector.births(self._staging_seconds()))
+        births = self.collector.births(self._staging_seconds())
+        record = TrimRecord(through=through, births=births, deleted=self.collector.deleted_through)
         with self._appender.committing():
             self._appender.append_alone(Control(FrameType.TRIM, record))
 

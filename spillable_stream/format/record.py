@@ -19,7 +19,8 @@ SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
-TRIM            ``{through, births}``: slots of a log of objects that nobody needs, and which segments are too old
+TRIM            ``{through, births, deleted}``: slots of a log of objects that nobody needs, which segments are too
+                old, and which slots are gone
 ==============  =========================================================================
 
 ``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.
@@ -300,11 +301,12 @@ class TrimRecord(TypedDict):
     """What nobody needs any more of a log of objects.
 
     The keys: the last slot that may be deleted; and the number from which on a staged segment may be adopted. A segment
-    has the newest slot that its writer knew in its name.
+    has the newest slot that its writer knew in its name. Then the last slot that was deleted, as all before it were.
     """
 
     through: int
     births: int
+    deleted: int
 
 
 class RetentionRecord(TypedDict):

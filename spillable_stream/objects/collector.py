@@ -1,4 +1,8 @@
-"""Deletes objects that nobody needs: slots before the last trim, old checkpoints, segments that nothing names."""
+"""Deletes objects that nobody needs: slots before the last trim, old checkpoints, segments that nothing names.
+
+Slots go by their numbers, and no listing says which there are: one that was left out would stay while those after it
+go, and a writer that slept would take it for a proof. A listing only finds what is left of such writers, before all that.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.staged_object import SEGMENTS, birth_of
 from spillable_stream.objects.store import Store
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Trimmed
 
 __all__ = ["Collector"]
 
@@ -31,6 +36,7 @@ class Collector:
 
     Attributes:
         gc_delay_seconds: how long slow readers may go on to read what was taken.
+        deleted_through: every slot up to this one is gone, as far as this process knows; -1 if it knows none.
     """
 
     def __init__(
@@ -47,9 +53,9 @@ class Collector:
         self._checkpoints = checkpoints
         self._cache = cache
         self._monotonic = monotonic
-        self._trims: deque[tuple[float, int, int]] = deque()  # when it was seen, up to which slot, births
+        self.deleted_through: int = -1
+        self._trims: deque[tuple[float, Trimmed]] = deque()  # when each was seen
         self._tails: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)  # when which slot was the newest
-        self._deleted_through = -1
 
     def note_tail(self, number: int) -> None:
         """Note the newest slot."""
@@ -75,25 +81,31 @@ class Collector:
             StoreError: the store refused or failed; a later call continues.
         """
         now, trimmed = self._monotonic(), state.trimmed
-        if trimmed.through >= 0 and (not self._trims or self._trims[-1][1:] != tuple(trimmed)):
-            self._trims.append((now, *trimmed))
-        through = births = -1
+        self.deleted_through = max(self.deleted_through, trimmed.deleted)
+        if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
+            self._trims.append((now, trimmed))
+        ripe: Trimmed | None = None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
-            _, through, births = self._trims.popleft()
-        if through > self._deleted_through:
-            self._delete_slots(min(through, newest_checkpoint - 1))
-            self._delete_segments(state, births)
+            _, ripe = self._trims.popleft()
+        if ripe is not None:
+            self._delete_slots(min(ripe.through, newest_checkpoint - 1))
+            self._delete_strays()
+            self._delete_segments(state, ripe.births)
             self._delete_checkpoints()
 
     def _delete_slots(self, through: int) -> None:
         """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
-        names = [info.key.removeprefix(LOG) for info in self._store.list(LOG)]
-        for number in sorted(int(name) for name in names if name.isdigit()):
-            if number > through:
-                break
+        for number in range(self.deleted_through + 1, through + 1):
             self._slots.delete(number)
+            self.deleted_through = number
             self._cache.forget(slot_key(number))
-        self._deleted_through = through
+
+    def _delete_strays(self) -> None:
+        """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
+        for info in self._store.list(LOG):
+            name = info.key.removeprefix(LOG)
+            if name.isdigit() and int(name) <= self.deleted_through:
+                self._store.delete(info.key)
 
     def _delete_segments(self, state: ChannelState, births: int) -> None:
         named = set(state.blocks.segments())

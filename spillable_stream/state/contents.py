@@ -51,10 +51,12 @@ class Trimmed(NamedTuple):
     Args:
         through: the last slot that may be deleted; -1 if none may.
         births: a staged segment may be adopted if its writer knew of this slot when it began it.
+        deleted: every slot up to this one has been deleted; -1 if none has.
     """
 
     through: int = -1
     births: int = 0
+    deleted: int = -1
 
 
 class Contents:

@@ -138,7 +138,11 @@ def _pass_over(group: GroupState, left: Iterable[Range]) -> None:
 
 def _trim(contents: Contents, value: TrimRecord) -> None:
     trimmed = contents.trimmed
-    contents.trimmed = Trimmed(max(trimmed.through, value["through"]), max(trimmed.births, value["births"]))
+    contents.trimmed = Trimmed(
+        max(trimmed.through, value["through"]),
+        max(trimmed.births, value["births"]),
+        max(trimmed.deleted, value["deleted"]),
+    )
 
 
 def _retain(contents: Contents, value: RetentionRecord) -> None:
