@@ -155,7 +155,7 @@ class ObjectCheckpointing:
         return newest if oldest is None else min(oldest, newest)
 
     def _staging_seconds(self) -> float:
-        return self._follower.state.options.staging_ttl / 1000
+        return self._follower.state.options.staging_ttl
 
     def close(self) -> None:
         """Do nothing: nothing is open."""
