@@ -214,7 +214,7 @@ def claimed_channel(data: Payload) -> str:
     """Return the UUID that a slot's header says, from which its checksums start; "" if it says none."""
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     header = parse_header(buffer, 0, None)
-    if header is None or header.type != FrameType.FILE_HEADER:
+    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
         return ""
     payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
     try:
@@ -227,7 +227,7 @@ def parse_slot_header(channel: str, number: int, data: Payload) -> tuple[SlotHea
     """Return a slot's header and where it ends, given the slot's first bytes; None if it is not whole, or another's."""
     buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
     header = parse_header(buffer, 0, file_seed(channel, log_name(number)))
-    if header is None or header.type != FrameType.FILE_HEADER:
+    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
         return None
     payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
     if not payload_matches(header, payload):

@@ -36,6 +36,7 @@ class Interleaving:
         self._running: threading.Thread | None = None
         self._waiting: dict[threading.Thread, float] = {}  # until when it sleeps
         self._killed: set[threading.Thread] = set()
+        self._ended: set[threading.Thread] = set()
         self._errors: list[BaseException] = []
         self._threads: list[threading.Thread] = []
 
@@ -53,6 +54,7 @@ class Interleaving:
             finally:
                 with self._turn:
                     self._running = None
+                    self._ended.add(threading.current_thread())
                     self._turn.notify_all()
 
         thread = threading.Thread(target=body, daemon=True)
@@ -82,17 +84,16 @@ class Interleaving:
         """End a client at its next step."""
         self._killed.add(thread)
 
+    def _all_wait(self) -> bool:
+        return self._running is None and all(t in self._waiting or t in self._ended for t in self._threads)
+
     def run(self, each_step: Callable[[], None] = lambda: None) -> None:
         """Run all clients to their ends; raise what one of them raised."""
         for thread in self._threads:
             thread.start()
         while True:
             with self._turn:
-                alive = [t for t in self._threads if t.is_alive() or t in self._waiting]
-                assert self._turn.wait_for(
-                    lambda: self._running is None and all(t in self._waiting or not t.is_alive() for t in self._threads),
-                    timeout=60,
-                )
+                assert self._turn.wait_for(self._all_wait, timeout=60)
                 ready = [t for t in self._threads if t in self._waiting]
                 if not ready:
                     break
@@ -105,9 +106,8 @@ class Interleaving:
                 self.steps += 1
                 self._running = chosen
                 self._turn.notify_all()
-                self._turn.wait_for(lambda: self._running is None, timeout=60)
+                assert self._turn.wait_for(self._all_wait, timeout=60)
             each_step()
-            assert alive
         for thread in self._threads:
             thread.join()
         if self._errors:
