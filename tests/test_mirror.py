@@ -15,6 +15,7 @@ ELSEWHERE = {
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
     "integrity/test_kept_events": "damage among events that no group needs",
+    "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
     "channel/test_cost": "how many calls a put and a take cost",
     "channel/test_keeping_machine": "any sequence of calls to a channel that keeps events, beside a model",
     "channel/test_machine": "any sequence of calls, beside a model",

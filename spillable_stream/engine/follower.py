@@ -22,7 +22,7 @@ from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Follower", "Snapshot"]
+__all__ = ["AsKnown", "Follower", "Snapshot"]
 
 
 class Snapshot:
@@ -36,21 +36,22 @@ class Snapshot:
 
     Attributes:
         thread: the thread that is inside; 0 if none is.
+        depth: how many blocks it is inside of.
     """
 
     def __init__(self, follower: Follower, mutex: threading.RLock) -> None:
         self.thread: int = 0
+        self.depth: int = 0
         self._follower = follower
         self._mutex = mutex
-        self._depth = 0  # of the thread that has the mutex
 
     def __enter__(self) -> ChannelState:
         follower, had = self._follower, list[bool]()
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
-            state = follower.state if self._depth and not follower.applying else follower.follow()
+            state = follower.state if self.depth and not follower.applying else follower.follow()
             self.thread = get_ident()
-            self._depth += 1
+            self.depth += 1
         except BaseException:
             if had:
                 self._mutex.release()
@@ -58,10 +59,45 @@ class Snapshot:
         return state
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
+        self.depth -= 1
+        if not self.depth:
             self.thread = 0
         self._mutex.release()
+
+
+class AsKnown:
+    """The state as this handle knows it, held still without a look at the log: ``with … as state``.
+
+    For what follows a look of the same call, or a commit: with a log far away, each look is a request. It is held like
+    a `Snapshot`, and either may be entered inside of the other. What the log has meanwhile, it may not show: whoever
+    misses something takes a `Snapshot` and looks again.
+
+    Args:
+        follower: whose state it is.
+        snapshot: what knows which thread is inside.
+        mutex: what holds both still.
+    """
+
+    def __init__(self, follower: Follower, snapshot: Snapshot, mutex: threading.RLock) -> None:
+        self._follower = follower
+        self._snapshot = snapshot
+        self._mutex = mutex
+
+    def __enter__(self) -> ChannelState:
+        follower, snapshot, had = self._follower, self._snapshot, list[bool]()
+        try:
+            had.extend(map(self._mutex.acquire, (True,)))  # as in `Snapshot`
+            state = follower.follow() if follower.half_applied or follower.applying else follower.state
+            snapshot.thread = get_ident()
+            snapshot.depth += 1
+        except BaseException:
+            if had:
+                self._mutex.release()
+            raise
+        return state
+
+    def __exit__(self, *_: object) -> None:
+        self._snapshot.__exit__()
 
 
 class Follower:
@@ -80,8 +116,10 @@ class Follower:
         positions: where in the log it is.
         applied: the published position that it is at; None while that is not known.
         samples: the channel's recent past.
-        snapshot: holds the state still.
+        snapshot: holds the state still, up to date.
+        as_known: holds it still without a look at the log.
         applying: whether the state is being changed, by the thread that has the mutex.
+        half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
 
     positions: Positions
@@ -89,13 +127,13 @@ class Follower:
 
     def __init__(self, log: Log, active_calls: ActiveCalls, leave_files: Callable[[], None]) -> None:
         self.applying: bool = False
+        self.half_applied: bool = False
         self.samples: Samples = Samples()
         self._log = log
         self._is_view = log.is_view
         self._active_calls = active_calls
         self._leave_files = leave_files
         self._mutex = threading.RLock()
-        self._half_applied = False
         self.applied: CommitPoint | None = None
         self._schemas: list[pa.Schema] = []
         self._typed: bool | None = None
@@ -104,6 +142,7 @@ class Follower:
         log.obey(self.state)
         self.samples.record(self.state)
         self.snapshot: Snapshot = Snapshot(self, self._mutex)
+        self.as_known: AsKnown = AsKnown(self, self.snapshot, self._mutex)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 
@@ -122,13 +161,13 @@ class Follower:
             if self._is_view:
                 return self._follow_view()
             log.require_open()
-        if (log.position() is not self.applied or self._half_applied) and self.snapshot.thread != get_ident():
-            self._advance(log.position)
+        if (log.position() is not self.applied or self.half_applied) and self.snapshot.thread != get_ident():
+            self._advance(log.latest_position)
         return self.state
 
     def catch_up(self) -> None:
         """Apply what was published under the commit lock, which is held."""
-        if self._log.held_position() is not self.applied or self._half_applied:
+        if self._log.held_position() is not self.applied or self.half_applied:
             self._advance(self._log.held_position)
             self._log.leave_written(self.positions.disk.file_id)
 
@@ -138,19 +177,19 @@ class Follower:
             if self.applying:
                 self._active_calls.refuse("a look")
             head = position()
-            if head is self.applied and not self._half_applied:
+            if head is self.applied and not self.half_applied:
                 return
             end = Positions.of(head)
-            if end == self.positions and not self._half_applied:
+            if end == self.positions and not self.half_applied:
                 self.applied = head
                 return
-            if not self._half_applied:
+            if not self.half_applied:
                 if end.is_before(self.positions):  # read while it was written twice
                     return
                 # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
                 with contextlib.suppress(FileNotFoundError, CorruptionError):
                     self._apply_until(end)
-            if self._half_applied:
+            if self.half_applied:
                 self._load()
             self.applied = head if self.positions == end else None
             self._log.obey(self.state)
@@ -165,12 +204,12 @@ class Follower:
 
     def _apply_until(self, end: Positions) -> None:
         self.samples.settle(self.state)
-        self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
+        self.half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
         self.applying = True
         try:
             self._log.follow(self.state, self.positions, end)
             self.positions = end
-            self._half_applied = False
+            self.half_applied = False
         finally:
             self.applying = False
 
@@ -178,7 +217,7 @@ class Follower:
         self.applying = True
         try:
             self.state, self.positions = self._log.load()
-            self._half_applied = False
+            self.half_applied = False
         finally:
             self.applying = False
 
@@ -201,7 +240,7 @@ class Follower:
             if self.applying:
                 self._active_calls.refuse("a look")
             if surely or not self._log.is_current():
-                self._half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
+                self.half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
                 self._log.renew()
                 self._load()
                 self._current = self.positions.disk.file_id
@@ -246,7 +285,7 @@ class Follower:
             before: what was published before.
         """
         with self._mutex:
-            if self.applied is before and not self._half_applied:
+            if self.applied is before and not self.half_applied:
                 head = self._log.held_position()
                 self.positions, self.applied = Positions.of(head), head
 
@@ -254,11 +293,11 @@ class Follower:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
             if start == (self.positions.memory if tier is Tier.MEMORY else self.positions.disk) and (
-                not self._half_applied
+                not self.half_applied
             ):
                 self.samples.settle(self.state)
                 offset = start.offset
-                self._half_applied = self.applying = True
+                self.half_applied = self.applying = True
                 try:
                     for header, _, record in entries:
                         self.state.apply_record(start.file_id, offset, header, record)
@@ -266,7 +305,7 @@ class Follower:
                     disk, memory = self.positions
                     self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
                     self.applied = self._log.held_position()
-                    self._half_applied = False
+                    self.half_applied = False
                 finally:
                     self.applying = False
             self.samples.record(self.state)

@@ -75,6 +75,9 @@ class ChannelPort(Protocol):
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
+    def place(self) -> str:
+        """Return which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
+
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         """Hold the state still, up to date, while it is looked at: ``with port.snapshot() as state``.
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_owner import has_owner
 from spillable_stream.engine.local_log import FILES_OF_A_LIMIT, LocalLog
+from spillable_stream.engine.local_owners import has_owner
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord

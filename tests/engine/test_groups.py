@@ -21,7 +21,6 @@ from spillable_stream import (
     OptionError,
 )
 from spillable_stream.engine import groups
-from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
@@ -290,9 +289,9 @@ def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no
         with pytest.raises(OptionError, match="group must be letters, digits"):
             use(group)
     with pytest.raises(OptionError):
-        group_owner(channel.engine(), group)
+        channel.engine().owners.owner_of(group)
     with pytest.raises(OptionError):
-        wait_for_owner_to_go(channel.engine(), group, "", 0)
+        channel.engine().owners.wait_for_owner_to_go(group, "", 0)
     assert sorted(path.parent.rglob("*")) == before
     assert channel.engine().positions == log
 
