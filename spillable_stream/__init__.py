@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
+    from spillable_stream.objects.credentials import register_credentials
     from spillable_stream.producer.async_producer import AsyncProducer
     from spillable_stream.producer.logging_handler import ProducerHandler
     from spillable_stream.producer.producer import Producer
@@ -59,6 +60,7 @@ __all__ = [
     "exit_on_sigterm",
     "listener",
     "register",
+    "register_credentials",
     "repair",
     "verify",
     *_errors,
@@ -78,6 +80,7 @@ _MODULES = {
     "Result": "producer.result",
     "Target": "producer.target",
     "exit_on_sigterm": "termination",
+    "register_credentials": "objects.credentials",
     "repair": "integrity.repair",
     "verify": "integrity.verify",
 }

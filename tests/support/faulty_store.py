@@ -147,6 +147,7 @@ class FaultyStore:
         self.faults: Counter[Fault] = Counter()
         self.held: list[Held] = []
         self._attempts: Counter[tuple[Kind, str]] = Counter()
+        self._number = 0
         self._lock = threading.Lock()
 
     @property
@@ -228,11 +229,11 @@ class FaultyStore:
         """Count a request, let those arrive that are due before it, and ask the schedule for its fault."""
         with self._lock:
             self._attempts[kind, key] += 1
-            number = sum(self._attempts.values())
-            request = Request(number, kind, key, self._attempts[kind, key])
+            self._number += 1
+            request = Request(self._number, kind, key, self._attempts[kind, key])
             self.requests.append(request)
             self.counts[kind] += 1
-            due = [held for held in self.held if held.due is not None and held.due <= number]
+            due = [held for held in self.held if held.due is not None and held.due <= request.number]
             self.held = [held for held in self.held if held not in due]
         _arrive(due)
         fault = self.schedule(request) if self.schedule is not None else None

@@ -1,0 +1,182 @@
+"""The obstore clients of a cloud's store: made from the environment of this process, never kept in a pickle or a message.
+
+A store has two. The one for creating slots sends each request once: a client that repeats it would take its own object
+for another's. The other one repeats what fails.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import ip_address
+from types import ModuleType
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from spillable_stream.errors import OptionError
+from spillable_stream.objects.clouds import Cloud, cloud_of
+from spillable_stream.objects.credentials import FailedProviderError, provider_of
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import StoreError
+
+__all__ = ["CloudClients", "import_obstore", "make_clients"]
+
+_CONNECT_SECONDS = 5
+_READ_SECONDS = 300  # of a whole request, whose body may be large
+_TRUE = {"1", "true", "on", "yes", "y"}
+_AZURITE = "http://127.0.0.1:10000"
+
+
+class CloudClients(NamedTuple):
+    """The obstore stores of one location.
+
+    Args:
+        once: sends each request once.
+        patient: repeats what fails.
+    """
+
+    once: Any
+    patient: Any
+
+
+def import_obstore() -> ModuleType:
+    """Return the module.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    try:
+        import obstore
+        import obstore.store
+    except ImportError as e:
+        raise ImportError("a channel in a cloud needs obstore: pip install 'spillable-stream[object]'") from e
+    return obstore
+
+
+def make_clients(
+    location: Location, provider: str, *, create_timeout_seconds: float, patience_seconds: float
+) -> CloudClients:
+    """Return the clients for a location.
+
+    Args:
+        location: the root of a channel in a cloud.
+        provider: the name of a registered provider of credentials; "" for those of the environment.
+        create_timeout_seconds: how long a request that is sent once may take.
+        patience_seconds: how long other requests are repeated.
+
+    Raises:
+        StoreError: the environment's settings can't be used.
+        OptionError: no provider of this name is registered.
+    """
+    cloud = cloud_of(location)
+    config = _config(location, cloud, os.environ)
+    once = {**config, "timeout": f"{create_timeout_seconds} seconds"}
+    patient = {**config, "timeout": f"{_READ_SECONDS} seconds"}
+    try:
+        return CloudClients(
+            _make(location, provider, once, max_retries=0, patience_seconds=patience_seconds),
+            _make(location, provider, patient, max_retries=10, patience_seconds=patience_seconds),
+        )
+    except OptionError:
+        raise
+    except FailedProviderError as e:
+        failed = str(e)
+    except Exception:
+        failed = ""
+    # Raised here, where no exception of obstore's, which may show what it was given, becomes the context of this one.
+    raise StoreError(
+        failed or f"{location} can't be opened with the settings in the environment: check {_names(cloud, os.environ)}",
+        may_have_happened=False,
+        is_lasting=not failed,
+    )
+
+
+def _make(
+    location: Location, provider: str, config: dict[str, str], *, max_retries: int, patience_seconds: float
+) -> Any:
+    stores = import_obstore().store
+    kind = {"s3": stores.S3Store, "az": stores.AzureStore, "gs": stores.GCSStore}[location.scheme]
+    arguments: dict[str, Any] = {
+        "config": config,
+        "retry_config": {"max_retries": max_retries, "retry_timeout": timedelta(seconds=patience_seconds)},
+    }
+    if provider:
+        arguments["credential_provider"] = provider_of(provider, location)
+    return kind(location.bucket, **arguments)
+
+
+def _config(location: Location, cloud: Cloud, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that obstore does not take from the environment itself, or must not.
+
+    Raises:
+        StoreError: a setting is missing, or its store is reached by unencrypted connections.
+    """
+    config = {"connect_timeout": f"{_CONNECT_SECONDS} seconds", "allow_http": "false"}
+    endpoint = next((environment[name] for name in cloud.endpoints if environment.get(name)), "")
+    if location.scheme == "s3":
+        # A slot is created by If-None-Match, whatever the environment says; stores of other vendors lack bulk deletes.
+        config |= {"conditional_put": "etag", "disable_bulk_delete": "true"}
+        if endpoint:
+            config["endpoint"] = endpoint
+    elif location.scheme == "az":
+        config |= _azure_config(location, environment)
+        if _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+            endpoint = environment.get("AZURITE_BLOB_STORAGE_URL") or _AZURITE
+    elif endpoint:
+        endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
+        config["base_url"] = endpoint.rstrip("/")
+        if not environment.get("GOOGLE_BASE_URL"):  # an emulator, as Google's own libraries take it: no credentials
+            config["skip_signature"] = "true"
+    if endpoint.lower().startswith("http://"):
+        _require_http(location, cloud, endpoint, environment)
+        config["allow_http"] = "true"
+    return config
+
+
+def _azure_config(location: Location, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings under the names that Azure's own command line has for them."""
+    config = {}
+    for key, theirs, ours in (
+        ("account_name", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
+        ("account_key", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
+    ):
+        if environment.get(theirs) and not environment.get(ours):
+            config[key] = environment[theirs]
+    is_named = "account_name" in config or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
+    if not is_named and not _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+        raise StoreError(
+            f"{location} needs the name of a storage account: set AZURE_STORAGE_ACCOUNT_NAME",
+            may_have_happened=False,
+            is_lasting=True,
+        )
+    return config
+
+
+def _require_http(location: Location, cloud: Cloud, endpoint: str, environment: Mapping[str, str]) -> None:
+    """Refuse an unencrypted connection to another host, unless the environment allows it."""
+    if not _is_loopback(endpoint) and not _is_true(environment, cloud.allow_http):
+        raise StoreError(
+            f"{location} would be reached without encryption: give it an https:// address, or set {cloud.allow_http}=true",
+            may_have_happened=False,
+            is_lasting=True,
+        )
+
+
+def _is_loopback(endpoint: str) -> bool:
+    host = ""
+    try:
+        host = urlsplit(endpoint).hostname or ""
+        return ip_address(host).is_loopback
+    except ValueError:  # not an address, or not a URL
+        return host == "localhost"
+
+
+def _is_true(environment: Mapping[str, str], name: str) -> bool:
+    return environment.get(name, "").lower() in _TRUE
+
+
+def _names(cloud: Cloud, environment: Mapping[str, str]) -> str:
+    """Return the names of the variables that are set, never a value."""
+    names = sorted(name for name in environment if name.startswith(cloud.prefix) or name in cloud.endpoints)
+    return ", ".join(names) or f"that {cloud.credentials} are set"
