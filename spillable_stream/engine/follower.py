@@ -47,9 +47,12 @@ class Snapshot:
 
     def __enter__(self) -> ChannelState:
         follower, had = self._follower, list[bool]()
+        if follower.is_far and self.thread != get_ident():  # a look may wait for a commit, which needs the mutex
+            follower.look()
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
-            state = follower.state if self.depth and not follower.applying else follower.follow()
+            is_known = self.depth and not follower.applying
+            state = follower.state if is_known else follower.follow(looked=follower.is_far)
             self.thread = get_ident()
             self.depth += 1
         except BaseException:
@@ -87,7 +90,8 @@ class AsKnown:
         follower, snapshot, had = self._follower, self._snapshot, list[bool]()
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # as in `Snapshot`
-            state = follower.follow() if follower.half_applied or follower.applying else follower.state
+            is_known = not follower.half_applied and not follower.applying
+            state = follower.state if is_known else follower.follow(looked=follower.is_far)
             snapshot.thread = get_ident()
             snapshot.depth += 1
         except BaseException:
@@ -119,6 +123,7 @@ class Follower:
         snapshot: holds the state still, up to date.
         as_known: holds it still without a look at the log.
         applying: whether the state is being changed, by the thread that has the mutex.
+        is_far: whether a look at the log is a request to another host, and may wait for a commit.
         half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
 
@@ -129,6 +134,7 @@ class Follower:
         self.applying: bool = False
         self.half_applied: bool = False
         self.samples: Samples = Samples()
+        self.is_far: bool = log.is_far
         self._log = log
         self._is_view = log.is_view
         self._active_calls = active_calls
@@ -146,11 +152,20 @@ class Follower:
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 
-    def follow(self, *, unchecked: bool = False) -> ChannelState:
+    def look(self) -> None:
+        """Look at the log, and apply nothing yet: for who is about to hold the state still; with no lock held.
+
+        Raises what `follow` raises.
+        """
+        self._log.require_open()
+        self._log.position()
+
+    def follow(self, *, unchecked: bool = False, looked: bool = False) -> ChannelState:
         """Apply what other processes and threads committed, and return the state.
 
         Args:
             unchecked: leave out the look at whether the channel is still there; for a commit, which looks itself.
+            looked: whether `look` was called just now.
 
         Raises:
             ChannelClosedError: the channel was closed or removed, or its log failed.
@@ -158,9 +173,13 @@ class Follower:
         """
         log = self._log
         if not unchecked:
-            if self._is_view:
+            if self._is_view and not self.is_far:
                 return self._follow_view()
             log.require_open()
+        if self.is_far and (looked or self.snapshot.thread == get_ident()):
+            if self.snapshot.thread != get_ident():
+                self._advance(log.latest_position)
+            return self.state
         if (log.position() is not self.applied or self.half_applied) and self.snapshot.thread != get_ident():
             self._advance(log.latest_position)
         return self.state
@@ -249,12 +268,12 @@ class Follower:
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
         deadline = time.monotonic() + timeout_seconds
-        pause = 0.001
+        pause, longest = self._log.poll_seconds
         while not ready(self.follow()):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 2, 0.05)
+            pause = min(pause * 2, longest)
         return True
 
     # ── what it is at ───────────────────────────────────────────────────────────────────────
@@ -292,9 +311,9 @@ class Follower:
     def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            if start == (self.positions.memory if tier is Tier.MEMORY else self.positions.disk) and (
-                not self.half_applied
-            ):
+            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
+            is_next = start == before or (self._log.is_far and start.file_id == before.file_id + 1)
+            if is_next and not self.half_applied:
                 self.samples.settle(self.state)
                 offset = start.offset
                 self.half_applied = self.applying = True

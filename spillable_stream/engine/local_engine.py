@@ -19,6 +19,7 @@ from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.local_owners import LocalOwners
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.options_by_place import refuse_options_of_stores
 from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
@@ -124,6 +125,7 @@ class LocalEngine(Engine):
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
         layout = self.layout
+        refuse_options_of_stores(given)
         fixed: dict[str, object] = {
             "mode": f"{layout.mode:04o}",
             "data_dirs": list(layout.data_dirs),

@@ -51,6 +51,8 @@ class LocalLog:
         hold: holds the commit lock, for at most so many seconds of waiting; a context manager.
         view: how a channel that is only looked at is found; None for a handle that holds it.
         closed: whether `close` was called.
+        is_far: False: a look costs a system call.
+        poll_seconds: how long to wait before another look at first, and at most.
         torn_bytes: how many bytes a recovery cut when the channel was opened.
         recovered: whether this handle came first, and recovered the channel.
     """
@@ -74,6 +76,8 @@ class LocalLog:
     ) -> None:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
+        self.is_far: bool = False
+        self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             found = self.view.find(lock_timeout_seconds)

@@ -85,10 +85,14 @@ class Log(Protocol):
     Attributes:
         lock_timeout_seconds: how long to wait for other processes.
         closed: whether `close` was called.
+        is_far: whether a look is a request to another host, and each append begins a file of its own.
+        poll_seconds: how long to wait before another look at first, and at most.
     """
 
     lock_timeout_seconds: float
     closed: bool
+    is_far: bool
+    poll_seconds: tuple[float, float]
 
     @property
     def path(self) -> ChannelPath:

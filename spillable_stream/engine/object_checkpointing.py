@@ -129,6 +129,7 @@ class ObjectCheckpointing:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
             _log.info("%s: the hint could not be written: %s", log.path, e)
+        self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self._trim(older)
         self.collector.collect(follower.state, log.checkpoint_number)
 

@@ -12,11 +12,11 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners
-from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
+from spillable_stream.engine.options_by_place import refuse_options_of_disks
 from spillable_stream.engine.requests import Put, Request
 from spillable_stream.engine.telemetry import FileCounts
-from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.errors import StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.options import CREATION, defaults
@@ -45,7 +45,7 @@ class ObjectEngine(Engine):
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
-        owners = ObjectOwners(log.location, follower, lambda request: self.commit(request))
+        owners = ObjectOwners(log.location, follower, appender, lambda request: self.commit(request))
         without = _Nothing()
         committer = Committer(
             log,
@@ -60,20 +60,17 @@ class ObjectEngine(Engine):
             self.counters,
         )
         committer.group_commit.pace = log.pace.wait
+        committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
         self.upkeep = ObjectUpkeep(log, follower, owners, self.checkpointing, self.active_calls)
         committer.when_full = self.upkeep.ensure
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0
 
-    def port(self) -> ObjectPort:
-        """Return what the Spark connector and the producers ask the channel through."""
-        return ObjectPort(self)
-
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the options that can be changed; a channel in a store has none of those that are fixed."""
-        refuse_local_options(given)
-        return given
+        refuse_options_of_disks(given)
+        return {name: value for name, value in given.items() if name not in defaults(CREATION)}
 
     def file_counts(self, state: ChannelState) -> FileCounts:
         """Return how many slots and segments hold what is in the channel, or may yet be collected."""
@@ -107,32 +104,6 @@ class ObjectEngine(Engine):
         self.owners.close(forked=forked)
         self.log.close(forked=forked)
         self.readers.clear()
-
-
-_LOCAL_OPTIONS = {
-    "memory_capacity": "there is no memory tier in front of a store",
-    "byte_capacity": "there is no memory tier in front of a store",
-    "memory_dir": "there is no memory tier in front of a store",
-    "data_dirs": "objects are all under one root",
-    "checkpoint_dir": "checkpoints are objects under the channel's root",
-    "backup_checkpoint_dir": "checkpoints are objects under the channel's root",
-    "mode": "the store's own policies say who may read and write",
-}
-
-
-def refuse_local_options(given: dict[str, Any]) -> None:
-    """Refuse options that only a channel on a disk can have.
-
-    Args:
-        given: the options that were given, by keyword name.
-
-    Raises:
-        OptionError: one of them is among these; names it and why.
-    """
-    unlike = {**defaults(CREATION), "memory_capacity": 0}
-    for name, why in _LOCAL_OPTIONS.items():
-        if given.get(name) not in (None, unlike.get(name)):
-            raise OptionError(f"{name} is for channels on a disk: {why}; leave it out, or use a local path")
 
 
 class _Nothing:

@@ -69,6 +69,8 @@ class ObjectLog:
         pace: when the next append may begin.
         is_view: whether the channel is only looked at.
         closed: whether `close` was called.
+        is_far: True: a look is a request or two.
+        poll_seconds: how long to wait before another look at first, and at most.
         checkpoint_number: the slot of the newest checkpoint that is known; 0 if none is.
     """
 
@@ -90,6 +92,8 @@ class ObjectLog:
         self.store = store
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
+        self.is_far: bool = True
+        self.poll_seconds: tuple[float, float] = (0.02, 1.0)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
@@ -353,6 +357,7 @@ class ObjectLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
+        self.pace.interval_seconds = state.options.commit_interval / 1000
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 

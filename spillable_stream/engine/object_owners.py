@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
@@ -171,16 +172,23 @@ class ObjectOwners:
     Args:
         path: the channel.
         follower: its state.
+        appender: appends to its log.
         commit: commits a request.
         answer_seconds: how long a claim waits for an answer.
     """
 
     def __init__(
-        self, path: ChannelPath, follower: Follower, commit: _Commit, answer_seconds: float = ANSWER_SECONDS
+        self,
+        path: ChannelPath,
+        follower: Follower,
+        appender: Appender,
+        commit: _Commit,
+        answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.path = path
         self.answer_seconds = answer_seconds
         self._follower = follower
+        self._appender = appender
         self._commit = commit
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
@@ -252,7 +260,8 @@ class ObjectOwners:
                 del self._mine[owned.group]
         with contextlib.suppress(ChannelClosedError):
             try:
-                self._commit(GiveUp(owned.group, owned.epoch))
+                with self._appender.committing():  # also while the handle is being closed, which refuses commits
+                    self._appender.append_alone(GiveUp(owned.group, owned.epoch))
             except SpillableError as e:
                 _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
 

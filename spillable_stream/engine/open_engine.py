@@ -12,11 +12,18 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.object_engine import ObjectEngine
+from spillable_stream.engine.object_opening import ensure_object_channel, object_identity, open_object_engine
+from spillable_stream.engine.object_port import ObjectPort
+from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.log.identity_file import has_identity, read_identity
-from spillable_stream.objects.location import Location
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.option_types import ChannelOptions, CreationOptions
+from spillable_stream.options import CREATION, defaults
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import SmallImage
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["NewChannel", "channel_path", "ensure_channel", "open_engine", "port_of", "uuid_at"]
@@ -37,8 +44,12 @@ class NewChannel(NamedTuple):
 
 
 def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
-    """Return where the channel is that a user's path names, whatever the working directory will be."""
-    return Path(path).absolute()
+    """Return where the channel is that a user's path or address names, whatever the working directory will be.
+
+    Raises:
+        OptionError: it is an address at which no channel can be.
+    """
+    return Location.parse(str(path)) if is_location(path) else Path(path).absolute()
 
 
 def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> None:
@@ -55,13 +66,24 @@ def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChann
 
     It raises what `create_channel` raises, too.
     """
-    directory = _directory(path)
-    if has_identity(fs, directory):
+    if isinstance(path, Location):
+        ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
+        return
+    if has_identity(fs, path):
         return
     if new is None:
-        read_identity(fs, directory)  # which knows more of what is missing
+        read_identity(fs, path)  # which knows more of what is missing
         raise NotAChannelError(f"{path} is not a channel")
-    create_channel(fs, directory, *new())
+    made = new()
+    refuse_options_of_stores(made.options.values())
+    create_channel(fs, path, *made)
+
+
+def _for_a_store(made: NewChannel) -> SmallImage:
+    """Return the state with which a channel in a store begins; raises `OptionError` for what it can't have."""
+    fixed = {name: getattr(made.fixed, name) for name in defaults(CREATION)}
+    refuse_options_of_disks({**made.options.values(), **fixed})
+    return ChannelState(made.options, made.schemas).small()
 
 
 def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, *, readonly: bool) -> Engine:
@@ -79,13 +101,17 @@ def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, 
         ChannelBusyError: another host has it open, or it is being recovered or repaired.
         StorageError: the storage refused.
     """
-    layout = read_identity(fs, _directory(path))
+    if isinstance(path, Location):
+        return open_object_engine(path, lock_timeout_seconds, readonly=readonly)
+    layout = read_identity(fs, path)
     layout.grant(fs)
     return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)
 
 
 def port_of(engine: Engine) -> ChannelPort:
     """Return the port of an engine that `open_engine` returned."""
+    if isinstance(engine, ObjectEngine):
+        return ObjectPort(engine)
     assert isinstance(engine, LocalEngine)
     return LocalPort(engine)
 
@@ -97,15 +123,6 @@ def uuid_at(path: ChannelPath) -> str:
         NotAChannelError: there is none.
         StorageError: the storage refused.
     """
-    return read_identity(FileSystem(), _directory(path)).channel
-
-
-def _directory(path: ChannelPath) -> Path:
-    """Return the directory of a channel on this host.
-
-    Raises:
-        NotAChannelError: the path is no directory's.
-    """
     if isinstance(path, Location):
-        raise NotAChannelError(f"{path} is no directory: this release keeps channels in directories only")
-    return path
+        return object_identity(path)
+    return read_identity(FileSystem(), path).channel
