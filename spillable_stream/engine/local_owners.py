@@ -108,9 +108,7 @@ class LocalOwners:
         position_files: the position files of this handle's groups that took last.
     """
 
-    def __init__(
-        self, log: LocalLog, follower: Follower, appender: Appender, position_files: LruCache[File]
-    ) -> None:
+    def __init__(self, log: LocalLog, follower: Follower, appender: Appender, position_files: LruCache[File]) -> None:
         self._log = log
         self._follower = follower
         self._appender = appender

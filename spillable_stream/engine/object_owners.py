@@ -266,9 +266,7 @@ class ObjectOwners:
                 _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
 
     @contextlib.contextmanager
-    def without_owner(
-        self, group: str, otherwise: str = "", timeout_seconds: float = 1.0
-    ) -> Iterator[ObjectOwnership]:
+    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[ObjectOwnership]:
         """Own a group for the time of the block; `GroupOwners.without_owner` explains the arguments.
 
         Raises:

@@ -36,7 +36,17 @@ from spillable_stream.format.frame import (
 )
 from spillable_stream.format.record import NONSENSE, pack, unpack
 
-__all__ = ["HEADER_READ_BYTES", "NO_TOKEN", "OBJECT_FORMAT_VERSION", "TOKEN_BYTES", "Slot", "SlotFrame", "SlotHeader", "claimed_channel", "parse_slot_header"]
+__all__ = [
+    "HEADER_READ_BYTES",
+    "NO_TOKEN",
+    "OBJECT_FORMAT_VERSION",
+    "TOKEN_BYTES",
+    "Slot",
+    "SlotFrame",
+    "SlotHeader",
+    "claimed_channel",
+    "parse_slot_header",
+]
 
 OBJECT_FORMAT_VERSION = 2
 """The format version of channels in object stores."""

@@ -305,7 +305,9 @@ def _fail(what: str, e: OSError, advice: str = "", *, may_have_happened: bool = 
 
 
 def _no_links(path: Path) -> str:
-    return f"the file system of {path.parent} makes no hard links, which only one of several writers can make: use another"
+    return (
+        f"the file system of {path.parent} makes no hard links, which only one of several writers can make: use another"
+    )
 
 
 def _errno(e: BaseException) -> int:

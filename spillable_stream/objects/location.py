@@ -69,7 +69,9 @@ class Location:
                 "bucket"
             )
         if any(part in (".", "..") for part in parts):
-            raise OptionError(f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out")
+            raise OptionError(
+                f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out"
+            )
         return cls(scheme, bucket, "/".join(parts))
 
     @property

@@ -79,7 +79,9 @@ class Slots:
         except ObjectMissingError:
             return None
         if found is None:
-            raise CorruptionError("the header of a slot is damaged, or another channel's", f"{self.store.root}/{key}", 0)
+            raise CorruptionError(
+                "the header of a slot is damaged, or another channel's", f"{self.store.root}/{key}", 0
+            )
         return found[0].token
 
     def delete(self, number: int) -> None:

@@ -124,7 +124,11 @@ def test_a_failure_of_the_network_is_an_outcome(kind: str, outcome: Outcome) -> 
     ("kind", "text", "outcome"),
     [
         ("GenericError", "Received redirect without LOCATION, this normally indicates…", Outcome.WRONG_REGION),
-        ("UnauthenticatedError", "FailedProviderError: the provider of credentials 'x' failed", Outcome.FAILED_PROVIDER),
+        (
+            "UnauthenticatedError",
+            "FailedProviderError: the provider of credentials 'x' failed",
+            Outcome.FAILED_PROVIDER,
+        ),
         ("UnauthenticatedError", SECRET, Outcome.UNKNOWN_CREDENTIALS),
         ("ValueError", f"Could not parse path: {SECRET}", Outcome.REFUSED),
         ("ConnectionResetError", SECRET, Outcome.BROKEN),

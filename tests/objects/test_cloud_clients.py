@@ -128,7 +128,14 @@ def test_azure_needs_an_account_under_either_name(monkeypatch: pytest.MonkeyPatc
     ("location", "variables"),
     [
         (S3, {"AWS_ACCESS_KEY_ID": SECRET}),
-        (S3, {"AWS_ENDPOINT_URL": f"https://user:{SECRET}@[bad", "AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": SECRET}),
+        (
+            S3,
+            {
+                "AWS_ENDPOINT_URL": f"https://user:{SECRET}@[bad",
+                "AWS_ACCESS_KEY_ID": "k",
+                "AWS_SECRET_ACCESS_KEY": SECRET,
+            },
+        ),
         (S3, {"AWS_CHECKSUM_ALGORITHM": SECRET}),
         (AZURE, {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ACCOUNT_KEY": f"{SECRET}%%%"}),
         (GOOGLE, {"GOOGLE_SERVICE_ACCOUNT_KEY": f'{{"private_key": "{SECRET}"}}'}),
