@@ -62,6 +62,9 @@ class LocalPort:
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
 
+    def tasks_at_once(self) -> int:
+        return os.cpu_count() or 1  # the channel is on this host, and so are its tasks, nearly always
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.fs, self._engine.layout.path, lost)
 

@@ -20,7 +20,6 @@ from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.location import Location
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import StateImage
 
 __all__ = ["ChannelPath", "Followed", "Log", "Reader", "refuse_to_write"]
 
@@ -222,23 +221,6 @@ class Log(Protocol):
 
         Raises:
             StorageError: the storage refused.
-        """
-
-    # ── checkpoints ─────────────────────────────────────────────────────────────────────────
-
-    @property
-    def checkpoint_ms(self) -> int:
-        """When the last checkpoint was made, in milliseconds since 1970; 0 if none is known."""
-
-    def write_checkpoint(self, position: Position, image: StateImage) -> None:
-        """Make a state durable, so that nothing before it is needed to load it.
-
-        Args:
-            position: where in the durable log it is.
-            image: the state's image.
-
-        Raises:
-            StorageError: it could not be written.
         """
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────

@@ -1,4 +1,4 @@
-"""The plans of a channel in an object store: a task reads and stages objects by them, from any host that sees the store.
+"""The plans of a channel in an object store: by them a task reads and stages objects, on any host that sees the store.
 
 A plan names the store by its location and, if need be, a provider of credentials. It holds no credential: each task
 takes those that its host has.
@@ -18,8 +18,8 @@ from spillable_stream.log.salvage import Unreadable
 from spillable_stream.objects.identity import read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
-from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
 from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
 from spillable_stream.objects.staged_object import StagedObjectWriter
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.ranges import Range

@@ -24,6 +24,7 @@ from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPort", "OwnedProducer"]
 
+_TASKS_AT_ONCE = 64  # Spark tells a source nothing of its cluster; with fewer cores tasks queue, which costs little
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
 
@@ -38,6 +39,9 @@ class ObjectPort:
         self._engine = engine
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def place(self) -> str:
+        return f"{self._engine.channel} {self._engine.path}"
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         return self._engine.snapshot()
@@ -59,6 +63,9 @@ class ObjectPort:
             schemas = tuple(state.schemas)  # which all plans share
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [ObjectReadPlan(log.location, log.provider, log.channel, schemas, of_part) for of_part in extents]
+
+    def tasks_at_once(self) -> int:
+        return _TASKS_AT_ONCE
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.log.store, lost)

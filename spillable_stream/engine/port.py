@@ -114,6 +114,9 @@ class ChannelPort(Protocol):
             parts: the events of each part, in order.
         """
 
+    def tasks_at_once(self) -> int:
+        """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""
 

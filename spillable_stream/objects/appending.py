@@ -140,11 +140,14 @@ class Appending:
         unsure, last = False, _nothing_sent()
         for _ in self.patience.attempts():
             try:
-                if self._slots.create(attempt.number, attempt.data):
-                    return self._prove(attempt)
+                created = self._slots.create(attempt.number, attempt.data)
                 unsure = True  # an earlier request may have created what exists
-                if (there := self._slots.read(attempt.number)) is not None:
-                    return self._prove(attempt) if there.header.token == attempt.token else there
+                there = None if created else self._slots.read(attempt.number)
+                if there is not None and there.header.token != attempt.token:
+                    return there
+                if created or there is not None:
+                    self._prove(attempt)
+                    return None
             except CorruptionError as e:  # what exists can't be read now
                 last = e
             except StoreError as e:
@@ -182,7 +185,8 @@ class Appending:
             if there is None:
                 continue
             if there.header.token == attempt.token:
-                return self._prove(attempt)
+                self._prove(attempt)
+                return None
             if there.header.token != fence.token:
                 self._prove(fence)  # that nobody's slot was collected there in between
                 return there

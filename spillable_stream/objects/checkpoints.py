@@ -1,8 +1,8 @@
 """Checkpoints of a log of objects: the state after a slot, under that slot's number; and the hint to the newest one.
 
 A checkpoint is one CHECKPOINT frame. The state after a slot is the same whoever makes its image, so one that exists is
-as good as one's own. The hint is a small JSON map that is overwritten now and then: it may be old, wrong or missing, and
-then the checkpoints are listed.
+as good as one's own. The hint is a small JSON map that is overwritten now and then: it may be old, wrong or missing,
+and then the checkpoints are listed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Deletes objects that nobody needs: slots before the last trim, old checkpoints, segments that nothing names.
 
 Slots go by their numbers, and no listing says which there are: one that was left out would stay while those after it
-go, and a writer that slept would take it for a proof. A listing only finds what is left of such writers, before all that.
+go, and a writer that slept would take it for a proof. A listing only finds what such writers left, before all that.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ newest slot that its writer knew, and whose it is::
 
     segments/BIRTH-OWNER.BATCH.UUID      BIRTH: a slot's number, 20 digits; OWNER: a Spark query's ID, or "local"
 
-Nobody adopts a segment that is born before the last trim's ``births``, so whoever removes those removes none that counts.
+Nobody adopts a segment that is born before the last trim's ``births``, so whoever removes those removes none that
+counts.
 """
 
 from __future__ import annotations
