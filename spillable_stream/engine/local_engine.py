@@ -21,6 +21,7 @@ from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.moving import Moving
 from spillable_stream.engine.options_by_place import refuse_options_of_stores
 from spillable_stream.engine.retention import Retention
+from spillable_stream.engine.retention_files import RetentionFiles
 from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.engine.upkeep import Upkeep
@@ -76,7 +77,11 @@ class LocalEngine(Engine):
             self.appender = appender = Appender(log, follower, self.counters)
             self.memory: MemoryTier = MemoryTier(log, follower, appender)
             self.moving: Moving = Moving(log, follower, appender, self.memory)
-            self.retention: Retention = Retention(log, follower, appender)
+            owners = LocalOwners(log, follower, appender, self.position_files)
+            files = RetentionFiles(log, follower, appender)
+            self.retention: Retention = Retention(
+                log, follower, appender, owners, lambda: log.lock.head.boot.hex(), files.begin_if_old
+            )
             self.drained: DrainedFiles = DrainedFiles(log, follower, appender)
             self.checkpointing = Checkpointing(
                 log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
@@ -85,7 +90,6 @@ class LocalEngine(Engine):
             log.close()
             raise
         self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
-        owners = LocalOwners(log, follower, appender, self.position_files)
         self._wire(owners, self._committer(owners))
         groups = AutomaticGroups(log, follower, appender, owners)
         self.upkeep = Upkeep(

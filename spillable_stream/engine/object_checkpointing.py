@@ -109,10 +109,14 @@ class ObjectCheckpointing:
         finally:
             self._alone.release()
 
+    def make_soon(self) -> None:
+        """Let the next transaction make a checkpoint: events have left, and their objects may go."""
+        self._made_at = float("-inf")
+
     def make_if_worth_it(self) -> None:
         """Make one before a close if an open would read more than a few slots. A failure is logged."""
         if self._follower.positions.disk.file_id - self._made_of >= _WORTH_A_CHECKPOINT:
-            self._made_at = float("-inf")
+            self.make_soon()
             self.make_if_due()
 
     def give_back_when_idle(self) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.automatic_groups import AutomaticGroups
 from spillable_stream.engine.committer import Committer
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.follower import Follower
@@ -15,12 +16,14 @@ from spillable_stream.engine.object_owners import ObjectOwners
 from spillable_stream.engine.object_upkeep import ObjectUpkeep
 from spillable_stream.engine.options_by_place import refuse_options_of_disks
 from spillable_stream.engine.requests import Put, Request
+from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import StorageError
 from spillable_stream.format.record import SegmentRef
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.boot import boot_id
 
 __all__ = ["ObjectEngine"]
 
@@ -62,7 +65,9 @@ class ObjectEngine(Engine):
         committer.group_commit.pace = log.pace.wait
         committer.poll_seconds = log.poll_seconds[1] / 4
         self._wire(owners, committer)
-        self.upkeep = ObjectUpkeep(log, follower, owners, self.checkpointing, self.active_calls)
+        retention = Retention(log, follower, appender, owners, lambda: boot_id().hex())
+        groups = AutomaticGroups(log, follower, appender, owners)
+        self.upkeep = ObjectUpkeep(log, follower, owners, retention, groups, self.checkpointing, self.active_calls)
         committer.when_full = self.upkeep.ensure
         self.prepare_put = self.make_room = lambda: None
         self.put_bytes = lambda: 0

@@ -275,10 +275,12 @@ class ObjectOwners:
         """
         check_group(group)
         self._require_group(group)
+        former = self.owner_of(group)
         try:
             owned = self.own(group, timeout_seconds, "to change it")
         except GroupOwnedError as e:
             raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
+        owned.note = former
         try:
             self._require_group(group)
             yield owned

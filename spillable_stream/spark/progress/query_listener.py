@@ -101,7 +101,9 @@ class QueryListener(StreamingQueryListener):
     def __init__(self, spark: Any, metrics: QueryMetrics | None, channels: Mapping[Any, str]) -> None:
         self._session = spark
         self._metrics = metrics
-        self._told = {path if is_location(path) else str(os.path.abspath(path)): group for path, group in channels.items()}
+        self._told = {
+            path if is_location(path) else str(os.path.abspath(path)): group for path, group in channels.items()
+        }
         self._channels = RunChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
