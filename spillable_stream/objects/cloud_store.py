@@ -85,7 +85,9 @@ class CloudStore:
     def replace(self, key: str, data: Payload) -> None:
         """Create an object, or replace the one there is."""
         self._ask(
-            "write", key, lambda clients, path: self._obstore.put(clients.patient, path, _view(data), use_multipart=False)
+            "write",
+            key,
+            lambda clients, path: self._obstore.put(clients.patient, path, _view(data), use_multipart=False),
         )
 
     def upload(self, key: str) -> CloudUpload:

@@ -63,9 +63,7 @@ def set_environment(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]
 
 
 @pytest.fixture(params=KINDS)
-def store(
-    request: pytest.FixtureRequest, tmp_path: Path, set_environment: Callable[[dict[str, str]], None]
-) -> Store:
+def store(request: pytest.FixtureRequest, tmp_path: Path, set_environment: Callable[[dict[str, str]], None]) -> Store:
     """An empty store of each kind."""
     name = f"bucket-{next(_numbers)}"
     if request.param == "memory":

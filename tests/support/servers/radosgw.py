@@ -78,7 +78,9 @@ def make_rgw_bucket(url: str, name: str) -> None:
     for part in (day, "us-east-1", "s3", "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     signature = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
-    headers["authorization"] = f"AWS4-HMAC-SHA256 Credential={_KEY}/{scope}, SignedHeaders={names}, Signature={signature}"
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={_KEY}/{scope}, SignedHeaders={names}, Signature={signature}"
+    )
     request = urllib.request.Request(f"{url}/{name}", method="PUT", headers=headers)
     urllib.request.urlopen(request, timeout=30).close()
 
