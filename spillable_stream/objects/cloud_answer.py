@@ -1,7 +1,7 @@
 """What a cloud's store answered, read from the exceptions of obstore without keeping any of their text.
 
-Those texts show URLs with their signatures, and whole bodies. Only a status, a code that this module knows, and words of
-obstore's own are taken from them, so no message, log or report can carry a credential further.
+Those texts show URLs with their signatures, and whole bodies. Only a status, a code that this module knows, and words
+of obstore's own are taken from them, so no message, log or report can carry a credential further.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Outcome(Enum):
     FORBIDDEN = "the credentials are known, and don't allow it"
     UNKNOWN_CREDENTIALS = "there are no credentials, or wrong ones"
     EXPIRED = "the credentials were valid once"
+    NO_CREDENTIALS = "neither the environment nor the role of this host gave credentials"
     FAILED_PROVIDER = "a registered provider of credentials failed"
     WRONG_CLOCK = "this host's clock is too far from the store's"
     WRONG_REGION = "the bucket is in another region"
@@ -59,7 +60,8 @@ _CODES = {
     Outcome.EXPIRED: "ExpiredToken ExpiredTokenException TokenRefreshRequired RequestExpired",
     Outcome.UNKNOWN_CREDENTIALS: (
         "InvalidAccessKeyId SignatureDoesNotMatch AuthenticationFailed InvalidAuthenticationInfo InvalidToken "
-        "NoAuthenticationInformation AuthenticationRequired InvalidSecurity UnrecognizedClientException InvalidClientTokenId"
+        "NoAuthenticationInformation AuthenticationRequired InvalidSecurity "
+        "UnrecognizedClientException InvalidClientTokenId"
     ),
     Outcome.FORBIDDEN: (
         "AccessDenied AccessDeniedException AllAccessDisabled AccountProblem AuthorizationFailure "
@@ -75,13 +77,13 @@ _CODES = {
     Outcome.UNSUPPORTED: "NotImplemented UnsupportedHeader UnsupportedHttpVerb MethodNotAllowed",
     Outcome.TOO_LARGE: "EntityTooLarge RequestBodyTooLarge KeyTooLongError",
     Outcome.BUSY: (
-        "SlowDown ServiceUnavailable InternalError ServerBusy OperationTimedOut RequestTimeout Throttling OperationAborted "
-        "RequestLimitExceeded ThrottlingException"
+        "SlowDown ServiceUnavailable InternalError ServerBusy OperationTimedOut RequestTimeout Throttling "
+        "OperationAborted RequestLimitExceeded ThrottlingException"
     ),
     Outcome.REFUSED: (
-        "InvalidRequest InvalidArgument MalformedXML BadDigest InvalidDigest XAmzContentSHA256Mismatch InvalidBucketName "
-        "InvalidHeaderValue InvalidInput InvalidQueryParameterValue InvalidUri InvalidResourceName OutOfRangeInput "
-        "InvalidBucketState InvalidObjectState QuotaExceeded InsufficientStorage"
+        "InvalidRequest InvalidArgument MalformedXML BadDigest InvalidDigest XAmzContentSHA256Mismatch "
+        "InvalidBucketName InvalidHeaderValue InvalidInput InvalidQueryParameterValue InvalidUri InvalidResourceName "
+        "OutOfRangeInput InvalidBucketState InvalidObjectState QuotaExceeded InsufficientStorage"
     ),
 }
 _OUTCOME_OF_CODE = {code: outcome for outcome, codes in _CODES.items() for code in codes.split()}
@@ -127,10 +129,14 @@ _OUTCOME_OF_KIND = {
     "BrokenPipeError": Outcome.BROKEN,
 }
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
-_STATUS = re.compile(r"status(?: code)?: (\d{3})\b")
+_STATUS = re.compile(r"(?:status(?: code)?: |\(code: )(\d{3})\b")  # the second: of Azure's deletions, in batches
 _NETWORK = re.compile(r"HttpError \{\s*kind: (\w{1,16})\b")
 _FAILED_PROVIDER = FailedProviderError.__name__
 _REDIRECTS = range(300, 400)
+# Requests for credentials, which obstore sends by itself: to the metadata service of a host, or to a token service.
+_FOR_CREDENTIALS = re.compile(
+    r"Error performing token request|Error performing [A-Z]+ https?://(?:169\.254\.|metadata\.google\.|sts\.)"
+)
 
 
 def read_answer(error: BaseException) -> Answer:
@@ -144,12 +150,16 @@ def read_answer(error: BaseException) -> Answer:
 def _outcome(kind: str, text: str, status: int, code: str) -> Outcome:
     if _FAILED_PROVIDER in text or kind == _FAILED_PROVIDER:
         return Outcome.FAILED_PROVIDER
+    if _FOR_CREDENTIALS.search(text):
+        return Outcome.UNKNOWN_CREDENTIALS if 400 <= status < 500 else Outcome.NO_CREDENTIALS
     if code:
         return _OUTCOME_OF_CODE[code]
     if "BareRedirect" in text or "Received redirect without LOCATION" in text:
         return Outcome.WRONG_REGION
     if status:
         return _outcome_of_status(status)
+    if "StartTooLarge" in text:  # Azurite answers 206 for a range that begins where the object ends
+        return Outcome.BEYOND
     if found := _NETWORK.search(text):
         return _OUTCOME_OF_NETWORK.get(found[1], Outcome.UNKNOWN)
     return _OUTCOME_OF_KIND.get(kind, Outcome.UNKNOWN)

@@ -1,4 +1,4 @@
-"""The obstore clients of a cloud's store: made from the environment of this process, never kept in a pickle or a message.
+"""The obstore clients of a cloud's store: made from the environment of this process, and never pickled.
 
 A store has two. The one for creating slots sends each request once: a client that repeats it would take its own object
 for another's. The other one repeats what fails.
@@ -25,7 +25,7 @@ __all__ = ["CloudClients", "import_obstore", "make_clients"]
 _CONNECT_SECONDS = 5
 _READ_SECONDS = 300  # of a whole request, whose body may be large
 _TRUE = {"1", "true", "on", "yes", "y"}
-_AZURITE = "http://127.0.0.1:10000"
+_AZURITE, _AZURITE_ACCOUNT = "http://127.0.0.1:10000", "devstoreaccount1"
 
 
 class CloudClients(NamedTuple):
@@ -39,6 +39,10 @@ class CloudClients(NamedTuple):
     once: Any
     patient: Any
 
+    def __repr__(self) -> str:
+        """Leave out what obstore says of its stores, which is more than a report needs."""
+        return "CloudClients()"
+
 
 def import_obstore() -> ModuleType:
     """Return the module.
@@ -51,7 +55,8 @@ def import_obstore() -> ModuleType:
         import obstore.store
     except ImportError as e:
         raise ImportError("a channel in a cloud needs obstore: pip install 'spillable-stream[object]'") from e
-    return obstore
+    found: ModuleType = obstore
+    return found
 
 
 def make_clients(
@@ -126,8 +131,8 @@ def _config(location: Location, cloud: Cloud, environment: Mapping[str, str]) ->
     elif endpoint:
         endpoint = endpoint if "://" in endpoint else f"http://{endpoint}"
         config["base_url"] = endpoint.rstrip("/")
-        if not environment.get("GOOGLE_BASE_URL"):  # an emulator, as Google's own libraries take it: no credentials
-            config["skip_signature"] = "true"
+        if not environment.get("GOOGLE_BASE_URL"):  # an emulator, which Google's own libraries give no credentials
+            config["bearer_token"] = "emulator"
     if endpoint.lower().startswith("http://"):
         _require_http(location, cloud, endpoint, environment)
         config["allow_http"] = "true"
@@ -135,21 +140,18 @@ def _config(location: Location, cloud: Cloud, environment: Mapping[str, str]) ->
 
 
 def _azure_config(location: Location, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings under the names that Azure's own command line has for them."""
-    config = {}
-    for key, theirs, ours in (
-        ("account_name", "AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME"),
-        ("account_key", "AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY"),
-    ):
-        if environment.get(theirs) and not environment.get(ours):
-            config[key] = environment[theirs]
-    is_named = "account_name" in config or environment.get("AZURE_STORAGE_ACCOUNT_NAME")
-    if not is_named and not _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+    """Return the account, under the names that Azure's own command line has for its variables, too."""
+    names = ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_ACCOUNT")
+    account = next((environment[name] for name in names if environment.get(name)), "")
+    if not account and _is_true(environment, "AZURE_STORAGE_USE_EMULATOR"):
+        account = _AZURITE_ACCOUNT
+    if not account:
         raise StoreError(
-            f"{location} needs the name of a storage account: set AZURE_STORAGE_ACCOUNT_NAME",
-            may_have_happened=False,
-            is_lasting=True,
+            f"{location} needs the name of a storage account: set {names[0]}", may_have_happened=False, is_lasting=True
         )
+    config = {"account_name": account}
+    if environment.get("AZURE_STORAGE_KEY") and not environment.get("AZURE_STORAGE_ACCOUNT_KEY"):
+        config["account_key"] = environment["AZURE_STORAGE_KEY"]
     return config
 
 
@@ -157,7 +159,8 @@ def _require_http(location: Location, cloud: Cloud, endpoint: str, environment: 
     """Refuse an unencrypted connection to another host, unless the environment allows it."""
     if not _is_loopback(endpoint) and not _is_true(environment, cloud.allow_http):
         raise StoreError(
-            f"{location} would be reached without encryption: give it an https:// address, or set {cloud.allow_http}=true",
+            f"{location} would be reached without encryption: give it an https:// address, or set "
+            f"{cloud.allow_http}=true",
             may_have_happened=False,
             is_lasting=True,
         )

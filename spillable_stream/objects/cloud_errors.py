@@ -21,6 +21,7 @@ _NOT_DONE = {
     Outcome.FORBIDDEN,
     Outcome.UNKNOWN_CREDENTIALS,
     Outcome.EXPIRED,
+    Outcome.NO_CREDENTIALS,
     Outcome.FAILED_PROVIDER,
     Outcome.WRONG_CLOCK,
     Outcome.WRONG_REGION,
@@ -29,7 +30,11 @@ _NOT_DONE = {
     Outcome.TOO_LARGE,
     Outcome.REFUSED,
 }
-_PASSING = {Outcome.FAILED_PROVIDER, Outcome.BEYOND}  # of these, the ones that another try may find gone
+_PASSING = {
+    Outcome.NO_CREDENTIALS,
+    Outcome.FAILED_PROVIDER,
+    Outcome.BEYOND,
+}  # of these, the ones that another try may find gone
 _DOING = {"write": "writing", "read": "reading", "delete": "deleting", "list": "listing"}
 
 
@@ -71,6 +76,7 @@ def _reason(location: Location, cloud: Cloud, right: Right, answer: Answer) -> s
         Outcome.UNKNOWN_CREDENTIALS: (
             f"{cloud.name} found no credentials, or does not accept them: check {cloud.credentials}"
         ),
+        Outcome.NO_CREDENTIALS: f"no credentials were found: set {cloud.credentials}",
         Outcome.EXPIRED: f"the credentials have expired: renew them, by {cloud.credentials}",
         Outcome.FAILED_PROVIDER: "the registered provider of credentials failed: call it by itself to learn why",
         Outcome.WRONG_CLOCK: "the clock of this host differs too much from the store's: set it",

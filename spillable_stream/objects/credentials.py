@@ -27,8 +27,8 @@ CredentialsProvider: TypeAlias = Callable[[], Mapping[str, Any]]
 """Returns credentials when it is called, and is called again before they expire.
 
 The mapping is as obstore takes it: ``access_key_id``, ``secret_access_key`` and ``token`` for S3; ``token``,
-``access_key`` or ``sas_token`` for Azure; ``token`` for Google; each with ``expires_at``, a `datetime` with a time zone,
-or None.
+``access_key`` or ``sas_token`` for Azure; ``token`` for Google; each with ``expires_at``, a `datetime` with a time
+zone, or None.
 """
 
 CredentialsFactory: TypeAlias = Callable[[Location], CredentialsProvider]

@@ -110,7 +110,7 @@ class DirectoryStore:
         waiting = [prefix.rpartition("/")[0]]
         while waiting:
             directory = waiting.pop()
-            for entry in self._entries(directory):
+            for entry in _entries(self._root / directory):
                 key = f"{directory}/{entry.name}".lstrip("/")
                 if entry.name.startswith(_TEMPORARY):
                     continue
@@ -238,16 +238,6 @@ class DirectoryStore:
                 raise
         raise ObjectMissingError(f"there is no object {path}")
 
-    def _entries(self, directory: str) -> list[os.DirEntry[str]]:
-        path = self._root / directory
-        try:
-            with os.scandir(path) as entries:
-                return list(entries)
-        except OSError as e:
-            if e.errno in _MISSING:
-                return []
-            _fail(f"listing {path}", e)
-
 
 class DirectoryUpload:
     """An object that is being written to a temporary file. Implements `Upload`; for one thread."""
@@ -275,6 +265,17 @@ class DirectoryUpload:
         with contextlib.suppress(OSError):
             self._file.close()
         self._store._remove_temporary(self._file.path)
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a directory; nothing if it is missing."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except OSError as e:
+        if e.errno in _MISSING:
+            return []
+        _fail(f"listing {directory}", e)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ __all__ = ["begin_requests", "is_orphan"]
 
 
 class _State:
-    """What is known in this process.
+    """The state of this process.
 
     Attributes:
         pid: the process that sent the first request; 0 before there was one.

@@ -31,7 +31,7 @@ def test_every_outcome_is_one_sentence_that_names_the_object_and_what_to_do(
 
 def test_what_may_be_done_later_is_not_lasting() -> None:
     lasting = {o for o in Outcome if store_error(S3, "write", "log/1", Answer(o)).is_lasting}
-    assert lasting == set(Outcome) - OPEN - {Outcome.FAILED_PROVIDER, Outcome.BEYOND}
+    assert lasting == set(Outcome) - OPEN - {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND}
 
 
 def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not() -> None:

@@ -237,14 +237,14 @@ def test_what_the_system_refuses_to_read_list_or_delete_is_a_store_error(
     store: DirectoryStore, fs: FaultyFileSystem
 ) -> None:
     store.create("log/1", b"data")
-    with fs.failing(nth("read", 1)), pytest.raises(StoreError, match="reading .*log/1"):
+    with fs.failing(nth("read", 1)), pytest.raises(StoreError, match=r"reading .*log/1"):
         store.get("log/1")
     refused = with_errno(errno.EACCES)
-    with mock.patch("os.scandir", side_effect=refused), pytest.raises(StoreError, match="listing .* no permission"):
+    with mock.patch("os.scandir", side_effect=refused), pytest.raises(StoreError, match=r"listing .* no permission"):
         list(store.list(""))
-    with mock.patch("os.unlink", side_effect=refused), pytest.raises(StoreError, match="deleting .* no permission"):
+    with mock.patch("os.unlink", side_effect=refused), pytest.raises(StoreError, match=r"deleting .* no permission"):
         store.delete("log/1")
-    with mock.patch("os.open", side_effect=refused), pytest.raises(StoreError, match="reading .* no permission"):
+    with mock.patch("os.open", side_effect=refused), pytest.raises(StoreError, match=r"reading .* no permission"):
         store.get("log/1")
 
 
