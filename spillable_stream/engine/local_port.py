@@ -38,7 +38,7 @@ class LocalPort:
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
     def place(self) -> str:
-        found = os.stat(self._engine.path)
+        found = os.stat(self._engine.layout.path)
         return f"{self._engine.channel} {found.st_dev} {found.st_ino}"
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:

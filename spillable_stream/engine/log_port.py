@@ -143,9 +143,7 @@ class Log(Protocol):
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
-    def reader(
-        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
-    ) -> Reader:
+    def reader(self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]) -> Reader:
         """Return a reader of events, which opens the files that it is asked to read.
 
         Args:

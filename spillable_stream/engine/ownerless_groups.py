@@ -37,9 +37,7 @@ def ownerless_groups(owners: GroupOwners, state: ChannelState) -> list[Ownerless
         state: the channel's state.
     """
     automatic = ((state.lag(name), name) for name, g in state.groups.items() if g.is_automatic)
-    return [
-        OwnerlessGroup(name, lag) for lag, name in nlargest(_MOST_LOOKS, automatic) if _is_ownerless(owners, name)
-    ]
+    return [OwnerlessGroup(name, lag) for lag, name in nlargest(_MOST_LOOKS, automatic) if _is_ownerless(owners, name)]
 
 
 def _is_ownerless(owners: GroupOwners, group: str) -> bool:
