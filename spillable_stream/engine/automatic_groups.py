@@ -174,10 +174,8 @@ class AutomaticGroups:
 
     def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
         before = self._watched.get(name)
-        if is_name(name):
-            owner = self._owners.look(name)
-        else:  # no stream made it, and nobody can own it: it stays
-            owner = OwnerSeen(is_alive=True, note="")
+        # A group whose name is none was made by no stream, and nobody can own it: it stays.
+        owner = self._owners.look(name) if is_name(name) else OwnerSeen(is_alive=True, note="")
         idle_ms = recorded_ms
         if owner.is_alive:
             idle_ms = 0
@@ -211,10 +209,12 @@ class AutomaticGroups:
 
     def _drop(self, name: str) -> None:
         """Drop a group, unless it has an owner by now, or had one since the last look at it."""
-        with contextlib.suppress(GroupOwnedError, OptionError):  # somebody owns it, or it was dropped by hand
-            with self._owners.without_owner(name, timeout_seconds=0) as hold:
-                if hold.note == self._watched[name].note:
-                    self._drop_unowned(name, hold)
+        with (
+            contextlib.suppress(GroupOwnedError, OptionError),  # somebody owns it, or it was dropped by hand
+            self._owners.without_owner(name, timeout_seconds=0) as hold,
+        ):
+            if hold.note == self._watched[name].note:
+                self._drop_unowned(name, hold)
 
     def _drop_unowned(self, name: str, hold: GroupHold) -> None:
         watch = self._watched[name]

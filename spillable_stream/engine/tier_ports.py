@@ -21,7 +21,7 @@ IDLE_SECONDS = 1.0
 
 
 class MemoryPort(Protocol):
-    """The memory tier; the commit lock is held. Without one, `open` and `is_ready` say so, and the rest is not asked."""
+    """The memory tier; the commit lock is held. Where `open` and `is_ready` say that there is none, little is asked."""
 
     def open(self) -> bool:
         """Create the tier if it is wanted and missing, and tell whether puts can go to it; never raises for want."""

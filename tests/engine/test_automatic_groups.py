@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import local_owners
+from spillable_stream.engine import automatic_groups, local_owners
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
 from spillable_stream.engine.group_owners import OwnerSeen

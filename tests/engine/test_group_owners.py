@@ -148,11 +148,8 @@ def test_a_take_of_whoever_lost_the_group_is_not_written(open_channel: Open) -> 
     consumer = channel.consumer("g")
     before = channel.engine().positions
     owners.refused = {"require"}
-    for use in (
-        lambda: consumer.commit(consumer.claim(1)),
-        lambda: consumer.prepare([(2, 2)]),
-        lambda: consumer.seek(0),
-    ):
+    commit, prepare = lambda: consumer.commit(consumer.claim(1)), lambda: consumer.prepare([(2, 2)])
+    for use in (commit, prepare, lambda: consumer.seek(0)):
         with pytest.raises(GroupOwnedError, match="somebody else owns it"):
             use()
     assert channel.engine().positions == before
