@@ -1,7 +1,8 @@
 """Records: the payloads of all frames except PUT, as msgpack maps.
 
 ==============  =========================================================================
-FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
+FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``; in a log of objects
+                ``{format, channel, file, previous, token, writer, state?}`` (`spillable_stream.format.slot`)
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
@@ -14,7 +15,7 @@ GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{gr
                 ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
                 drop it; in a log of objects ``{group, owner, epoch}`` to own it or give it up, ``{group, claim}`` to
                 ask for it
-CHECKPOINT      ``{position: [file, offset], state}``
+CHECKPOINT      ``{position: [file, offset], tokens?, state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
