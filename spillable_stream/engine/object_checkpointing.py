@@ -3,6 +3,7 @@
 ::
 
     checkpoint of slot n          the state after it; the two newest are kept
+    COMMIT "merge"                what small slots hold is in one object now (`spillable_stream.engine.object_merging`)
     TRIM {through, …}             before the older checkpoint, and no slot holds an event that a group has yet to take
     gcDelay later                 slots up to ``through`` go, from the first on, one by one; then what nothing names
 
@@ -21,6 +22,7 @@ from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_log import ObjectLog
+from spillable_stream.engine.object_merging import ObjectMerging
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.telemetry import Counters
 from spillable_stream.errors import LockTimeoutError
@@ -50,6 +52,11 @@ class ObjectCheckpointing:
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
         monotonic: tells the time; for tests.
+
+    Attributes:
+        merging: copies small slots together.
+        collector: deletes what nobody needs.
+        worth_a_trim: so many slots that nobody needs are worth a record.
     """
 
     def __init__(
@@ -67,9 +74,11 @@ class ObjectCheckpointing:
         self._active_calls = active_calls
         self._counters = counters
         self._monotonic = monotonic
+        self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
         self._made_at = monotonic()
         self._made_of = follower.positions.disk.file_id  # the slot that was the newest then
+        self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
 
     def make_if_due(self) -> None:
@@ -134,6 +143,7 @@ class ObjectCheckpointing:
         except StoreError as e:
             _log.info("%s: the hint could not be written: %s", log.path, e)
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
+        self.merging.merge()
         self._trim(older)
         self.collector.collect(follower.state, log.checkpoint_number)
 
@@ -145,7 +155,7 @@ class ObjectCheckpointing:
         """
         self.collector.note_tail(self._follower.positions.disk.file_id)
         through = min(older, self._first_needed()) - 1
-        if through - self._follower.state.trimmed.through < _WORTH_A_TRIM:
+        if through - self._follower.state.trimmed.through < self.worth_a_trim:
             return
         births = self.collector.births(self._staging_seconds())
         record = TrimRecord(through=through, births=births, deleted=self.collector.deleted_through)
@@ -153,11 +163,13 @@ class ObjectCheckpointing:
             self._appender.append_alone(Control(FrameType.TRIM, record))
 
     def _first_needed(self) -> int:
-        """Return the first slot that holds an event that is kept, or what adopted one; else the newest."""
+        """Return the first slot that holds an event that is kept; else the newest.
+
+        A slot that adopted a segment is not needed for it: the checkpoints say where its events are.
+        """
         with self._follower.as_known as state:
-            oldest = state.blocks.oldest_data_file()
-            newest = self._follower.positions.disk.file_id
-        return newest if oldest is None else min(oldest, newest)
+            files = state.blocks.disk.files
+            return min((file for file in files if isinstance(file, int)), default=self._follower.positions.disk.file_id)
 
     def _staging_seconds(self) -> float:
         return self._follower.state.options.staging_ttl

@@ -362,8 +362,8 @@ class _Waiting:
 
     def _owned(self, known: Owner) -> GroupOwnedError:
         return GroupOwnedError(
-            f"the group {self._group!r} of {self._owners.path} is owned by {known.note}, which answers. Stop it, or use "
-            "another group",
+            f"the group {self._group!r} of {self._owners.path} is owned by {known.note}, which answers; stop it, or "
+            "use another group",
             known.note,
         )
 

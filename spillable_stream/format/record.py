@@ -7,7 +7,7 @@ PUT             no map: an Arrow IPC record-batch message (`spillable_stream.for
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
                 producer?: [producer, first, last, fingerprint?], spilled?, seen?: {next, groups,
-                sinks?, producers?}}``
+                sinks?, producers?}, merged?: [name, [[first, count, offset, bytes, time, until], …]]}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
@@ -50,6 +50,8 @@ __all__ = [
     "GroupRecord",
     "GroupTaken",
     "LostRecord",
+    "Merged",
+    "MergedRun",
     "NumberedBatch",
     "Numbers",
     "OptionsRecord",
@@ -339,6 +341,33 @@ SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, 
 """A `SegmentRef` as a COMMIT holds it: the last three fields are of a segment that is moved."""
 
 
+class MergedRun(NamedTuple):
+    """Events that were copied into one object, with all that says where they are now.
+
+    Args:
+        first_id: the first event's ID; the others follow without gaps.
+        count: how many events.
+        offset: where their first frame starts in the object.
+        payload_bytes: the size of their payloads.
+        time_us: when the first was committed, in microseconds since 1970.
+        until_us: when the last was committed; 0 where nothing is kept by age.
+    """
+
+    first_id: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    offset: int
+    payload_bytes: int
+    time_us: int
+    until_us: int
+
+
+class Merged(NamedTuple):
+    """Small slots of a log of objects that were copied into one object: its key, and the events in it, in order."""
+
+    name: str
+    runs: list[MergedRun]
+
+
 class CommitFields(TypedDict):
     """A COMMIT's map; `CommitRecord` explains it."""
 
@@ -349,6 +378,7 @@ class CommitFields(TypedDict):
     producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int]]
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
+    merged: NotRequired[tuple[str, list[MergedRun]]]
 
 
 @dataclass(slots=True)
@@ -356,12 +386,13 @@ class CommitRecord:
     """The end of a transaction.
 
     Args:
-        kind: "put", "take", "control" (options, schema, groups, reservations) or "move" (events of the
-            memory tier that are now on disk; the PUT frames of the append keep their own IDs).
+        kind: "put", "take", "control" (options, schema, groups, reservations), "move" (events of the
+            memory tier that are now on disk; the PUT frames of the append keep their own IDs) or "merge".
         start: the offset where the record's append began.
         segments: staged segments to adopt, in order; their events come first.
         sink: the query ID and batch ID of a sink's batch.
         producer: the identity of a producer's batch.
+        merged: events that are elsewhere from now on.
         spilled: why a put went to disk despite a memory tier: "full", "large" or "".
         seen: on disk, while a memory tier is open: its IDs and groups as far as earlier COMMITs do not say
             them, so that losing it never brings back taken events.
@@ -374,6 +405,7 @@ class CommitRecord:
     spilled: str = ""
     seen: Seen | None = None
     producer: NumberedBatch | None = None
+    merged: Merged | None = None
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
@@ -389,6 +421,8 @@ class CommitRecord:
             value["spilled"] = self.spilled
         if self.seen:
             value["seen"] = self.seen
+        if self.merged:
+            value["merged"] = (self.merged.name, self.merged.runs)
         return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
@@ -404,7 +438,10 @@ class CommitRecord:
             sink, of = v.get("sink"), v.get("producer")
             ids = (sink[0], sink[1]) if sink else None
             producer = NumberedBatch(of[0], Numbers(*of[1:4])) if of else None
-            return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"), producer)
+            merged = v.get("merged")
+            found = Merged(merged[0], [MergedRun(*run) for run in merged[1]]) if merged else None
+            seen, spilled = v.get("seen"), v.get("spilled", "")
+            return cls(v["kind"], int(v["start"]), segments, ids, spilled, seen, producer, found)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 

@@ -55,6 +55,8 @@ class Collector:
         self._monotonic = monotonic
         self.deleted_through: int = -1
         self._trims: deque[tuple[float, Trimmed]] = deque()  # when each was seen
+        self._named: set[str] = set()  # the segments that events were in
+        self._left: deque[tuple[float, str]] = deque()  # since when no event is in them
         self._tails: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)  # when which slot was the newest
 
     def note_tail(self, number: int) -> None:
@@ -84,6 +86,7 @@ class Collector:
         self.deleted_through = max(self.deleted_through, trimmed.deleted)
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
+        self._note_left(state, now)
         ripe: Trimmed | None = None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             _, ripe = self._trims.popleft()
@@ -92,6 +95,18 @@ class Collector:
             self._delete_strays()
             self._delete_segments(state, ripe.births)
             self._delete_checkpoints()
+        while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
+            self._delete(self._left.popleft()[1])
+
+    def _note_left(self, state: ChannelState, now: float) -> None:
+        """Note which segments no event is in any more, of those that were in the state at the last call."""
+        named = state.blocks.segments()
+        self._left += [(now, key) for key in self._named - named]
+        self._named = named
+
+    def _delete(self, key: str) -> None:
+        self._store.delete(key)
+        self._cache.forget(key)
 
     def _delete_slots(self, through: int) -> None:
         """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
@@ -112,8 +127,7 @@ class Collector:
         for info in self._store.list(SEGMENTS):
             birth = birth_of(info.key)
             if birth is not None and birth < births and info.key not in named:
-                self._store.delete(info.key)
-                self._cache.forget(info.key)
+                self._delete(info.key)
 
     def _delete_checkpoints(self) -> None:
         for number in self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS]:

@@ -6,6 +6,7 @@ its size. Small ones come whole, and stay for a while (`spillable_stream.objects
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
+    FrameHeader,
     FrameType,
     file_seed,
     frame_size,
@@ -100,7 +102,7 @@ class ObjectReader:
         if self._expected and self._expected[0] == extent:
             del self._expected[0]
         key, expected = object_key(extent.file), extent.first_id
-        try:
+        with self._naming(key, extent):
             for whole in self._batches(key, extent):
                 if whole.first_id > expected:
                     break
@@ -109,18 +111,47 @@ class ObjectReader:
                 if expected > extent.last_id:
                     self._fetch_ahead()
                     return
+        raise CorruptionError(
+            f"event {expected} is not where the channel's state says", self._where(key), extent.offset
+        )
+
+    def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the undecoded payload of each frame that an extent covers.
+
+        Raises what `read` raises.
+        """
+        if self._expected and self._expected[0] == extent:
+            del self._expected[0]
+        key = object_key(extent.file)
+        with self._naming(key, extent):
+            for header, payload, _ in self._frames(key, extent):
+                yield header, payload
+                if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                    self._fetch_ahead()
+                    return
+
+    @contextlib.contextmanager
+    def _naming(self, key: str, extent: Extent) -> Iterator[None]:
+        """Say which events are gone with an object."""
+        try:
+            yield
         except ObjectMissingError as e:
             raise DataLossError(
                 f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the object was "
                 "removed",
                 self._where(key),
             ) from e
-        raise CorruptionError(
-            f"event {expected} is not where the channel's state says", self._where(key), extent.offset
-        )
 
     def _batches(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of each frame, all of them, from the frame that holds the first event on."""
+        for header, payload, offset in self._frames(key, extent):
+            try:
+                yield events_of(header, payload, extent, self._schema_of)
+            except CorruptionError as e:
+                raise self._damaged(key, extent, offset) from e
+
+    def _frames(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+        """Yield the header, verified payload and offset of each PUT frame from that of the first event on."""
         seed, base, at = file_seed(self._channel, seed_name(extent.file)), extent.offset, 0
         window = self._window(key, base)
         while True:
@@ -137,10 +168,7 @@ class ObjectReader:
                         payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
                         if not payload_matches(header, payload):
                             raise self._damaged(key, extent, base + at)
-                        try:
-                            yield events_of(header, payload, extent, self._schema_of)
-                        except CorruptionError as e:
-                            raise self._damaged(key, extent, base + at) from e
+                        yield header, payload, base + at
                     at += needed
                     continue
             grown = self._more(key, base, at, window, needed)

@@ -24,14 +24,22 @@ from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.names import check_owner
 from spillable_stream.objects.store import Store
 
-__all__ = ["LOCAL_OWNER", "SEGMENTS", "StagedObjectWriter", "birth_of", "owner_of"]
+__all__ = ["LOCAL_OWNER", "MERGED_OWNER", "SEGMENTS", "StagedObjectWriter", "birth_of", "owner_of", "segment_key"]
 
 SEGMENTS = "segments/"
 """What the keys of segments begin with."""
 
 LOCAL_OWNER = "local"
 
+MERGED_OWNER = "merged"
+"""Whose the objects are that small slots are copied into."""
+
 _KEY = re.compile(r"segments/([0-9]{20})-([A-Za-z0-9_-]{1,128})\.([0-9]{1,20})\.[0-9a-f]{32}\Z")
+
+
+def segment_key(birth: int, owner: str, batch: int) -> str:
+    """Return the key of a new segment; the arguments are `StagedObjectWriter`'s."""
+    return f"{SEGMENTS}{birth:020d}-{owner}.{batch}.{uuid.uuid4().hex}"
 
 
 def birth_of(key: str) -> int | None:
@@ -68,7 +76,7 @@ class StagedObjectWriter:
 
     def __init__(self, store: Store, channel: str, birth: int, owner: str = LOCAL_OWNER, batch: int = 0) -> None:
         check_owner(owner)
-        self.name: str = f"{SEGMENTS}{birth:020d}-{owner}.{batch}.{uuid.uuid4().hex}"
+        self.name: str = segment_key(birth, owner, batch)
         self.count: int = 0
         self.payload_bytes: int = 0
         self._end = 0

@@ -106,8 +106,8 @@ class SpillableDataSource(DataSource):
         path = _channel_path(given)
         if not path:
             raise OptionError(
-                f'a channel needs the path of a local directory, as in load("/data/orders"), or the address of one in an '
-                f'object store, as in load("s3://bucket/orders"), not {given!r}'
+                f'a channel needs the path of a local directory, as in load("/data/orders"), or a place in an object '
+                f'store, as in load("s3://bucket/orders"), not {given!r}'
             )
         return path
 

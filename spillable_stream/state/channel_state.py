@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, GroupTaken, Record, Seen, TakeRecord, parse_record
+from spillable_stream.format.record import CommitRecord, GroupTaken, Merged, Record, Seen, TakeRecord, parse_record
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
 from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
@@ -189,6 +189,8 @@ class ChannelState(Contents):
             raise ValueError("it commits a take that is not in the log")
         if record.kind == "move":
             self._move(file_id, record)
+        elif record.merged is not None:
+            self._merge(record.merged)
         elif record.kind == "put":
             self._put(tx, file_id, header, record, pending)
         for take in pending.takes:
@@ -267,6 +269,15 @@ class ChannelState(Contents):
         join = disk.join if self.options.keeps else disk.insert  # moves never end there: one block for each is too many
         for block in together:
             join(block)
+
+    def _merge(self, merged: Merged) -> None:
+        """Note that events are in another object now; each run replaces the blocks that it was planned on."""
+        disk = self.blocks.disk
+        for run in merged.runs:
+            for block in list(disk.between(run.first_id, run.first_id + run.count - 1)):
+                disk.remove(block.first_id)
+            where = run.first_id, run.count, merged.name, run.offset, run.payload_bytes, run.time_us
+            disk.insert(Block(*where, until_us=run.until_us))
 
     def memory_only(self) -> Seen:
         """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""

@@ -34,6 +34,10 @@ class ObjectMachine(ChannelMachine):
             checkpoint_on_close=False,
         )
         channel.engine().owners.answer_seconds = 0  # whoever owned the group was killed
+        checkpointing = channel.engine().checkpointing
+        checkpointing.worth_a_trim = 1
+        merging = checkpointing.merging
+        merging.many_slots, merging.quiet_seconds = 2, 0
         return channel
 
     @precondition(lambda self: self.handles)
