@@ -21,6 +21,7 @@ SCENARIOS = {
     "channel/test_machine": "any sequence of calls, beside a model",
     "channel/test_mode": "the members of a Unix group share a channel",
     "channel/test_moved_events": "events on disk after later ones",
+    "channel/test_object_faults": "a channel on a store that fails once, and a process that is killed, at each request",
     "channel/test_object_machine": "any sequence of calls to a channel in an object store, beside a model",
     "channel/test_processes": "several processes at once",
     "channel/test_values": "what is acknowledged can be given out again",
