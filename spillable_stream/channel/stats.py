@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.telemetry import Counters
@@ -12,6 +13,9 @@ from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 from spillable_stream.state.spill_rules import TierUsage
+
+if TYPE_CHECKING:
+    from spillable_stream.objects.metered_store import StoreUsage
 
 __all__ = ["ChannelStats", "GroupStats", "KeptStats", "TierStats", "channel_stats"]
 
@@ -106,6 +110,7 @@ class ChannelStats:
         sinks: the last committed batch of every Spark query.
         producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
+        store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
     """
 
     channel: str
@@ -135,6 +140,7 @@ class ChannelStats:
     sinks: Mapping[str, int]
     producers: Mapping[str, int]
     counters: Counters
+    store: StoreUsage | None = None
 
     def flume_counters(self) -> dict[str, float]:
         """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""
@@ -192,6 +198,7 @@ def channel_stats(engine: Engine) -> ChannelStats:
             sinks=dict(state.sinks),
             producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),
+            store=engine.store_usage(),
         )
 
 

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -24,6 +24,9 @@ from spillable_stream.engine.tier_ports import CheckpointingPort, UpkeepPort
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.storage.lru import LruCache
+
+if TYPE_CHECKING:
+    from spillable_stream.objects.metered_store import StoreUsage
 
 __all__ = ["OPEN_OF_GROUPS", "Engine"]
 
@@ -73,6 +76,7 @@ class Engine(ABC):
         ownerless_groups: returns the automatic groups that nobody owns, given a state.
         prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
         put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
+        store_usage: returns what this handle has asked of an object store; None on a disk.
         make_room: gives back the space of taken events, for what is staged and finds none.
     """
 
@@ -104,6 +108,7 @@ class Engine(ABC):
         self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self.counters: Counters = Counters()
         self.readers: LruCache[Reader] = LruCache(OPEN_OF_GROUPS)
+        self.store_usage: Callable[[], StoreUsage | None] = lambda: None
 
     def _wire(self, owners: GroupOwners, committer: Committer) -> None:
         """Bind the verbs to the parts; `log`, `follower` and `appender` are set."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from spillable_stream.engine.append_plan import AppendPlan
@@ -20,6 +21,7 @@ from spillable_stream.engine.retention import Retention
 from spillable_stream.engine.telemetry import FileCounts
 from spillable_stream.errors import StorageError
 from spillable_stream.format.record import SegmentRef
+from spillable_stream.objects.metered_store import StoreUsage
 from spillable_stream.objects.staged_object import birth_of
 from spillable_stream.options import CREATION, defaults
 from spillable_stream.state.channel_state import ChannelState
@@ -35,6 +37,7 @@ class ObjectEngine(Engine):
 
     Args:
         log: the channel's log, whose state has not been loaded.
+        usage: returns what was asked of the store since the handle was opened.
     """
 
     checkpointing: ObjectCheckpointing
@@ -42,8 +45,9 @@ class ObjectEngine(Engine):
     owners: ObjectOwners
     upkeep: ObjectUpkeep
 
-    def __init__(self, log: ObjectLog) -> None:
+    def __init__(self, log: ObjectLog, usage: Callable[[], StoreUsage]) -> None:
         super().__init__(log.location, log.channel)
+        self.store_usage = usage
         self.log = log
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)

@@ -10,6 +10,7 @@ from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.errors import NotAChannelError
 from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.metered_store import MeteredStore
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.self_test import require_sound
@@ -63,7 +64,8 @@ def open_object_engine(
     channel = read_identity(found)
     if channel is None:
         raise _no_channel(location)
-    return ObjectEngine(ObjectLog(found, location, channel, lock_timeout_seconds, readonly=readonly))
+    store = MeteredStore(found, location.scheme)
+    return ObjectEngine(ObjectLog(store, location, channel, lock_timeout_seconds, readonly=readonly), store.usage)
 
 
 def object_identity(location: Location) -> str:

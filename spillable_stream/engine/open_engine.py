@@ -1,4 +1,7 @@
-"""Where a channel is, what makes it, and which engine opens it: by the path that a user gives."""
+"""Where a channel is, what makes it, and which engine opens it: by the path that a user gives.
+
+What only channels in object stores need is imported with the first of them.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,6 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.log_port import ChannelPath
-from spillable_stream.engine.object_engine import ObjectEngine
-from spillable_stream.engine.object_opening import ensure_object_channel, object_identity, open_object_engine
-from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import NotAChannelError
@@ -67,6 +67,8 @@ def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChann
     It raises what `create_channel` raises, too.
     """
     if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import ensure_object_channel
+
         ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
         return
     if has_identity(fs, path):
@@ -102,6 +104,8 @@ def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, 
         StorageError: the storage refused.
     """
     if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import open_object_engine
+
         return open_object_engine(path, lock_timeout_seconds, readonly=readonly)
     layout = read_identity(fs, path)
     layout.grant(fs)
@@ -110,10 +114,13 @@ def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, 
 
 def port_of(engine: Engine) -> ChannelPort:
     """Return the port of an engine that `open_engine` returned."""
-    if isinstance(engine, ObjectEngine):
-        return ObjectPort(engine)
-    assert isinstance(engine, LocalEngine)
-    return LocalPort(engine)
+    if isinstance(engine, LocalEngine):
+        return LocalPort(engine)
+    from spillable_stream.engine.object_engine import ObjectEngine
+    from spillable_stream.engine.object_port import ObjectPort
+
+    assert isinstance(engine, ObjectEngine)
+    return ObjectPort(engine)
 
 
 def uuid_at(path: ChannelPath) -> str:
@@ -124,5 +131,7 @@ def uuid_at(path: ChannelPath) -> str:
         StorageError: the storage refused.
     """
     if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import object_identity
+
         return object_identity(path)
     return read_identity(FileSystem(), path).channel

@@ -11,6 +11,8 @@ import pytest
 from spillable_stream import Channel, NotAChannelError
 from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_port import LocalPort
+from spillable_stream.engine.object_engine import ObjectEngine
+from spillable_stream.engine.object_port import ObjectPort
 from spillable_stream.engine.open_engine import (
     NewChannel,
     channel_path,
@@ -77,6 +79,32 @@ def test_a_handle_that_only_looks_writes_nothing(path: Path, open_channel: Open)
     assert {found: os.stat(found).st_mtime_ns for found in path.rglob("*")} == before
 
 
-def test_a_channel_of_objects_is_refused() -> None:
-    with pytest.raises(NotAChannelError, match="s3://bucket/orders is no directory"):
-        open_engine(FS, Location.parse("s3://bucket/orders"), 1.0, readonly=False)
+def test_a_channel_of_objects_has_an_engine_and_a_port_of_its_own(tmp_path: Path) -> None:
+    location = Location.parse(f"object+file://{tmp_path}/orders")
+    with Channel(str(location)) as channel:
+        assert isinstance(channel.engine(), ObjectEngine)
+        assert isinstance(channel.port(), ObjectPort)
+        assert uuid_at(location) == channel.uuid
+
+
+def test_a_place_without_a_channel_of_objects_is_refused_and_nothing_is_made(tmp_path: Path) -> None:
+    location = Location.parse(f"object+file://{tmp_path}/orders")
+    with pytest.raises(NotAChannelError, match=r"orders is not a channel: it has no channel\.json"):
+        open_engine(FS, location, 1.0, readonly=False)
+    with pytest.raises(NotAChannelError):
+        Channel(str(location), create=False)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_a_path_where_a_channel_of_objects_is_says_how_to_open_it(tmp_path: Path) -> None:
+    Channel(f"object+file://{tmp_path}/orders").close()
+    with pytest.raises(NotAChannelError, match="a channel of objects, not of files: open it as object.file://"):
+        Channel(tmp_path / "orders")
+
+
+def test_an_address_where_a_channel_of_a_disk_is_says_how_to_open_it(tmp_path: Path) -> None:
+    Channel(tmp_path / "orders").close()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(NotAChannelError, match="a channel of a disk, not of a store: open it by its directory's path"):
+        Channel(f"object+file://{tmp_path}/orders")
+    assert sorted(tmp_path.rglob("*")) == before
