@@ -30,6 +30,7 @@ SCENARIOS = {
     "engine/test_strays": "files that are not the channel's",
     "engine/test_throw_away": "a notebook that is run again and again, each time with a new checkpoint",
     "log/test_fairness": "each process has its share of the lock",
+    "objects/test_channels": "a channel in every kind of store",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
     "producer/test_ends": "every kind of end of a process",
     "producer/test_machine": "any sequence of sends, failures and time",
