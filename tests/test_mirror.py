@@ -46,6 +46,7 @@ SCENARIOS = {
     "spark/test_driver_kill": "the driver is killed",
     "spark/test_fan": "several queries on one channel",
     "spark/test_memory_tier": "Spark on a channel with a memory tier",
+    "spark/test_object_cluster": "executors that share nothing with the driver but an object store",
     "spark/test_pipelines": "declarative pipelines",
     "spark/test_positions": "positions of queries, and kept events",
     "spark/test_soak": "a query that is stopped and started at random",

@@ -20,13 +20,15 @@ S3_ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def moto_server(directory: Path) -> Iterator[str]:
-    """Run the server and yield its address."""
+def moto_server(directory: Path, address: str = HOST) -> Iterator[str]:
+    """Run the server at a host's address, and yield where."""
     start = "from moto.server import main; main()"
     with serving(
-        lambda port: [sys.executable, "-c", start, "-H", HOST, "-p", str(port)], directory / "moto.log"
+        lambda port: [sys.executable, "-c", start, "-H", address, "-p", str(port)],
+        directory / "moto.log",
+        address=address,
     ) as port:
-        yield f"http://{HOST}:{port}"
+        yield f"http://{address}:{port}"
 
 
 def make_bucket(url: str, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A server in a process of its own, at a free port of the loopback interface, ended by its process ID."""
+"""A server in a process of its own, at a free port of the loopback interface or of a test's host, ended by its ID."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STOP_SECONDS = 20.0
 _ATTEMPTS = 3
 
 
-def free_port() -> int:
+def free_port(address: str = HOST) -> int:
     """Return a port that nobody listens on now."""
     with socket.socket() as s:
-        s.bind((HOST, 0))
+        s.bind((address, 0))
         return int(s.getsockname()[1])
 
 
@@ -44,7 +44,10 @@ def program(name: str, variable: str, package: str) -> str:
 
 @contextlib.contextmanager
 def serving(
-    command: Callable[[int], Sequence[str]], log: Path, environment: Mapping[str, str] | None = None
+    command: Callable[[int], Sequence[str]],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    address: str = HOST,
 ) -> Iterator[int]:
     """Run a server until the block ends and yield its port.
 
@@ -52,15 +55,16 @@ def serving(
         command: returns the command for a port.
         log: where its output goes.
         environment: more variables for it.
+        address: where it listens.
     """
     for attempt in range(_ATTEMPTS):
-        port = free_port()
+        port = free_port(address)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command(port), stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **(environment or {})}
             )
         try:
-            if _answers(process, port):
+            if _answers(process, address, port):
                 yield port
                 return
         finally:
@@ -69,11 +73,11 @@ def serving(
             raise AssertionError(f"{command(port)[0]} did not start:\n{log.read_text(errors='replace')[-4000:]}")
 
 
-def _answers(process: subprocess.Popen[bytes], port: int) -> bool:
+def _answers(process: subprocess.Popen[bytes], address: str, port: int) -> bool:
     """Wait until a server takes connections; False if it ended, as when another took its port."""
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=1):
             return True
         time.sleep(0.05)
     return False
