@@ -1,7 +1,8 @@
 """The obstore clients of a cloud's store: made from the environment of this process, and never pickled.
 
-A store has two. The one for creating slots sends each request once: a client that repeats it would take its own object
-for another's. The other one repeats what fails.
+The client that creates slots sends each request once: one that repeats it would take its own object for another's. Two
+more repeat what fails. The one that reads gives up a silent connection soon, since a reader waits for it; the one that
+writes large bodies can't, as nothing comes back until the last byte is there.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from spillable_stream.objects.credentials import FailedProviderError, provider_o
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 
-__all__ = ["CloudClients", "import_obstore", "make_clients"]
+__all__ = ["CloudClients", "Patience", "import_obstore", "make_clients"]
 
 _CONNECT_SECONDS = 5
-_READ_SECONDS = 300  # of a whole request, whose body may be large
+_REPEATS = 10
+_WHOLE_SECONDS = 300  # of a request, whose body may be large
 _TRUE = {"1", "true", "on", "yes", "y"}
 _AZURITE, _AZURITE_ACCOUNT = "http://127.0.0.1:10000", "devstoreaccount1"
 
@@ -32,16 +34,32 @@ class CloudClients(NamedTuple):
     """The obstore stores of one location.
 
     Args:
-        once: sends each request once.
-        patient: repeats what fails.
+        once: creates; sends each request once.
+        reading: reads, deletes and lists.
+        writing: replaces and uploads.
     """
 
     once: Any
-    patient: Any
+    reading: Any
+    writing: Any
 
     def __repr__(self) -> str:
         """Leave out what obstore says of its stores, which is more than a report needs."""
         return "CloudClients()"
+
+
+class Patience(NamedTuple):
+    """How long requests may take.
+
+    Args:
+        create_seconds: a request that is sent once.
+        silence_seconds: the silence of the store while something is read; it is asked again then.
+        repeat_seconds: how long a request that fails is repeated.
+    """
+
+    create_seconds: float = 10.0
+    silence_seconds: float = 10.0
+    repeat_seconds: float = 60.0
 
 
 def import_obstore() -> ModuleType:
@@ -59,16 +77,13 @@ def import_obstore() -> ModuleType:
     return found
 
 
-def make_clients(
-    location: Location, provider: str, *, create_timeout_seconds: float, patience_seconds: float
-) -> CloudClients:
+def make_clients(location: Location, provider: str, patience: Patience) -> CloudClients:
     """Return the clients for a location.
 
     Args:
         location: the root of a channel in a cloud.
         provider: the name of a registered provider of credentials; "" for those of the environment.
-        create_timeout_seconds: how long a request that is sent once may take.
-        patience_seconds: how long other requests are repeated.
+        patience: how long requests may take.
 
     Raises:
         StoreError: the environment's settings can't be used.
@@ -76,12 +91,14 @@ def make_clients(
     """
     cloud = cloud_of(location)
     config = _config(location, cloud, os.environ)
-    once = {**config, "timeout": f"{create_timeout_seconds} seconds"}
-    patient = {**config, "timeout": f"{_READ_SECONDS} seconds"}
+    whole = config | {"timeout": f"{_WHOLE_SECONDS} seconds"}
+    reading = whole | {"read_timeout": _duration(patience.silence_seconds)}
+    repeated = {"max_retries": _REPEATS, "retry_timeout": timedelta(seconds=patience.repeat_seconds)}
     try:
         return CloudClients(
-            _make(location, provider, once, max_retries=0, patience_seconds=patience_seconds),
-            _make(location, provider, patient, max_retries=10, patience_seconds=patience_seconds),
+            _make(location, provider, config | {"timeout": _duration(patience.create_seconds)}, {"max_retries": 0}),
+            _make(location, provider, reading, repeated),
+            _make(location, provider, whole, repeated),
         )
     except OptionError:
         raise
@@ -97,18 +114,15 @@ def make_clients(
     )
 
 
-def _make(
-    location: Location, provider: str, config: dict[str, str], *, max_retries: int, patience_seconds: float
-) -> Any:
+def _make(location: Location, provider: str, config: dict[str, str], repeats: dict[str, object]) -> Any:
     stores = import_obstore().store
     kind = {"s3": stores.S3Store, "az": stores.AzureStore, "gs": stores.GCSStore}[location.scheme]
-    arguments: dict[str, Any] = {
-        "config": config,
-        "retry_config": {"max_retries": max_retries, "retry_timeout": timedelta(seconds=patience_seconds)},
-    }
-    if provider:
-        arguments["credential_provider"] = provider_of(provider, location)
-    return kind(location.bucket, **arguments)
+    credentials = {"credential_provider": provider_of(provider, location)} if provider else {}
+    return kind(location.bucket, config=config, retry_config=repeats, **credentials)
+
+
+def _duration(seconds: float) -> str:
+    return f"{round(seconds * 1000)} ms"
 
 
 def _config(location: Location, cloud: Cloud, environment: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
-from spillable_stream.objects.cloud_clients import CloudClients, import_obstore, make_clients
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
 from spillable_stream.objects.cloud_errors import Right, store_error
 from spillable_stream.objects.forked import begin_requests, is_orphan
 from spillable_stream.objects.location import Location
@@ -39,26 +39,17 @@ class CloudStore:
     Args:
         location: the root.
         provider: the name given to `register_credentials`; "" for the environment and the host's role.
-        create_timeout_seconds: how long `create` waits for an answer; it sends one request.
-        patience_seconds: how long the other calls repeat a request that fails.
+        patience: how long requests may take and are repeated; `create` sends one.
 
     Raises:
         ImportError: obstore is not installed.
     """
 
-    def __init__(
-        self,
-        location: Location,
-        provider: str = "",
-        *,
-        create_timeout_seconds: float = 10.0,
-        patience_seconds: float = 60.0,
-    ) -> None:
+    def __init__(self, location: Location, provider: str = "", patience: Patience | None = None) -> None:
         self._obstore = import_obstore()
         self._location = location
         self._provider = provider
-        self._create_timeout_seconds = create_timeout_seconds
-        self._patience_seconds = patience_seconds
+        self._patience = patience or Patience()
         self._made: CloudClients | None = None
         self._making = threading.Lock()
 
@@ -87,7 +78,7 @@ class CloudStore:
         self._ask(
             "write",
             key,
-            lambda clients, path: self._obstore.put(clients.patient, path, _view(data), use_multipart=False),
+            lambda clients, path: self._obstore.put(clients.writing, path, _view(data), use_multipart=False),
         )
 
     def upload(self, key: str) -> CloudUpload:
@@ -97,28 +88,28 @@ class CloudStore:
     def get(self, key: str) -> Payload:
         """Return an object, whole; see `Store.get`."""
         return self._ask(
-            "read", key, lambda clients, path: pa.py_buffer(self._obstore.get(clients.patient, path).bytes())
+            "read", key, lambda clients, path: pa.py_buffer(self._obstore.get(clients.reading, path).bytes())
         )
 
     def get_range(self, key: str, start: int, end: int) -> Payload:
         """Return the bytes from ``start`` to before ``end``; see `Store.get_range`."""
 
         def request(clients: CloudClients, path: str) -> Payload:
-            return pa.py_buffer(self._obstore.get_range(clients.patient, path, start=start, end=end))
+            return pa.py_buffer(self._obstore.get_range(clients.reading, path, start=start, end=end))
 
         return self._ask("read", key, request, {Outcome.BEYOND: b""})
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is not there is no error."""
         self._ask(
-            "delete", key, lambda clients, path: self._obstore.delete(clients.patient, path), {Outcome.MISSING: None}
+            "delete", key, lambda clients, path: self._obstore.delete(clients.reading, path), {Outcome.MISSING: None}
         )
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""
         folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
         pages = self._ask(
-            "list", folder, lambda clients, path: self._obstore.list(clients.patient, prefix=path, chunk_size=_PAGE)
+            "list", folder, lambda clients, path: self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE)
         )
         begin = len(self._location.prefix) + 1
         while page := self._ask("list", folder, lambda _, __: next(pages, None)):
@@ -165,12 +156,7 @@ class CloudStore:
         if self._made is None:
             with self._making:
                 if self._made is None:
-                    self._made = make_clients(
-                        self._location,
-                        self._provider,
-                        create_timeout_seconds=self._create_timeout_seconds,
-                        patience_seconds=self._patience_seconds,
-                    )
+                    self._made = make_clients(self._location, self._provider, self._patience)
         return self._made
 
 
@@ -218,11 +204,11 @@ class CloudUpload:
 
     def _open(self, clients: CloudClients, path: str) -> Any:
         return self._store._obstore.open_writer(
-            clients.patient, path, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+            clients.writing, path, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
         )
 
     def _put(self, clients: CloudClients, path: str, parts: list[Any]) -> None:
-        self._store._obstore.put(clients.patient, path, parts or b"", use_multipart=False)
+        self._store._obstore.put(clients.writing, path, parts or b"", use_multipart=False)
 
     def _send(self, data: Payload) -> None:
         self._store._ask("write", self._key, lambda _, __: self._writer.write(_view(data)))

@@ -20,7 +20,7 @@ class StoreError(StorageError):
 
     Args:
         message: what happened, to which object, and what to do; never a credential.
-        may_have_happened: whether the store may have done it all the same, now or later: a timeout, a connection that
+        may_have_happened: whether the store may have done it anyway, now or later: a timeout, a connection that
             broke, an internal error. False for what it refused: no permission, no such bucket.
         is_lasting: whether the same request would fail again however often it is sent.
     """

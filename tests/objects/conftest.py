@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
@@ -18,7 +20,8 @@ from tests.support.servers.gcs_stub import GcsStub
 from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from tests.support.servers.radosgw import make_rgw_bucket, radosgw_server, rgw_environment
 
-KINDS = ("memory", "directory", "s3", "gcs", "azurite", "radosgw")
+KINDS = ("memory", "directory", "s3", "gcs", "azurite", "radosgw", "cloud")
+CLOUD = "SPILLABLE_TEST_STORE"
 _numbers = count(1)
 
 
@@ -62,6 +65,18 @@ def set_environment(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, str]
     return set_environment
 
 
+@pytest.fixture
+def cloud() -> Iterator[Store]:
+    """A store in a cloud, under the location that an environment variable names; it is emptied."""
+    if not os.environ.get(CLOUD):
+        pytest.skip(f"needs a store in a cloud: say where one is in {CLOUD}, as s3://bucket/path")
+    location = Location.parse(f"{os.environ[CLOUD]}/{uuid.uuid4()}")
+    store = CloudStore(location)
+    yield store
+    for info in list(store.list("")):
+        store.delete(info.key)
+
+
 @pytest.fixture(params=KINDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path, set_environment: Callable[[dict[str, str]], None]) -> Store:
     """An empty store of each kind."""
@@ -70,6 +85,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path, set_environment: Calla
         return MemoryStore()
     if request.param == "directory":
         return DirectoryStore(tmp_path / "root" / "orders")
+    if request.param == "cloud":
+        return request.getfixturevalue("cloud")  # type: ignore[no-any-return]
     if request.param == "gcs":
         request.getfixturevalue("gcs")
         return CloudStore(Location("gs", "bucket", "deep/orders"))

@@ -12,7 +12,7 @@ import pytest
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects import credentials
-from spillable_stream.objects.cloud_clients import CloudClients, import_obstore, make_clients
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 from tests.support.servers.http_stub import HttpStub, Response
@@ -32,7 +32,7 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def make(location: Location, provider: str = "") -> CloudClients:
-    return make_clients(location, provider, create_timeout_seconds=10, patience_seconds=60)
+    return make_clients(location, provider, Patience())
 
 
 def refusal(location: Location, provider: str = "") -> StoreError:
@@ -57,11 +57,12 @@ def put(client: Any, mode: str = "create") -> None:
     import_obstore().put(client, "orders/log/1", b"data", mode=mode, use_multipart=False)
 
 
-def test_one_client_sends_once_and_the_other_is_patient() -> None:
+def test_one_client_sends_once_and_the_others_are_patient() -> None:
     clients = make(S3)
     assert clients.once.retry_config["max_retries"] == 0
-    assert clients.patient.retry_config["max_retries"] == 10
-    assert clients.patient.retry_config["retry_timeout"].total_seconds() == 60
+    for client in (clients.reading, clients.writing):
+        assert client.retry_config["max_retries"] == 10
+        assert client.retry_config["retry_timeout"].total_seconds() == 60
     assert repr(clients) == "CloudClients()"
 
 
@@ -93,7 +94,7 @@ def test_another_address_of_the_store_is_taken(
         monkeypatch.setenv(name, value)
     for client in make(location):
         put(client, "overwrite")
-    assert len(stub.requests) == 2
+    assert len(stub.requests) == 3
     assert all(request.path.endswith("/bucket/orders/log/1") for request in stub.requests)
 
 

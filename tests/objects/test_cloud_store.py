@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -14,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import register_credentials
-from spillable_stream.objects import credentials, forked
+from spillable_stream.objects import credentials
+from spillable_stream.objects.cloud_clients import Patience
 from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import ObjectMissingError, StoreError
@@ -70,7 +73,7 @@ def failing(status: int, code: str = "") -> Answer:
 
 
 def impatient(location: Location) -> CloudStore:
-    return CloudStore(location, create_timeout_seconds=5, patience_seconds=0)
+    return CloudStore(location, patience=Patience(repeat_seconds=0))
 
 
 def error_of(ask: Callable[[], object]) -> StoreError:
@@ -151,7 +154,7 @@ def test_a_creation_that_nobody_answers_may_have_happened(
         end.wait(60)
 
     stub = serve(hang)
-    error = error_of(lambda: CloudStore(location, create_timeout_seconds=0.2).create("log/1", b"data"))
+    error = error_of(lambda: CloudStore(location, patience=Patience(create_seconds=0.2)).create("log/1", b"data"))
     end.set()
     assert error.may_have_happened and not error.is_lasting and "no answer in time" in str(error)
     assert len(stub.requests) == 1
@@ -222,6 +225,23 @@ def test_what_is_no_creation_is_repeated(serve: Callable[[Answer], HttpStub], lo
 
 
 @LOCATIONS
+def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], location: Location) -> None:
+    end = threading.Event()
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+
+    def first_in_silence(_: Request) -> Response | None:
+        if len(stub.requests) > 1:
+            return Response(200, b"data", headers)
+        end.wait(60)
+        return None
+
+    stub = serve(first_in_silence)
+    assert bytes(CloudStore(location, patience=Patience(silence_seconds=0.2)).get("log/1")) == b"data"
+    end.set()
+    assert len(stub.requests) == 2
+
+
+@LOCATIONS
 def test_a_body_that_is_cut_short_is_an_error_and_no_object(
     serve: Callable[[Answer], HttpStub], location: Location
 ) -> None:
@@ -244,6 +264,21 @@ def test_an_interrupt_is_no_answer(
     monkeypatch.setattr(store._obstore, "put", interrupt)
     with pytest.raises(KeyboardInterrupt):
         store.create("log/1", b"data")
+
+
+@LOCATIONS
+def test_a_panic_of_the_client_is_an_error_that_leaves_it_open(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rust's panics are no `Exception`, so nobody above would catch one."""
+    store = CloudStore(location)
+
+    def panic(*_: object, **__: object) -> None:
+        raise type("PanicException", (BaseException,), {})(SECRET)
+
+    monkeypatch.setattr(store._obstore, "put", panic)
+    error = error_of(lambda: store.create("log/1", b"data"))
+    assert error.may_have_happened and not error.is_lasting
 
 
 @pytest.mark.parametrize("key", ["a//b", "a/../b"])
@@ -290,7 +325,7 @@ def test_an_upload_whose_parts_fail_is_an_error_and_can_be_discarded(
 ) -> None:
     answer = gcs.answer
     gcs.answer = lambda request: Response(403) if "partNumber" in request.query else answer(request)
-    upload = CloudStore(GOOGLE, patience_seconds=0).upload("segments/1")
+    upload = impatient(GOOGLE).upload("segments/1")
 
     def write() -> None:
         for _ in range(12):
@@ -387,20 +422,7 @@ def is_refused(ask: Callable[[], object]) -> bool:
 
 
 def test_a_child_forked_before_the_first_request_uses_the_store(gcs: GcsStub) -> None:
-    """In a process of its own: others of this one's tests have sent requests."""
-    store = CloudStore(GOOGLE)
-    forked_before = forked._State.pid or forked._State.is_orphan
-    if forked_before:
-        _in_new_process(gcs)
-    else:
-        assert in_child(lambda: store.create("log/1", b"of the child"))
-        assert store.create("log/2", b"of the parent")
-
-
-def _in_new_process(gcs: GcsStub) -> None:
-    import subprocess
-    import sys
-
+    """In a process of its own: this one may have sent requests."""
     program = (
         "import os\n"
         "from spillable_stream.objects.cloud_store import CloudStore\n"

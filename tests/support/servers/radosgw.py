@@ -102,7 +102,8 @@ class _Ceph:
             pytest.skip(f"needs {missing[0]}, of Debian's packages ceph and radosgw: install them, or set CEPH_ROOT")
         lib = self._root / "usr" / "lib"
         machine = os.uname().machine
-        libraries = [lib, lib / f"{machine}-linux-gnu", lib / f"{machine}-linux-gnu" / "ceph"]
+        native = f"{machine}-linux-gnu"
+        libraries = [lib / native, lib / native / "ceph", self._root / "lib" / native]
         self.environment = {
             "CEPH_CONF": str(directory / "ceph.conf"),
             "LD_LIBRARY_PATH": os.pathsep.join(map(str, libraries)),
