@@ -104,8 +104,8 @@ def _directory(path: ChannelPath) -> Path:
     """Return the directory of a channel on this host.
 
     Raises:
-        NotAChannelError: the path is no directory's.
+        NotAChannelError: the path is not that of a directory.
     """
     if isinstance(path, Location):
-        raise NotAChannelError(f"{path} is no directory: this release keeps channels in directories only")
+        raise NotAChannelError(f"{path} is not a directory: this release keeps channels in directories only")
     return path

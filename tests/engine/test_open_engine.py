@@ -78,5 +78,5 @@ def test_a_handle_that_only_looks_writes_nothing(path: Path, open_channel: Open)
 
 
 def test_a_channel_of_objects_is_refused() -> None:
-    with pytest.raises(NotAChannelError, match="s3://bucket/orders is no directory"):
+    with pytest.raises(NotAChannelError, match="s3://bucket/orders is not a directory"):
         open_engine(FS, Location.parse("s3://bucket/orders"), 1.0, readonly=False)
