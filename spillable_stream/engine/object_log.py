@@ -163,7 +163,6 @@ class ObjectLog:
                 return
             if not found and is_end:
                 return
-            self.pace.saw_others()
             with self._knowing():
                 tail = self._know(found)
 
@@ -177,11 +176,12 @@ class ObjectLog:
             yield
 
     def _know(self, found: Sequence[Slot]) -> Tail:
-        """Take note of slots that follow each other; an append may have come before."""
+        """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
         tail = self._tail
         assert tail is not None
         for slot in found:
             if slot.number == tail.number + 1:
+                self.pace.saw_others()
                 self._news[slot.number] = tail, slot
                 self.cache.put(slot_key(slot.number), slot.data)
                 tail = tail.then(slot)
