@@ -182,6 +182,28 @@ def test_a_look_that_began_before_is_not_shared(open_handle: Open) -> None:
     assert seen == [2]
 
 
+def test_a_look_between_an_append_and_its_effect_loads_nothing(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    engine, store, seen = channel.engine(), store_of(channel), list[int]()
+    apply_own = engine.follower.apply_own
+
+    def looked_at(*arguments: object) -> None:
+        in_thread(lambda: seen.append(engine.follow().last_id)).join()
+        apply_own(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(engine.follower, "apply_own", looked_at)
+    state = engine.state
+    store.forget_counts()
+    for number in (1, 2):
+        put(channel, b"%d" % number)
+    assert (seen, engine.state.last_id) == ([2, 3], 3)
+    assert engine.state is state
+    assert not {("get", "hint"), ("list", "checkpoints/")} & set(asked(store))
+
+
 def test_a_thread_that_commits_can_not_begin_another_commit(open_handle: Open) -> None:
     log = log_of(open_handle())
     with log.hold(1), pytest.raises(TransactionStateError, match="commits to .* already"), log.hold(1):
