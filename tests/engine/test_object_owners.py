@@ -13,7 +13,7 @@ from spillable_stream import Channel, GroupOwnedError, OptionError
 from spillable_stream.engine import object_owners
 from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
 from tests.support.events import numbered, peek, put, take
-from tests.support.faulty_store import Fault
+from tests.support.faulty_store import Fault, Request
 from tests.support.object_channels import kill, store_of
 from tests.support.object_logs import FakeTime
 
@@ -101,6 +101,22 @@ def test_a_group_whose_owner_does_not_answer_for_10_seconds_is_the_claimants(ope
     assert take(other) == numbered(0, 3)
     assert ANSWER_SECONDS <= sum(clock.slept) < ANSWER_SECONDS + 1
     assert epoch_of(owner) > before
+
+
+def test_an_answer_has_all_of_its_time_though_the_claim_took_long_to_be_written(
+    open_handle: Open, clock: Waiting
+) -> None:
+    owner, other = open_handle(), open_handle()
+    owner.consumer("default")
+
+    def slow(request: Request) -> None:
+        if request.kind == "create":
+            clock.now += 2 * ANSWER_SECONDS
+
+    store_of(other).schedule = slow  # type: ignore[assignment]
+    clock.meanwhile = lambda: len(clock.slept) > 5 and owners_of(owner).answer_claims()
+    with pytest.raises(GroupOwnedError, match="which answers"):
+        other.consumer("default", owner_timeout_seconds=0)
 
 
 def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winner(
