@@ -108,6 +108,7 @@ class ObjectLog:
         self._looks_ended = 0  # the number of the newest one that ended well
         self._unsettled: Attempt | None = None
         self._news: dict[int, tuple[Tail, Slot]] = {}  # what was found and not applied: by number, with its predecessor
+        self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
         self._tail: Tail | None = None
         self._point = CommitPoint(NO_TIER, NO_TIER)
@@ -163,7 +164,6 @@ class ObjectLog:
                 return
             if not found and is_end:
                 return
-            self.pace.saw_others()
             with self._knowing():
                 tail = self._know(found)
 
@@ -177,11 +177,12 @@ class ObjectLog:
             yield
 
     def _know(self, found: Sequence[Slot]) -> Tail:
-        """Take note of slots that follow each other; an append may have come before."""
+        """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
         tail = self._tail
         assert tail is not None
         for slot in found:
             if slot.number == tail.number + 1:
+                self.pace.saw_others()
                 self._news[slot.number] = tail, slot
                 self.cache.put(slot_key(slot.number), slot.data)
                 tail = tail.then(slot)
@@ -237,10 +238,17 @@ class ObjectLog:
         if self._must_load:
             raise FileNotFoundError(f"slots after {start.disk.file_id} were collected")
         for number in range(start.disk.file_id + 1, end.disk.file_id + 1):
-            found = self._news.pop(number, None)
+            found = self._news.pop(number, None) or self._own(number)
             if found is None:
                 raise FileNotFoundError(f"slot {number} is not at hand")
             apply_slot(self.slots, state, *found)
+
+    def _own(self, number: int) -> tuple[Tail, Slot] | None:
+        """Return a slot that this handle has just appended, for a thread that looks before it is applied."""
+        own = self._appended
+        if own is None or own.number != number:
+            return None
+        return own.at, Slot.parse(self.channel, number, own.data)
 
     def is_current(self) -> bool:
         """Tell whether what this handle follows is still the channel's log."""
@@ -352,6 +360,7 @@ class ObjectLog:
             return None
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
 

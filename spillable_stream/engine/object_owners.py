@@ -356,7 +356,7 @@ class _Waiting:
                 self._owners._commit(Claim(self._group, known, self._by))
                 known = self._owners.known(self._group) or known
             if known.claim:
-                self._claimed = known, now
+                self._claimed = known, time.monotonic()
             return _WAIT
         return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
 
