@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
+    from spillable_stream.objects.credentials import register_credentials
+    from spillable_stream.objects.metered_store import StoreUsage
     from spillable_stream.producer.async_producer import AsyncProducer
     from spillable_stream.producer.logging_handler import ProducerHandler
     from spillable_stream.producer.producer import Producer
@@ -53,12 +55,14 @@ __all__ = [
     "PutTransaction",
     "Report",
     "Result",
+    "StoreUsage",
     "TakeTransaction",
     "Target",
     "TierStats",
     "exit_on_sigterm",
     "listener",
     "register",
+    "register_credentials",
     "repair",
     "verify",
     *_errors,
@@ -78,6 +82,8 @@ _MODULES = {
     "Result": "producer.result",
     "Target": "producer.target",
     "exit_on_sigterm": "termination",
+    "StoreUsage": "objects.metered_store",
+    "register_credentials": "objects.credentials",
     "repair": "integrity.repair",
     "verify": "integrity.verify",
 }

@@ -1,4 +1,4 @@
-"""The command line: ``spillable VERB PATH``.
+"""The command line: ``spillable VERB PATH``, and for a store of objects ``spillable check-store URI``.
 
 The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -17,6 +18,10 @@ from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
 from spillable_stream.integrity.verify import verify as verify_channel
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
+from spillable_stream.objects.self_test import check_store as check_objects
 from spillable_stream.state.ranges import shown
 
 __all__ = ["app", "main"]
@@ -33,6 +38,8 @@ app: typer.Typer = typer.Typer(
 )
 
 _PATH = Annotated[Path, typer.Argument(metavar="PATH", help="The channel's directory.")]
+_URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
+_RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 
@@ -73,19 +80,43 @@ def repair(path: _PATH, as_json: _JSON = False) -> None:
         typer.echo(f"{report.path}: repaired; what was damaged is in {report.quarantine}")
 
 
+@app.command()
+def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: _JSON = False) -> None:
+    """Test whether a channel is safe in a store of objects: race for new objects there, then delete them.
+
+    Exit status: 0 safe as far as the test can tell, 1 not safe, 2 it can't be told.
+    """
+    try:
+        verdict = check_objects(open_store(Location.parse(uri)), races=races)
+    except (SpillableError, ImportError) as e:
+        _fail(uri, e, as_json, UNKNOWN)
+    if as_json:
+        typer.echo(json.dumps(asdict(verdict) | {"sound": verdict.sound}))
+    else:
+        _print_verdict(verdict)
+    raise typer.Exit(HEALTHY if verdict.sound else UNHEALTHY)
+
+
+def _print_verdict(verdict: StoreVerdict) -> None:
+    for fault in verdict.faults:
+        typer.echo(f"unsafe: {fault}")
+    tried = f"{verdict.threads} writers raced for each of {verdict.races:,} objects, and at most {verdict.winners} won"
+    typer.echo(f"{verdict.root}: {'safe for a channel' if verdict.sound else 'not safe for a channel'} ({tried})")
+
+
 def _examined(examine: Callable[[Path], Report], path: Path, as_json: bool) -> Report:
     """Return a report, or say why there is none and exit."""
     try:
         return examine(path)
     except CorruptionError as e:
-        _fail(path, e, as_json, UNHEALTHY)
+        _fail(str(path.absolute()), e, as_json, UNHEALTHY)
     except SpillableError as e:
-        _fail(path, e, as_json, UNKNOWN)
+        _fail(str(path.absolute()), e, as_json, UNKNOWN)
 
 
-def _fail(path: Path, error: SpillableError, as_json: bool, status: int) -> NoReturn:
+def _fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
     if as_json:
-        typer.echo(json.dumps({"path": str(path.absolute()), "error": type(error).__name__, "text": str(error)}))
+        typer.echo(json.dumps({"path": path, "error": type(error).__name__, "text": str(error)}))
     else:
         typer.echo(f"{type(error).__name__}: {error}", err=True)
     raise typer.Exit(status)

@@ -13,6 +13,7 @@
     │   ├── DiskSpaceError                minimumRequiredSpace is reached
     │   ├── LockTimeoutError              another process held the channel's lock too long
     │   ├── LockUnsupportedError          the file system has no working locks
+    │   ├── UnsafeStoreError              the object store breaks a promise that a channel relies on
     │   ├── ChannelBusyError              another live host has the channel open
     │   ├── GroupOwnedError               another live consumer owns the group
     │   └── OtherHostError                events are in the memory of another host
@@ -86,6 +87,7 @@ __all__ = [
     "TransactionCapacityError",
     "TransactionError",
     "TransactionStateError",
+    "UnsafeStoreError",
     "UnsupportedFormatError",
 ]
 
@@ -135,6 +137,10 @@ class LockTimeoutError(ChannelError):
 
 class LockUnsupportedError(ChannelError):
     """The file system does not lock files, so that a channel on it would not be safe."""
+
+
+class UnsafeStoreError(ChannelError):
+    """The object store breaks a promise that a channel relies on, such as to create an object only if there is none."""
 
 
 class ChannelBusyError(ChannelError):

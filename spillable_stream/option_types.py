@@ -101,6 +101,14 @@ class ChannelKeywords(TypedDict, total=False):
     """How long the position of a stream without `group` is kept while nobody reads it, counted while the channel is
     open. Default: 604800.0."""
 
+    commit_interval: int | None
+    """In an object store: how much time there is between two appends of a handle, at least. What is committed meanwhile
+    shares the next one; fewer appends cost less. Default: 100."""
+
+    gc_delay: float | str | None
+    """In an object store: how long objects stay that nobody needs any more, for readers that are slow. Default:
+    3600.0."""
+
     data_dirs: str | Sequence[str | os.PathLike[str]] | None
     """Where the data files go; several spread them over disks. Default: `data` in the channel."""
 
@@ -189,6 +197,8 @@ class StoredOptions(TypedDict):
     retention_bytes: int
     retention_untaken: Literal["keep", "drop"]
     auto_group_ttl: float
+    commit_interval: int
+    gc_delay: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,6 +239,8 @@ class ChannelOptions:
     retention_bytes: int = 0
     retention_untaken: Literal["keep", "drop"] = "keep"
     auto_group_ttl: float = 604800.0
+    commit_interval: int = 100
+    gc_delay: float = 3600.0
     others: Mapping[str, Any] = field(default_factory=dict)
     """Options of a later version, which are kept as they are."""
 
@@ -265,4 +277,6 @@ _LATER: dict[str, Any] = {
     "retention_bytes": 0,
     "retention_untaken": "keep",
     "auto_group_ttl": 604800.0,
+    "commit_interval": 100,
+    "gc_delay": 3600.0,
 }

@@ -13,10 +13,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from spillable_stream import Channel
+from spillable_stream import Channel, cli
 from spillable_stream.cli import app
 from tests.support.channels import fill, three_puts
 from tests.support.damage import flip, log_file
+from tests.support.lying_store import OverwritingStore
 
 
 def run(*arguments: object) -> Result:
@@ -126,3 +127,33 @@ def test_the_package_is_a_program(path: Path, damaged: bool) -> None:
     )
     assert (done.returncode, done.stderr) == (int(damaged), "")
     assert ("damaged (" if damaged else "healthy (") in done.stdout
+
+
+def test_a_sound_store_is_status_0(tmp_path: Path) -> None:
+    done = run("check-store", f"object+file://{tmp_path}/orders", "--races", 3)
+    assert (done.exit_code, done.stderr) == (0, "")
+    tried = "8 writers raced for each of 3 objects, and at most 1 won"
+    assert done.stdout == f"object+file://{tmp_path}/orders: safe for a channel ({tried})\n"
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+def test_a_store_that_lies_is_status_1_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "open_store", lambda _: OverwritingStore())
+    done = run("check-store", "s3://bucket/orders", "--races", 1)
+    assert done.exit_code == 1
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("unsafe: it told 8 of 8 writers that they had created the same object")
+    assert lines[-1].startswith("memory://bucket/orders: not safe for a channel (")
+    said = json.loads(run("check-store", "--json", "s3://bucket/orders").stdout)
+    assert set(said) == {"root", "races", "threads", "winners", "faults", "sound"}
+    assert not said["sound"] and said["winners"] == 8 and said["races"] == 200
+
+
+def test_a_store_that_cannot_be_asked_is_status_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = run("check-store", "s3a://bucket/orders")
+    assert done.exit_code == 2 and "write s3://" in done.stderr
+    (tmp_path / "file").touch()
+    done = run("check-store", f"object+file://{tmp_path}/file/orders")
+    assert done.exit_code == 2 and done.stderr.startswith("StoreError: creating ")
+    said = json.loads(run("check-store", "--json", "s3a://bucket/orders").stdout)
+    assert said["path"] == "s3a://bucket/orders" and said["error"] == "OptionError"

@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from spillable_stream import Channel, Event, MemoryLossWarning
+from spillable_stream.engine.requests import Control
 from spillable_stream.format import frame, head_page, record
 from spillable_stream.format.file_names import memory_file_id
 from spillable_stream.format.frame import FrameType
@@ -160,7 +161,16 @@ def channels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             with channel.put_transaction() as put:
                 put.put_many(Event(b"x" * 1_000) for _ in range(20))
             channel.checkpoint()
-    return [*(golden.parent for golden in GOLDEN.glob("*/channel.json")), path]
+    return [*(golden.parent for golden in GOLDEN.glob("*/channel.json")), path, in_a_store(path.parent / "objects")]
+
+
+def in_a_store(path: Path) -> Path:
+    """Make a channel of objects in a directory, with what only those have."""
+    with Channel(f"object+file://{path}", commit_interval=0) as channel:
+        channel.consumer("default")
+        channel.engine().commit(Control(FrameType.TRIM, {"through": 1, "births": 1, "deleted": 0}))
+        channel.checkpoint()
+    return path
 
 
 class TestRecords:
@@ -170,7 +180,8 @@ class TestRecords:
     def test_what_is_written_has_the_keys_of_the_table(self, channels: list[Path]) -> None:
         table, seen = documented(), set()
         for channel in channels:
-            for path in [*channel.glob("data/*"), *channel.glob("checkpoint/*")]:
+            parts = ("data", "checkpoint", "log", "checkpoints", "segments")
+            for path in [file for part in parts for file in channel.glob(f"{part}/*")]:
                 for type_, value in written(path):
                     seen.add(type_)
                     if type_ is not FrameType.OPTIONS:  # its keys are options
@@ -186,6 +197,11 @@ PARTS = {
     **dict.fromkeys(("NAME", "OWNER"), r"[\w.-]+"),
 }
 PATTERNS = [re.sub("[A-Z]+", lambda part: PARTS[part[0]], re.escape(name)) for name in LISTED]
+
+OBJECTS = [
+    re.sub("[A-Z]+", lambda part: {**PARTS, "N": r"\d{20}", "BIRTH": r"\d{20}"}.get(part[0], ".+"), re.escape(name))
+    for name in re.findall(r"^ROOT/(\S+)", PAGE, re.MULTILINE)
+]
 
 
 class TestFiles:
@@ -208,7 +224,8 @@ class TestFiles:
 
     def test_a_channel_has_no_other_files(self, channels: list[Path]) -> None:
         for channel in channels:
+            patterns = OBJECTS if channel.name == "objects" else PATTERNS
             for path in channel.rglob("*"):
                 name = path.relative_to(channel).as_posix()
                 if path.is_file() and path.name != "owner.json":
-                    assert any(re.fullmatch(pattern, name) for pattern in PATTERNS), name
+                    assert any(re.fullmatch(pattern, name) for pattern in patterns), name

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import SupportsIndex
 
 import pyarrow as pa
@@ -16,11 +17,12 @@ from spillable_stream.channel.event import ID_COLUMN, id_column
 from spillable_stream.channel.seek_target import Moment, SeekTarget, chosen_position, event_id, time_of
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import existing_group, have_left
+from spillable_stream.engine.log_port import Reader
 from spillable_stream.engine.timestamp_index import first_id_since
 from spillable_stream.errors import CorruptionError, DataLossError, OptionError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.extent import Extent
-from spillable_stream.log.event_reader import EventReader, ReadBatch
+from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, shown
 
@@ -31,6 +33,8 @@ BATCH_BYTES = 1 << 20
 
 ReadEnd = SupportsIndex | Moment
 """The write-order ID of the last event to read, or a time: the first event put then or later is not read."""
+
+_LOOK_EXTENTS = 16  # some 4 MiB: so many are read after each look at the log
 
 
 def read_batches(
@@ -61,7 +65,7 @@ def read_batches(
     with engine.snapshot() as state:
         first, last = choose_start(state) + 1, choose_end(state)
         if event_id(start) is not None and event_id(end) is not None and first > last + 1:
-            raise OptionError(f"a read of {engine.layout.path} can't end with the event {last} and start with {first}")
+            raise OptionError(f"a read of {engine.path} can't end with the event {last} and start with {first}")
         ranges = [r for wanted in _wanted(engine, state, first, last, group) for r in _there(state, *wanted)]
         schema = engine.schemas()[-1]
     return _Reading(engine, schema, max_bytes).batches(ranges)
@@ -71,7 +75,7 @@ def _chosen_end(engine: Engine, end: ReadEnd | None) -> Callable[[ChannelState],
     """Return what chooses the last event to read."""
     if end is None:
         return lambda state: state.last_id
-    path = engine.layout.path
+    path = engine.path
     if isinstance(end, datetime | timedelta):
         following = first_id_since(engine, time_of(end))
         return lambda state: min(following, state.next_id) - 1
@@ -96,7 +100,7 @@ def _wanted(engine: Engine, state: ChannelState, first: int, last: int, group: s
     if group is None:
         yield first, last
         return
-    found = existing_group(state, group, engine.layout.path)
+    found = existing_group(state, group, engine.path)
     yield from found.ahead.gaps(max(first, found.position + 1), last)
 
 
@@ -118,6 +122,7 @@ class _Reading:
         self._engine = engine
         self._schema = schema
         self._max_bytes = max_bytes
+        self._look_in = 0  # so many extents
 
     def batches(self, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
         """Yield the events of some ranges, in order."""
@@ -137,10 +142,10 @@ class _Reading:
         finally:
             reader.close()
 
-    def _events(self, reader: EventReader, first: int, last: int) -> Iterator[ReadBatch]:
+    def _events(self, reader: Reader, first: int, last: int) -> Iterator[ReadBatch]:
         """Yield the events of a range from where they are by then: one extent at a time."""
         while first <= last:
-            extent = self._next_extent(first, last)
+            extent = self._next_extent(reader, first, last)
             if extent is None:
                 return
             first = extent.first_id
@@ -151,14 +156,24 @@ class _Reading:
             except CorruptionError:
                 if self._is_at(first, extent):
                     raise
+                self._look_in = 0
 
-    def _next_extent(self, first: int, last: int) -> Extent | None:
+    def _next_extent(self, reader: Reader, first: int, last: int) -> Extent | None:
         """Return where the first event of a range is that was not lost meanwhile; None if all were.
 
+        Not each time by a look at the log: where events were moved since, the reader misses their file.
+
         Raises:
+            ChannelClosedError: the channel was closed.
             DataLossError: events have left the channel.
         """
-        with self._engine.snapshot() as state:
+        self._engine.require_not_closed()
+        looks = not self._look_in
+        with self._engine.snapshot() if looks else self._engine.follower.as_known as state:
+            if looks:
+                self._look_in = _LOOK_EXTENTS
+                reader.expect([b.extent(first, last) for b in islice(state.blocks.between(first, last), _LOOK_EXTENTS)])
+            self._look_in -= 1
             gone = state.gone()
             for first_there, last_there in gone.gaps(first, last):
                 block = next(state.blocks.between(first_there, last_there), None)
@@ -169,7 +184,7 @@ class _Reading:
                         f"the events {shown([missed])} have left the channel before they were read: the first event "
                         f"that it keeps now is {state.first_kept}. Read from there on, or take events instead: the "
                         "channel holds those that a group has yet to take",
-                        str(self._engine.layout.path),
+                        str(self._engine.path),
                     )
                 return block.extent(first_there, last_there)
         return None

@@ -6,7 +6,6 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
@@ -17,23 +16,20 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.leaving import leave, move_to_disk
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import check_capacities, store_options
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.engine.active_calls import ActiveCalls
-from spillable_stream.engine.creation import create_channel
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.flush import flush_memory
 from spillable_stream.engine.groups import drop_group
-from spillable_stream.engine.local_port import LocalPort
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.open_engine import NewChannel, channel_path, ensure_channel, open_engine, port_of
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, NotAChannelError, SchemaError, SpillableError
+from spillable_stream.errors import ChannelClosedError, SchemaError, SpillableError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     check_new_schema,
@@ -43,7 +39,6 @@ from spillable_stream.format.batch import (
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
-from spillable_stream.log.identity_file import has_identity, read_identity
 from spillable_stream.names import check_group, is_name
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
@@ -74,7 +69,7 @@ class Channel:
             in the channel, and a value that differs from the stored one changes it for all.
 
     Attributes:
-        path: the channel's directory, absolute.
+        path: the channel's directory, absolute; `str` says it.
         readonly: whether the handle only looks.
 
     Raises:
@@ -99,20 +94,20 @@ class Channel:
         fs: FileSystem | None = None,
         **options: Unpack[ChannelKeywords],
     ) -> None:
-        self.path: Path = Path(path).absolute()
+        self.path: ChannelPath = channel_path(path)
         self.readonly = readonly
         self._fs = fs or FileSystem()
         given = parse_options(options, (CHANNEL, CREATION), where="a channel")
         wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
-        if not has_identity(self._fs, self.path):
-            if not create or readonly:
-                read_identity(self._fs, self.path)
-                raise NotAChannelError(f"{self.path} is not a channel")
+
+        def new() -> NewChannel:
             check_capacities(wanted)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
             fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
-            create_channel(self._fs, self.path, wanted, fixed, [encode_schema(first)])
+            return NewChannel(wanted, fixed, [encode_schema(first)])
+
+        ensure_channel(self._fs, self.path, new if create and not readonly else None)
         self._open_timeout_seconds = wanted.lock_timeout  # the channel's own is known when it is open
         self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
@@ -143,9 +138,7 @@ class Channel:
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        layout = read_identity(self._fs, self.path)
-        layout.grant(self._fs)
-        self._engine = Engine(self._fs, layout, self._open_timeout_seconds, readonly=self.readonly)
+        self._engine = open_engine(self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly)
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
@@ -161,7 +154,7 @@ class Channel:
     @property
     def uuid(self) -> str:
         """The channel's identity."""
-        return self.engine().layout.channel
+        return self.engine().channel
 
     @property
     def schema(self) -> pa.Schema:
@@ -184,7 +177,7 @@ class Channel:
         Raises:
             ChannelClosedError: the channel was closed.
         """
-        return LocalPort(self.engine())
+        return port_of(self.engine())
 
     def engine(self) -> Engine:
         """Return the open engine, in this process; for this package's own tools and tests.
@@ -204,7 +197,7 @@ class Channel:
 
     def _require_writable(self, what: str) -> None:
         if self.readonly:
-            refuse_to_write(self._engine.layout, what)
+            self._engine.refuse_to_write(what)
 
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit.
@@ -215,8 +208,8 @@ class Channel:
         """
         engine = self.engine()
         if self.readonly:
-            refuse_to_write(engine.layout, "a put")
-        engine.memory.make()
+            engine.refuse_to_write("a put")
+        engine.prepare_put()
         schemas = engine.schemas()
         if len(schemas) != self._writable_schemas:
             check_written_schema(schemas[-1])
@@ -232,7 +225,7 @@ class Channel:
         check_group(group)
         engine = self.engine()
         if self.readonly:
-            refuse_to_write(engine.layout, "a take")
+            engine.refuse_to_write("a take")
         return TakeTransaction(engine, lambda: self.consumer(group), engine.is_typed())
 
     def consumer(
@@ -255,7 +248,7 @@ class Channel:
         check_group(group)
         engine = self.engine()
         if self.readonly:
-            refuse_to_write(engine.layout, "a consumer")
+            engine.refuse_to_write("a consumer")
         if (found := self._consumers.get(group)) is not None:
             return found
         engine.active_calls.refuse_within("a first take")
@@ -420,7 +413,7 @@ class Channel:
         """
         engine = self.engine()
         self._require_writable("a flush")
-        return flush_memory(engine)
+        return engine.flush()
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
@@ -453,7 +446,7 @@ class Channel:
             for consumer in self._consumers.values():
                 consumer.close()
             try:
-                leave(self._engine, checkpoint=checkpoint, flush=flush)
+                self._engine.leave(checkpoint=checkpoint, flush=flush)
             finally:
                 self._engine.close()
 
@@ -465,13 +458,7 @@ class Channel:
         Raises:
             StorageError: this was the last handle, and the disk refused: what is in memory still is.
         """
-        engine, options = self._engine, self._engine.state.options
-        engine.upkeep.settle(for_good=False)  # while it counts as open
-        if options.flush_on_close and options.memory_capacity:
-            engine.memory.set_aside = engine.become_last()  # the next call's put would be moved to disk at once, too
-            if engine.memory.set_aside:
-                move_to_disk(engine)
-        engine.park()
+        self._engine.park()
 
     def resume(self, *, schema: pa.Schema | SparkSchema | None = None, **options: Unpack[ChannelKeywords]) -> bool:
         """Resume after `park`, with what was committed meanwhile, or tell that this handle can only be closed.

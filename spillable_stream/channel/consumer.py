@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from functools import partial
 from threading import get_ident
 from typing import ParamSpec, TypeVar
@@ -12,7 +11,6 @@ from typing import ParamSpec, TypeVar
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.position_hint import PositionHint
 from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
@@ -20,18 +18,15 @@ from spillable_stream.errors import (
     CommitOutcomeUnknownError,
     CorruptionError,
     DataLossError,
-    GroupOwnedError,
     SpillableError,
     TransactionStateError,
 )
 from spillable_stream.format.extent import Extent
-from spillable_stream.format.file_names import in_memory
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.names import check_group
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range, RangeSet
-from spillable_stream.storage.lock import FileLock, process_note
 
 __all__ = ["Consumer"]
 
@@ -41,8 +36,6 @@ _P = ParamSpec("_P")
 
 class Consumer:
     """The one owner of a group; any number of its take transactions may be open at once.
-
-    It holds one file descriptor as long as it owns the group, that of the group's lock.
 
     Args:
         engine: the channel.
@@ -56,7 +49,7 @@ class Consumer:
 
     Attributes:
         group: the group's name.
-        owner: what the group's lock file says of this owner, and of no other.
+        owner: what is written beside the group of this owner, and of no other (`Ownership.note`).
         active_calls: the calls that a close waits for, and that allow no other call inside.
         moved_at: the first transaction ID that was not in use when this owner last moved the group (`seek`); 0 before.
             What was claimed with an earlier value, and what was prepared with a smaller ID, is void.
@@ -77,41 +70,19 @@ class Consumer:
         create: Callable[[], object] | None = None,
     ) -> None:
         self.group: str = check_group(group)
-        self.owner: str = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
         self._engine = engine
-        self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.layout.path}")
+        self.active_calls: ActiveCalls = ActiveCalls(f"the group {group!r} of {engine.path}")
         self.moved_at: int = 0
         self._held = RangeSet()
         self._mutex = threading.RLock()
-        self._kept_position = PositionHint(engine.fs, engine.layout, group, engine.position_files)
-        engine.log.directories.require_in_place()
-        self._lock = self._own(owner_timeout_seconds)
+        self._known = engine.follower.as_known
+        self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
+        self.owner: str = self._ownership.note
         try:
-            self._lock.write_holder(self.owner)
             self._take_over(create or partial(create_group, engine, group, starting), resume)
         except BaseException:
             self.close()
             raise
-
-    def _own(self, timeout_seconds: float) -> FileLock:
-        """Return the group's lock, held; the file of an automatic group may go while it is waited for."""
-        fs, layout = self._engine.fs, self._engine.layout
-        while True:
-            lock = FileLock.open(fs, layout.group_lock(self.group))
-            try:
-                if not lock.acquire_alone(timeout_seconds):
-                    owner = lock.read_holder()
-                    raise GroupOwnedError(
-                        f"the group {self.group!r} of {layout.path} is owned by {owner or 'another process'}; "
-                        f"waited {timeout_seconds:g} s. Stop it, or use another group",
-                        owner,
-                    )
-                if lock.is_in_place():
-                    return lock
-            except BaseException:
-                lock.close()
-                raise
-            lock.close()
 
     def _take_over(self, create: Callable[[], object], resume: bool) -> None:
         """Create the group, or roll back what a former owner left in flight.
@@ -120,30 +91,18 @@ class Consumer:
         owner. So one that was the owner, or helps one, is done when this one has had the lock, or will find it here.
         """
         with self._engine.committing():
-            self._require_owner()
-        with self._engine.snapshot() as state:
+            self._ownership.require()
+        with self._known as state:  # as it was found under the lock
             known, orphans = self.group in state.groups, state.open_takes(self.group)
         if not known:
             create()
         elif orphans and not resume:
             self._engine.commit(Rollback(orphans))
 
-    def _require_owner(self) -> None:
-        """Prove that nobody else can own the group; the channel's lock is held.
-
-        Raises:
-            GroupOwnedError: the lock file was removed, and somebody may have made another one.
-        """
-        if not self._lock.is_in_place():
-            raise GroupOwnedError(
-                f"{self._lock.path}, which said that this handle owns the group {self.group!r}, was moved, removed or "
-                "replaced; the events are back in the queue: close the handle, and open the channel again"
-            )
-
     def _state(self, state: ChannelState) -> GroupState:
         found = state.groups.get(self.group)
         if found is None:
-            raise ChannelClosedError(f"the group {self.group!r} of {self._engine.layout.path} was dropped")
+            raise ChannelClosedError(f"the group {self.group!r} of {self._engine.path} was dropped")
         return found
 
     def position(self) -> int:
@@ -172,8 +131,8 @@ class Consumer:
         return self.untaken(first_id, last_id) != [(first_id, last_id)]
 
     def available(self) -> bool:
-        """Tell whether there is an event to claim."""
-        with self._mutex, self._engine.snapshot() as state:
+        """Tell whether there is an event to claim, without a look at the log: for `Engine.wait_for`, which looks."""
+        with self._mutex, self._known as state:
             return next(self._free(state), None) is not None
 
     def _free(self, state: ChannelState) -> Iterator[Range]:
@@ -212,7 +171,7 @@ class Consumer:
 
     def _moved(self) -> TransactionStateError:
         return TransactionStateError(
-            f"the group {self.group!r} of {self._engine.layout.path} was moved by a seek since this transaction took "
+            f"the group {self.group!r} of {self._engine.path} was moved by a seek since this transaction took "
             "from it: nothing of it is committed. Roll it back, and begin another one"
         )
 
@@ -241,11 +200,12 @@ class Consumer:
         try:
             return self._call("a take", self._read_all, ranges)
         except CorruptionError:
-            self._engine.log.directories.require_in_place()  # else it read what is at the path now
+            self._engine.log.require_in_place()  # else it read what is at the path now
             raise
 
     def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         found: list[ReadBatch] = []
+        self._engine.require_not_closed()
         with self._mutex:
             for first, last in ranges:
                 while first <= last:
@@ -255,11 +215,13 @@ class Consumer:
         return found
 
     def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
-        """Yield events from ``first`` on; fewer than all, or none, where a flush moves them meanwhile: read again."""
+        """Yield events from ``first`` on; fewer than all, or none, where they are moved meanwhile: read again."""
         began = first
-        with self._engine.snapshot() as state:
+        with self._known as state:  # they were claimed in it; where it is behind, the reader misses a file
             extents = state.blocks.extents(first, last)
         reader = self._engine.readers.get(self.group, self._engine.reader)
+        if len(extents) > 1:
+            reader.expect(extents)
         for extent in extents:
             if extent.first_id != first:
                 break
@@ -268,24 +230,24 @@ class Consumer:
                     yield read
                     first = read.last_id + 1
             except DataLossError:
-                if not in_memory(extent.file) or (first == began and not self._has_moved(extent)):
+                if first == began and not self._has_moved(extent):
                     raise
                 return
         if first <= last:
             raise DataLossError(
                 f"the events {first} to {last} have left the channel",
-                str(self._engine.layout.path),
+                str(self._engine.path),
             )
 
     def _has_moved(self, extent: Extent) -> bool:
-        """Tell whether events are elsewhere by now: a flush moves them from memory to disk."""
+        """Tell whether events are elsewhere by now: a flush, for one, moves them from memory to disk."""
         with self._engine.snapshot() as state:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 
     def prepare(self, ranges: list[Range]) -> int:
         """Write that the ranges are being taken and return the transaction's ID."""
-        prepare = Prepare(self.group, ranges, self._require_owner)
+        prepare = Prepare(self.group, ranges, self._ownership.require)
         return self._call("a commit", self._engine.commit, prepare).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0, moved_at: int | None = None) -> int:
@@ -301,7 +263,7 @@ class Consumer:
             TransactionStateError: the group was moved since (`seek`): the events are back in the queue.
         """
         require = partial(self._require_unmoved, self.moved_at if moved_at is None else moved_at, prepared)
-        take = Take(self.group, ranges, prepared, self._kept_position, require)
+        take = Take(self.group, ranges, prepared, self._ownership.position, require)
         done = self._call("a commit", self._engine.commit, take)
         with self._mutex:
             for first, last in ranges:
@@ -317,7 +279,7 @@ class Consumer:
         Raises what `commit` does.
         """
         requests = [
-            Take(self.group, r, tx, self._kept_position, partial(self._require_unmoved, self.moved_at, tx))
+            Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.moved_at, tx))
             for r, tx in takes
         ]
         if requests:
@@ -325,7 +287,7 @@ class Consumer:
 
     def _require_unmoved(self, moved_at: int, prepared: int) -> None:
         """Prove that this is the owner, and what it commits was claimed or prepared where the group is now."""
-        self._require_owner()
+        self._ownership.require()
         if moved_at != self.moved_at or 0 < prepared < moved_at:
             raise self._moved()
 
@@ -363,7 +325,7 @@ class Consumer:
             OptionError: ``position`` is beyond the last event.
             StorageError: the disk refused; the group is where it was.
         """
-        path = self._engine.layout.path
+        path = self._engine.path
         self.seek_to(lambda state: checked_position(position, state, path), reset)
 
     def seek_to(self, choose: Choose, reset: str = "") -> int:
@@ -371,8 +333,7 @@ class Consumer:
 
         It raises what `seek` raises, and what ``choose`` raises: nothing is changed then.
         """
-        hint = self._kept_position
-        seek = Seek(self.group, choose, hint, self._engine.layout.path, reset, self._require_owner, self._give_back)
+        seek = Seek(self.group, choose, self._ownership, self._engine.path, reset, self._give_back)
 
         def move() -> int:
             with self._mutex:  # nothing is claimed before the group is there
@@ -402,10 +363,10 @@ class Consumer:
             TransactionStateError: this thread is inside of a call.
         """
         self.active_calls.end("a close")
-        self.leave()
+        self._engine.readers.forget(self.group)
+        self._ownership.close()
 
     def leave(self) -> None:
-        """Close the files; in a forked child, where the threads of calls under way do not exist, only that."""
+        """In a forked child, where the threads of calls under way do not exist: leave the group to the parent."""
         self._engine.readers.forget(self.group)
-        self._kept_position.close()
-        self._lock.close()
+        self._ownership.leave()

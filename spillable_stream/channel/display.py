@@ -6,10 +6,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spillable_stream.channel.stats import ChannelStats, GroupStats, TierStats
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.telemetry import Sample
 from spillable_stream.state.ranges import Range, count_of
 
@@ -34,11 +34,11 @@ _TIMES = ((3600, "hours"), (60, "minutes"), (1, "seconds"))
 # ── HTML ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
+def stats_html(path: ChannelPath, typed: bool, stats: ChannelStats) -> str:
     """Return a channel as self-contained HTML: it needs no script and no style sheet.
 
     Args:
-        path: the channel's directory.
+        path: what users call the channel.
         typed: whether it is a typed channel.
         stats: what it holds.
     """
@@ -56,17 +56,17 @@ def stats_html(path: Path, typed: bool, stats: ChannelStats) -> str:
     )
 
 
-def notice_html(path: Path, text: str) -> str:
+def notice_html(path: ChannelPath, text: str) -> str:
     """Return HTML for a channel that can't be shown, with the reason.
 
     Args:
-        path: the channel's directory.
+        path: what users call the channel.
         text: the reason, such as "closed".
     """
     return _frame("Channel", path, _line(escape(text)))
 
 
-def _frame(kind: str, path: Path, *parts: str) -> str:
+def _frame(kind: str, path: ChannelPath, *parts: str) -> str:
     head = f'<b>{kind}</b> <code style="background:none">{escape(str(path))}</code>'
     return f'<div style="max-width:640px;font-size:13px;line-height:1.5">{head}{"".join(parts)}</div>'
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from spillable_stream.engine import open_engine
 from spillable_stream.errors import SpillableError
-from spillable_stream.log.identity_file import read_identity
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["uuid_at"]
 
@@ -18,6 +15,6 @@ def uuid_at(path: str) -> str | None:
         path: the path with which the channel is opened.
     """
     try:
-        return read_identity(FileSystem(), Path(path)).channel
+        return open_engine.uuid_at(open_engine.channel_path(path))
     except (SpillableError, OSError):
         return None

@@ -16,12 +16,12 @@ from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import NoRoomYetError, Put
+from spillable_stream.engine.task_plans import StagedFile
 from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
 from spillable_stream.format.record import NumberedBatch, SegmentRef
 from spillable_stream.format.row_values import row_reader
-from spillable_stream.log.staged_file import StagedFileWriter
 
 __all__ = ["PutTransaction"]
 
@@ -55,7 +55,7 @@ class PutTransaction(Transaction):
         self._events = EventColumns()
         self._frames: list[Frame] = []
         self._frames_bytes = 0
-        self._segment: StagedFileWriter | None = None
+        self._segment: StagedFile | None = None
         self._attempted = False
         self._failure: BaseException | None = None
         self.count: int = 0
@@ -172,12 +172,12 @@ class PutTransaction(Transaction):
 
     def _inline_bytes(self) -> int:
         """Return how much goes into memory's log itself, which is cheaper than a file; 0 without a memory tier."""
-        return _INLINE_MEMORY_BYTES if self._engine.memory.put_bytes() else 0
+        return _INLINE_MEMORY_BYTES if self._engine.put_bytes() else 0
 
     def _stage(self) -> None:
         """Move what is buffered to a segment file, so that memory stays bounded."""
         if self._segment is None:
-            memory_bytes = self._engine.memory.put_bytes()
+            memory_bytes = self._engine.put_bytes()
             self._segment = self._engine.log.stage(
                 memory_bytes=memory_bytes, minimum_required_space=self._engine.state.options.minimum_required_space
             )

@@ -47,9 +47,9 @@ def chosen_position(engine: Engine, to: SeekTarget) -> Choose:
         found = first_id_since(engine, time_of(to))
         return lambda state: _kept(found, state) - 1
     elif (wanted := event_id(to)) is not None:
-        return lambda state: checked_position(wanted - 1, state, engine.layout.path)
+        return lambda state: checked_position(wanted - 1, state, engine.path)
     raise OptionError(
-        f"nothing in {engine.layout.path} begins at {to!r}: give 'earliest', 'latest', a write-order ID, a datetime "
+        f"nothing in {engine.path} begins at {to!r}: give 'earliest', 'latest', a write-order ID, a datetime "
         "with a zone, or a timedelta back from now"
     )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.telemetry import Counters
-from spillable_stream.format.file_names import Tier
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 from spillable_stream.state.spill_rules import TierUsage
+
+if TYPE_CHECKING:
+    from spillable_stream.objects.metered_store import StoreUsage
 
 __all__ = ["ChannelStats", "GroupStats", "KeptStats", "TierStats", "channel_stats"]
 
@@ -108,6 +110,7 @@ class ChannelStats:
         sinks: the last committed batch of every Spark query.
         producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
+        store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
     """
 
     channel: str
@@ -137,6 +140,7 @@ class ChannelStats:
     sinks: Mapping[str, int]
     producers: Mapping[str, int]
     counters: Counters
+    store: StoreUsage | None = None
 
     def flume_counters(self) -> dict[str, float]:
         """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""
@@ -161,17 +165,17 @@ class ChannelStats:
 
 def channel_stats(engine: Engine) -> ChannelStats:
     """Return the channel's statistics, up to date with every process's commits."""
-    layout = engine.layout
     with engine.snapshot() as state:
         engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)
+        files = engine.file_counts(state)
         size, capacity = state.stored(), options.memory_capacity + options.overflow_capacity
         return ChannelStats(
-            channel=layout.channel,
+            channel=engine.channel,
             channel_size=size,
             channel_capacity=capacity,
             channel_fill_percentage=100.0 * size / capacity,
-            memory=TierStats(*state.use(in_memory=True), options.memory_capacity, _memory_bytes(engine, state)),
+            memory=TierStats(*state.use(in_memory=True), options.memory_capacity, files.memory_payload_bytes),
             disk=TierStats(*state.use(in_memory=False), options.overflow_capacity, None),
             kept=_kept(state),
             drain_order=state.drain_order(),
@@ -184,16 +188,17 @@ def channel_stats(engine: Engine) -> ChannelStats:
             take_rate=rates.taken,
             lost=tuple(state.lost),
             doubtful=tuple(state.doubtful),
-            data_files=len(layout.log_files(engine.fs)),
-            memory_files=len(layout.log_files(engine.fs, Tier.MEMORY)),
-            segments=len(layout.segments(engine.fs)),
-            torn_bytes=engine.log.torn_bytes,
+            data_files=files.data_files,
+            memory_files=files.memory_files,
+            segments=files.segments,
+            torn_bytes=files.torn_bytes,
             unhealthy=engine.log.failed is not None,
             groups={name: _group(state, name) for name in state.groups},
-            without_owner=tuple(g.name for g in ownerless_groups(engine.fs, layout, state)),
+            without_owner=tuple(g.name for g in engine.ownerless_groups(state)),
             sinks=dict(state.sinks),
             producers={name: state.producers.last(name) for name in state.producers},
             counters=replace(engine.counters),
+            store=engine.store_usage(),
         )
 
 
@@ -235,12 +240,3 @@ def _part(block: Block, first_id: int, last_id: int) -> TierUsage:
 def _age_seconds(state: ChannelState, event: int) -> float | None:
     put_at = state.blocks.time_of(event)
     return max(0.0, time.time() - state.clock.now_of(put_at) / 1e6) if put_at else None
-
-
-def _memory_bytes(engine: Engine, state: ChannelState) -> int:
-    """Return the bytes that memory may hold: of the tier there is, else of one that would be made now."""
-    if not state.options.memory_capacity:
-        return 0
-    if state.memory.open:
-        return state.memory_limits().payload_bytes
-    return state.payloads_within(engine.log.memory_directory.byte_capacity(state.options))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.readonly_view import refuse_to_write
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.log.layout import Layout
 from spillable_stream.option_types import ChannelOptions
 
 __all__ = ["check_capacities", "store_options"]
@@ -39,30 +36,11 @@ def store_options(engine: Engine, given: dict[str, Any]) -> None:
         StorageError: the disk refused.
     """
     stored = engine.state.options
-    changed = {
-        name: value for name, value in _without_fixed(engine.layout, given).items() if getattr(stored, name) != value
-    }
+    changed = {name: value for name, value in engine.without_fixed(given).items() if getattr(stored, name) != value}
     if not changed:
         return
     if engine.log.is_view:
-        refuse_to_write(engine.layout, f"another value of {', '.join(changed)}")
+        engine.refuse_to_write(f"another value of {', '.join(changed)}")
     check_capacities(stored.changed(changed))
     engine.commit(Control(FrameType.OPTIONS, changed))
     engine.log.obey(engine.state)
-
-
-def _without_fixed(layout: Layout, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that can be changed, after a check that the others are as the channel has them."""
-    fixed: dict[str, object] = {
-        "mode": f"{layout.mode:04o}",
-        "data_dirs": list(layout.data_dirs),
-        "checkpoint_dir": layout.checkpoint_dir,
-        "backup_checkpoint_dir": layout.backup_checkpoint_dir,
-    }
-    for name, value in fixed.items():
-        wanted = given.get(name)
-        if wanted is not None and name != "mode":
-            wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
-        if wanted not in (None, value):
-            raise OptionError(f"{name} is fixed when a channel is created; {layout.path} has {value}, not {wanted}")
-    return {name: value for name, value in given.items() if name not in fixed}

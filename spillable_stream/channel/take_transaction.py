@@ -18,8 +18,8 @@ from spillable_stream.channel.event import (
 )
 from spillable_stream.channel.transaction import State, Transaction
 from spillable_stream.engine.append_plan import CommitResult
-from spillable_stream.engine.checkpointing import IDLE_SECONDS
 from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import DataLossError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.log.event_reader import ReadBatch

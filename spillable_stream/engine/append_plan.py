@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.frame import Frame
-from spillable_stream.format.record import CommitRecord, NumberedBatch, Record, Seen, SegmentRef
+from spillable_stream.format.record import CommitRecord, Merged, NumberedBatch, Record, Seen, SegmentRef
 from spillable_stream.log.wal import Entry
 from spillable_stream.state.channel_state import ChannelState, Pending
 from spillable_stream.state.producer_history import Answer
@@ -112,6 +112,7 @@ class AppendPlan:
         sink: tuple[str, int] | None = None,
         producer: NumberedBatch | None = None,
         spilled: str = "",
+        merged: Merged | None = None,
     ) -> None:
         """Append the COMMIT of a transaction; `CommitRecord` explains the arguments."""
         memory_only: Seen | None = None
@@ -119,7 +120,7 @@ class AppendPlan:
             # Only the first COMMIT of an append carries it: whatever a crash leaves of an append starts there.
             memory_only = {"next": self.state.next_id, "groups": {}} if self._repeated else self.state.memory_only()
             self._repeated = True
-        record = CommitRecord(kind, self.start, segments or [], sink, spilled, memory_only, producer)
+        record = CommitRecord(kind, self.start, segments or [], sink, spilled, memory_only, producer, merged)
         self.add(record.frame(count), transaction_id, write_order_id, record)
 
     def fits(self, wanted: TierUsage, tiers: Sequence[Tier], limits: TierUsage) -> bool:

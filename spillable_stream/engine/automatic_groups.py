@@ -23,16 +23,14 @@ from heapq import nsmallest
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
-from spillable_stream.engine.group_owner import OwnerSeen, look_for_owner
-from spillable_stream.engine.local_log import LocalLog
-from spillable_stream.engine.position_hint import PositionHint
-from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.engine.group_changes import GroupChanges, drop_of
+from spillable_stream.engine.group_owners import GroupHold, GroupOwners, OwnerSeen
+from spillable_stream.engine.log_port import Log
+from spillable_stream.errors import GroupOwnedError, OptionError, SpillableError, StorageError
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.storage.lock import FileLock
 
 __all__ = ["UNPLANNED_SECONDS", "AutomaticGroups"]
 
@@ -45,7 +43,7 @@ A query that is killed before it planned its first batch may be started again fr
 go at once, and its events with it.
 """
 
-_MOST_LOOKS = 100  # at lock files, each time: with thousands of groups it takes longer until each one's turn comes
+_MOST_LOOKS = 100  # at owners, each time: with thousands of groups it takes longer until each one's turn comes
 _MOST_RECORDS = 1_000  # in one append
 _LONGEST_MS = 600_000  # more between two looks is the sleep of a machine, in which nobody could read
 _OFTEN_ENOUGH_MS = 60_000
@@ -100,12 +98,14 @@ class AutomaticGroups:
         log: the channel's log.
         follower: its state.
         appender: appends to the log.
+        owners: the owners of the groups.
     """
 
-    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
+    def __init__(self, log: Log, follower: Follower, appender: Appender, owners: GroupOwners) -> None:
         self._log = log
         self._follower = follower
         self._appender = appender
+        self._owners = owners
         self._now_ms = 0
         self._refused_until_ms = 0  # by the disk
         self._watched: dict[str, _Watch] = {}
@@ -162,7 +162,7 @@ class AutomaticGroups:
         due = [name for name in groups if at_once or name not in watched or watched[name].is_due(self._now_ms)]
         if not due:
             return []
-        self._log.directories.require_in_place()
+        self._log.require_in_place()
         looked_at = nsmallest(most, due, key=self._looked_at)
         for name in looked_at:
             with contextlib.suppress(StorageError):  # nobody knows whether it has an owner
@@ -174,10 +174,8 @@ class AutomaticGroups:
 
     def _look_at(self, name: str, recorded_ms: int, may_be_idle_ms: int) -> None:
         before = self._watched.get(name)
-        if is_name(name):
-            owner = look_for_owner(self._log.fs, self._log.layout, name)
-        else:  # no stream made it, and it has no lock file: it stays
-            owner = OwnerSeen(is_alive=True, note="")
+        # A group whose name is none was made by no stream, and nobody can own it: it stays.
+        owner = self._owners.look(name) if is_name(name) else OwnerSeen(is_alive=True, note="")
         idle_ms = recorded_ms
         if owner.is_alive:
             idle_ms = 0
@@ -211,28 +209,30 @@ class AutomaticGroups:
 
     def _drop(self, name: str) -> None:
         """Drop a group, unless it has an owner by now, or had one since the last look at it."""
-        fs, layout, watch = self._log.fs, self._log.layout, self._watched[name]
-        if name not in self._follower.follow().groups:  # it was dropped by hand: the lock would leave a file
-            return
-        lock = FileLock.open(fs, layout.group_lock(name))
-        try:
-            if not lock.acquire_alone(0) or lock.read_holder() != watch.note:
+        with (
+            contextlib.suppress(GroupOwnedError, OptionError),  # somebody owns it, or it was dropped by hand
+            self._owners.without_owner(name, timeout_seconds=0) as hold,
+        ):
+            if hold.note == self._watched[name].note:
+                self._drop_unowned(name, hold)
+
+    def _drop_unowned(self, name: str, hold: GroupHold) -> None:
+        watch = self._watched[name]
+        with self._appender.committing():
+            state = self._follower.state
+            group = state.groups.get(name)
+            if group is None or _seen(group, state) != (watch.recorded_ms, watch.may_be_idle_ms):
                 return
-            with self._appender.committing():
-                state = self._follower.state
-                group = state.groups.get(name)
-                if group is None or _seen(group, state) != (watch.recorded_ms, watch.may_be_idle_ms):
-                    return
-                if not group.is_automatic or not lock.is_in_place():
-                    return
-                untaken = state.lag(name)
-                PositionHint(fs, layout, name).forget()
-                self._appender.append_alone(drop_of(name, state))
-            self._tell(name, watch, untaken, has_planned=group.has_planned)
-            del self._watched[name]
-            remove_files_of(fs, layout, name)
-        finally:
-            lock.close()
+            if not group.is_automatic:
+                return
+            hold.require()
+            untaken = state.lag(name)
+            if hold.position is not None:
+                hold.position.forget()
+            self._appender.append_alone(drop_of(name, state))
+        self._tell(name, watch, untaken, has_planned=group.has_planned)
+        del self._watched[name]
+        self._owners.forget_files(name)
 
     def _tell(self, name: str, watch: _Watch, untaken: int, *, has_planned: bool) -> None:
         path, idle = self._log.path, _span(watch.idle_ms)

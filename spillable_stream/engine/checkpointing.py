@@ -18,14 +18,13 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import LocalLog
 from spillable_stream.engine.memory_tier import MemoryTier
 from spillable_stream.engine.telemetry import Counters
+from spillable_stream.engine.tier_ports import IDLE_SECONDS
 from spillable_stream.errors import LockTimeoutError
 from spillable_stream.storage.lock import FileLock
 
-__all__ = ["IDLE_SECONDS", "Checkpointing"]
+__all__ = ["Checkpointing"]
 
 _log = logging.getLogger(__name__)
-
-IDLE_SECONDS = 1.0
 
 
 class Checkpointing:

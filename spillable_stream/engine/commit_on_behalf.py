@@ -1,7 +1,7 @@
 """Commits takes on behalf of their owner, once a micro-batch is known to be done.
 
-A group's owner prepares a take, and commits it when it hears that the batch is done. Any process of the host that
-hears it earlier can commit the same take. Both may do so in any order or at once: a take is committed by its
+A group's owner prepares a take, and commits it when it hears that the batch is done. Any other process that hears it
+earlier can commit the same take. Both may do so in any order or at once: a take is committed by its
 transaction's ID, under the channel's lock, and the second commit does nothing.
 """
 
@@ -13,21 +13,11 @@ from datetime import datetime
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.engine.requests import Take, Takes
-from spillable_stream.errors import StorageError
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.storage.lock import FileLock
 
-__all__ = ["finish_takes", "group_owner", "owner_since", "wait_for_owner_to_go"]
-
-
-def group_owner(engine: Engine, group: str) -> str:
-    """Return what the last owner of a group wrote about itself (`Consumer.owner`); "" without an owner so far."""
-    try:
-        return engine.fs.read_file(engine.layout.group_lock(group)).decode(errors="replace")
-    except (FileNotFoundError, StorageError):
-        return ""
+__all__ = ["finish_takes", "owner_since"]
 
 
 def owner_since(owner: str) -> datetime | None:
@@ -36,15 +26,6 @@ def owner_since(owner: str) -> datetime | None:
         return datetime.fromisoformat(owner.rpartition(" since ")[2].partition(", ")[0])
     except ValueError:
         return None
-
-
-def wait_for_owner_to_go(engine: Engine, group: str, owner: str, timeout_seconds: float) -> bool:
-    """Wait until an owner (`Consumer.owner`) has released its group or died, and tell whether it has."""
-    lock = FileLock.open(engine.fs, engine.layout.group_lock(group))
-    try:
-        return lock.is_free_within(timeout_seconds if lock.read_holder() == owner else 0)
-    finally:
-        lock.close()
 
 
 def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None = None) -> int:
@@ -67,12 +48,13 @@ def finish_takes(engine: Engine, group: str, through_id: int, owner: str | None 
         takes = _done_takes(state, group, through_id)
     if not takes:
         return 0
-    position = PositionHint(engine.fs, engine.layout, group)
-    request = _Finish(takes, lambda: owner is None or group_owner(engine, group) == owner, position)
+    position = engine.owners.position_of(group)
+    request = _Finish(takes, lambda: owner is None or engine.owners.owner_of(group) == owner, position)
     try:
         engine.commit(request)
     finally:
-        position.close()
+        if position is not None:
+            position.close()
     return request.finished
 
 
@@ -81,7 +63,7 @@ class _Finish(Takes):
     """Commits those of the takes that are still prepared, under the channel's lock."""
 
     may_finish: Callable[[], bool]
-    position: PositionHint
+    position: KeptPosition | None
     finished: int = 0
 
     def plan(self, plan: AppendPlan) -> CommitResult:
@@ -96,7 +78,7 @@ class _Finish(Takes):
 
     def appended(self, state: ChannelState) -> None:
         """Record what the group has taken: its owner may die before it does so."""
-        if self.finished:
+        if self.finished and self.position is not None:
             self.position.keep(state)
 
 

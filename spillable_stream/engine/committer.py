@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import nlargest
 from operator import attrgetter
 from threading import get_ident
@@ -13,16 +13,14 @@ from threading import get_ident
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_commit import GroupCommit, Ticket
+from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
-from spillable_stream.engine.memory_tier import MemoryTier
-from spillable_stream.engine.moving import Moving
-from spillable_stream.engine.ownerless_groups import OwnerlessGroup
+from spillable_stream.engine.ownerless_groups import ownerless_groups
 from spillable_stream.engine.requests import MemoryFullError, NoRoomYetError, Put, Request
-from spillable_stream.engine.staged_puts import StagedPuts
 from spillable_stream.engine.telemetry import Counters
+from spillable_stream.engine.tier_ports import MemoryPort, MovingPort, RoomPort, StagedPort
 from spillable_stream.errors import (
     ChannelClosedError,
     ChannelFullError,
@@ -54,13 +52,14 @@ class Committer:
         moving: moves taken events out of a put's way.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
-        ownerless: finds the groups that nobody reads as, for the error of a put that finds no room.
+        owners: the owners of the groups, for the error of a put that finds no room.
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
 
     Attributes:
         group_commit: the requests that wait.
         when_full: called when a put finds no room, before it waits; the engine sets it.
+        poll_seconds: how often a put that waits for room checks whether anybody has committed anything.
     """
 
     def __init__(
@@ -68,11 +67,11 @@ class Committer:
         log: Log,
         follower: Follower,
         appender: Appender,
-        memory: MemoryTier,
-        moving: Moving,
-        room: DiskRoom,
-        staged: StagedPuts,
-        ownerless: Callable[[ChannelState], Sequence[OwnerlessGroup]],
+        memory: MemoryPort,
+        moving: MovingPort,
+        room: RoomPort,
+        staged: StagedPort,
+        owners: GroupOwners,
         active_calls: ActiveCalls,
         counters: Counters,
     ) -> None:
@@ -83,11 +82,12 @@ class Committer:
         self._moving = moving
         self._room = room
         self._staged = staged
-        self._ownerless = ownerless
+        self._owners = owners
         self._active_calls = active_calls
         self._counters = counters
         self.group_commit: GroupCommit = GroupCommit(self.commit_group)
         self.when_full: Callable[[], None] = lambda: None
+        self.poll_seconds: float = _FULL_POLL_SECONDS
 
     def commit(
         self, request: Request, keep_alive_seconds: float = 0.0, waited_seconds: float | None = None
@@ -152,7 +152,7 @@ class Committer:
             if waited_seconds is not None and time.monotonic() < deadline:
                 raise self._no_room_yet(before, deadline)
             while self._waits(before, deadline):
-                time.sleep(_FULL_POLL_SECONDS)
+                time.sleep(self.poll_seconds)
 
     def _waits(self, before: CommitPoint | None, deadline: float) -> bool:
         """Tell whether a put that found no room need not look again: nobody has committed anything since."""
@@ -162,7 +162,7 @@ class Committer:
         return NoRoomYetError(f"{self._log.path} has no room yet", lambda: not self._waits(before, deadline))
 
     def _full(self, error: ChannelFullError, request: Put, waited_seconds: float) -> ChannelFullError:
-        with self._follower.snapshot as state:
+        with self._follower.as_known as state:  # what the refusal was planned on, or later
             wanted, rates = request.use(), self._follower.samples.rates(state)
             put_at = state.blocks.time_of(state.floor)
             memory, disk, limits = state.use(in_memory=True), state.use(in_memory=False), state.memory_limits()
@@ -197,7 +197,7 @@ class Committer:
 
     def _unread(self, state: ChannelState) -> str:
         """Return which groups hold events back that nobody reads, and what to do about it."""
-        found = [group for group in self._ownerless(state) if group.lag]
+        found = [group for group in ownerless_groups(self._owners, state) if group.lag]
         if not found:
             return ""
         named = " and ".join(f"{group.name!r} ({group.lag:,} to take)" for group in found[:_NAMED_UNREAD])

@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.appender import Appender
-from spillable_stream.engine.automatic_groups import AutomaticGroups
-from spillable_stream.engine.checkpointing import Checkpointing
 from spillable_stream.engine.committer import Committer
-from spillable_stream.engine.disk_room import DiskRoom
-from spillable_stream.engine.drained_files import DrainedFiles
 from spillable_stream.engine.follower import Follower, Snapshot
-from spillable_stream.engine.local_log import LocalLog
-from spillable_stream.engine.memory_tier import MemoryTier
-from spillable_stream.engine.moving import Moving
-from spillable_stream.engine.ownerless_groups import ownerless_groups
+from spillable_stream.engine.group_owners import GroupOwners
+from spillable_stream.engine.log_port import ChannelPath, Log, Reader, refuse_to_write
+from spillable_stream.engine.ownerless_groups import OwnerlessGroup, ownerless_groups
 from spillable_stream.engine.requests import Request
-from spillable_stream.engine.retention import Retention
-from spillable_stream.engine.staged_puts import StagedPuts
-from spillable_stream.engine.telemetry import Counters, Samples
-from spillable_stream.engine.upkeep import Upkeep
-from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.layout import Layout
+from spillable_stream.engine.telemetry import Counters, FileCounts, Samples
+from spillable_stream.engine.tier_ports import CheckpointingPort, UpkeepPort
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.storage.file import File
-from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lru import LruCache
 
-__all__ = ["Engine"]
+if TYPE_CHECKING:
+    from spillable_stream.objects.metered_store import StoreUsage
 
-_OPEN_OF_GROUPS = 32
+__all__ = ["OPEN_OF_GROUPS", "Engine"]
+
+OPEN_OF_GROUPS = 32
+"""Of so many groups, those that took last, what they read with stays open."""
 
 
 class _Commit(Protocol):
@@ -54,103 +48,80 @@ class _Follow(Protocol):
     def __call__(self, *, unchecked: bool = False) -> ChannelState: ...
 
 
-class Engine:
-    """The channel as one process uses it. Thread-safe.
+class Engine(ABC):
+    """The channel as one process uses it, wherever its log is. Thread-safe.
 
-    Each part takes finished parts::
+    Each kind of log has an engine of its own, which makes the parts and hands them to `_wire`, each part of whole
+    parts::
 
-        LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
-                                   └─ Retention, Moving, AutomaticGroups ─────┘ └────── Upkeep
+        Log ── Follower ── Appender ── Committer
 
     Args:
-        fs: the file system.
-        layout: the channel's files.
-        lock_timeout_seconds: how long to wait for other processes.
-        readonly: open for reading only: write nothing and hold no lock.
+        path: what users call the channel.
+        channel: its UUID.
 
     Attributes:
+        path: what users call the channel.
+        channel: its UUID.
         log: the log.
         follower: keeps the state up to date with the log.
         appender: appends to the log.
-        memory: the memory tier.
-        moving: moves events from memory to disk.
-        retention: lets kept events go.
-        drained: the files that nothing needs any more.
-        checkpointing: makes checkpoints.
-        room: frees disk space.
         committer: commits requests.
-        upkeep: lets events and groups go in the background.
+        owners: the owners of the groups.
+        checkpointing: makes checkpoints.
+        upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
         counters: the counters of this handle.
         readers: the event readers of the groups that took last, by group. There may be thousands of groups.
-        position_files: the open position files of these groups.
+        ownerless_groups: returns the automatic groups that nobody owns, given a state.
+        prepare_put: called before a put transaction begins: makes what puts need, such as a memory tier.
+        put_bytes: returns the most payload bytes of a put transaction that can go to memory; 0 without such a tier.
+        store_usage: returns what this handle has asked of an object store; None on a disk.
+        make_room: gives back the space of taken events, for what is staged and finds none.
     """
 
     appender: Appender
-    become_last: Callable[[], bool]
-    committing: Callable[[], AbstractContextManager[None]]
     append_alone: Callable[[Request], CommitResult]
+    checkpointing: CheckpointingPort
     commit: _Commit
-    follow: _Follow
-    schemas: Callable[[], list[pa.Schema]]
-    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
+    committer: Committer
+    committing: Callable[[], AbstractContextManager[None]]
     ends: Callable[[], dict[int | str, int]]
+    follow: _Follow
     follower: Follower
     is_typed: Callable[[], bool]
-    log: LocalLog
+    log: Log
     make_room: Callable[[], None]
-    make_room_if_short: Callable[[], None]
+    ownerless_groups: Callable[[ChannelState], list[OwnerlessGroup]]
+    owners: GroupOwners
+    prepare_put: Callable[[], None]
+    put_bytes: Callable[[], int]
     require_not_closed: Callable[[], None]
     require_open: Callable[[], None]
+    schemas: Callable[[], list[pa.Schema]]
+    upkeep: UpkeepPort
+    wait_for: Callable[[Callable[[ChannelState], bool], float], bool]
 
-    def __init__(
-        self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
-    ) -> None:
-        self.active_calls: ActiveCalls = ActiveCalls(f"the channel {layout.path}")
+    def __init__(self, path: ChannelPath, channel: str) -> None:
+        self.path: ChannelPath = path
+        self.channel: str = channel
+        self.active_calls: ActiveCalls = ActiveCalls(f"the channel {path}")
         self.counters: Counters = Counters()
-        self.readers: LruCache[EventReader] = LruCache(_OPEN_OF_GROUPS)
-        self.position_files: LruCache[File] = LruCache(_OPEN_OF_GROUPS)
-        self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
-        try:
-            self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
-            self.appender = appender = Appender(log, follower, self.counters)
-            self.memory: MemoryTier = MemoryTier(log, follower, appender)
-            self.moving: Moving = Moving(log, follower, appender, self.memory)
-            self.retention: Retention = Retention(log, follower, appender)
-            self.drained: DrainedFiles = DrainedFiles(log, follower, appender)
-            self.checkpointing: Checkpointing = Checkpointing(
-                log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
-            )
-        except BaseException:
-            log.close()
-            raise
-        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
-        staged = StagedPuts(log.fs, log.layout)
-        self.committer: Committer = Committer(
-            log,
-            follower,
-            appender,
-            self.memory,
-            self.moving,
-            self.room,
-            staged,
-            partial(ownerless_groups, log.fs, log.layout),
-            self.active_calls,
-            self.counters,
-        )
-        groups = AutomaticGroups(log, follower, appender)
-        self.upkeep: Upkeep = Upkeep(
-            log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
-        )
-        self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
+        self.readers: LruCache[Reader] = LruCache(OPEN_OF_GROUPS)
+        self.store_usage: Callable[[], StoreUsage | None] = lambda: None
+
+    def _wire(self, owners: GroupOwners, committer: Committer) -> None:
+        """Bind the verbs to the parts; `log`, `follower` and `appender` are set."""
+        log, follower, appender = self.log, self.follower, self.appender
+        self.owners = owners
+        self.committer = committer
         # Bound methods rather than delegating ones: every put and take would pay for the extra call.
-        self.commit = self.committer.commit
+        self.commit = committer.commit
         self.committing, self.append_alone = appender.committing, appender.append_alone
         self.follow, self.wait_for = follower.follow, follower.wait_for
         self.schemas, self.is_typed, self.ends = follower.schemas, follower.is_typed, follower.ends
         self.require_open, self.require_not_closed = log.require_open, log.require_not_closed
-        self.become_last = log.become_last
-        self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+        self.ownerless_groups = partial(ownerless_groups, owners)
 
     # ── views of the parts ──────────────────────────────────────────────────────────────────
 
@@ -170,16 +141,6 @@ class Engine:
         return self.follower.samples
 
     @property
-    def fs(self) -> FileSystem:
-        """The file system."""
-        return self.log.fs
-
-    @property
-    def layout(self) -> Layout:
-        """The channel's files."""
-        return self.log.layout
-
-    @property
     def lock_timeout_seconds(self) -> float:
         """How long to wait for other processes."""
         return self.log.lock_timeout_seconds
@@ -192,9 +153,46 @@ class Engine:
         """Return an up-to-date state that stays unchanged within the block: ``with … as state``."""
         return self.follower.snapshot
 
-    def reader(self) -> EventReader:
+    def reader(self) -> Reader:
         """Return a new reader of events."""
         return self.log.reader(self.follower.schemas, self.follower.ends)
+
+    def refuse_to_write(self, what: str) -> NoReturn:
+        """Refuse a call that would write to a channel that is only looked at.
+
+        Args:
+            what: the call, with its article.
+
+        Raises:
+            ReadonlyChannelError: always.
+        """
+        refuse_to_write(self.path, what)
+
+    # ── what each kind of log has in its own way ────────────────────────────────────────────
+
+    @abstractmethod
+    def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options that can be changed, after a check that the others are as the channel has them.
+
+        Args:
+            given: options by keyword name, with values as `parse_options` returns them.
+
+        Raises:
+            OptionError: one is fixed when a channel is created, and differs.
+        """
+
+    @abstractmethod
+    def file_counts(self, state: ChannelState) -> FileCounts:
+        """Return what the channel's files are like, by a state that is held still."""
+
+    @abstractmethod
+    def flush(self) -> int:
+        """Move every event of the memory tier to disk, and return how many there were.
+
+        Raises:
+            StorageError: the disk refused; what was not moved is still in memory.
+            TransactionStateError: this thread is inside of another call to the channel.
+        """
 
     # ── closing ─────────────────────────────────────────────────────────────────────────────
 
@@ -203,23 +201,34 @@ class Engine:
         """Whether `close` was called."""
         return self.log.closed
 
-    def park(self) -> None:
-        """Count as closed for everybody else until `resume`, with the state and the files at hand."""
-        self.upkeep.stop()
-        self.log.park()
+    @abstractmethod
+    def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
+        """Do what a close must do first; a handle that only looks, or whose log failed, does nothing.
 
+        Args:
+            checkpoint: whether to make a checkpoint; None: as ``checkpointOnClose`` says.
+            flush: whether the last handle moves to disk what is in memory; None: as ``flushOnClose`` says.
+
+        Raises:
+            StorageError: the storage refused; what was in memory still is.
+        """
+
+    @abstractmethod
+    def park(self) -> None:
+        """Count as closed for everybody else until `resume`, with the state and the files at hand.
+
+        Raises:
+            StorageError: the storage refused what a close must do, too.
+        """
+
+    @abstractmethod
     def resume(self) -> bool:
         """Reopen the handle after `park`, and tell whether that worked; if not, close it."""
-        return self.log.resume(self.follower.positions)
 
+    @abstractmethod
     def close(self, *, forked: bool = False) -> None:
-        """Close every file after the append under way; write nothing.
+        """Close everything after the append under way; write nothing.
 
         Args:
             forked: the process is a forked child, where the thread that holds the lock may not exist: do not wait.
         """
-        self.upkeep.close(forked=forked)
-        self.log.close(forked=forked)
-        self.checkpointing.close()
-        self.readers.clear()
-        self.position_files.clear()

@@ -22,7 +22,7 @@ from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Follower", "Snapshot"]
+__all__ = ["AsKnown", "Follower", "Snapshot"]
 
 
 class Snapshot:
@@ -36,21 +36,25 @@ class Snapshot:
 
     Attributes:
         thread: the thread that is inside; 0 if none is.
+        depth: how many blocks it is inside of.
     """
 
     def __init__(self, follower: Follower, mutex: threading.RLock) -> None:
         self.thread: int = 0
+        self.depth: int = 0
         self._follower = follower
         self._mutex = mutex
-        self._depth = 0  # of the thread that has the mutex
 
     def __enter__(self) -> ChannelState:
         follower, had = self._follower, list[bool]()
+        if follower.is_far and self.thread != get_ident():  # a look may wait for a commit, which needs the mutex
+            follower.look()
         try:
             had.extend(map(self._mutex.acquire, (True,)))  # one call from C: no interrupt comes in between
-            state = follower.state if self._depth and not follower.applying else follower.follow()
+            is_known = self.depth and not follower.applying
+            state = follower.state if is_known else follower.follow(looked=follower.is_far)
             self.thread = get_ident()
-            self._depth += 1
+            self.depth += 1
         except BaseException:
             if had:
                 self._mutex.release()
@@ -58,10 +62,46 @@ class Snapshot:
         return state
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
-        if not self._depth:
+        self.depth -= 1
+        if not self.depth:
             self.thread = 0
         self._mutex.release()
+
+
+class AsKnown:
+    """The state as this handle knows it, held still without a look at the log: ``with … as state``.
+
+    For what follows a look of the same call, or a commit: with a log far away, each look is a request. It is held like
+    a `Snapshot`, and either may be entered inside of the other. What the log has meanwhile, it may not show: whoever
+    misses something takes a `Snapshot` and looks again.
+
+    Args:
+        follower: whose state it is.
+        snapshot: what knows which thread is inside.
+        mutex: what holds both still.
+    """
+
+    def __init__(self, follower: Follower, snapshot: Snapshot, mutex: threading.RLock) -> None:
+        self._follower = follower
+        self._snapshot = snapshot
+        self._mutex = mutex
+
+    def __enter__(self) -> ChannelState:
+        follower, snapshot, had = self._follower, self._snapshot, list[bool]()
+        try:
+            had.extend(map(self._mutex.acquire, (True,)))  # as in `Snapshot`
+            is_known = not follower.half_applied and not follower.applying
+            state = follower.state if is_known else follower.follow(looked=follower.is_far)
+            snapshot.thread = get_ident()
+            snapshot.depth += 1
+        except BaseException:
+            if had:
+                self._mutex.release()
+            raise
+        return state
+
+    def __exit__(self, *_: object) -> None:
+        self._snapshot.__exit__()
 
 
 class Follower:
@@ -80,8 +120,11 @@ class Follower:
         positions: where in the log it is.
         applied: the published position that it is at; None while that is not known.
         samples: the channel's recent past.
-        snapshot: holds the state still.
+        snapshot: holds the state still, up to date.
+        as_known: holds it still without a look at the log.
         applying: whether the state is being changed, by the thread that has the mutex.
+        is_far: whether a look at the log is a request to another host, and may wait for a commit.
+        half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
 
     positions: Positions
@@ -89,13 +132,14 @@ class Follower:
 
     def __init__(self, log: Log, active_calls: ActiveCalls, leave_files: Callable[[], None]) -> None:
         self.applying: bool = False
+        self.half_applied: bool = False
         self.samples: Samples = Samples()
+        self.is_far: bool = log.is_far
         self._log = log
         self._is_view = log.is_view
         self._active_calls = active_calls
         self._leave_files = leave_files
         self._mutex = threading.RLock()
-        self._half_applied = False
         self.applied: CommitPoint | None = None
         self._schemas: list[pa.Schema] = []
         self._typed: bool | None = None
@@ -104,14 +148,24 @@ class Follower:
         log.obey(self.state)
         self.samples.record(self.state)
         self.snapshot: Snapshot = Snapshot(self, self._mutex)
+        self.as_known: AsKnown = AsKnown(self, self.snapshot, self._mutex)
 
     # ── following ───────────────────────────────────────────────────────────────────────────
 
-    def follow(self, *, unchecked: bool = False) -> ChannelState:
+    def look(self) -> None:
+        """Look at the log, and apply nothing yet: for who is about to hold the state still; with no lock held.
+
+        Raises what `follow` raises.
+        """
+        self._log.require_open()
+        self._log.position()
+
+    def follow(self, *, unchecked: bool = False, looked: bool = False) -> ChannelState:
         """Apply what other processes and threads committed, and return the state.
 
         Args:
             unchecked: leave out the look at whether the channel is still there; for a commit, which looks itself.
+            looked: whether `look` was called just now.
 
         Raises:
             ChannelClosedError: the channel was closed or removed, or its log failed.
@@ -119,16 +173,20 @@ class Follower:
         """
         log = self._log
         if not unchecked:
-            if self._is_view:
+            if self._is_view and not self.is_far:
                 return self._follow_view()
             log.require_open()
-        if (log.position() is not self.applied or self._half_applied) and self.snapshot.thread != get_ident():
-            self._advance(log.position)
+        if self.is_far and (looked or self.snapshot.thread == get_ident()):
+            if self.snapshot.thread != get_ident():
+                self._advance(log.latest_position)
+            return self.state
+        if (log.position() is not self.applied or self.half_applied) and self.snapshot.thread != get_ident():
+            self._advance(log.latest_position)
         return self.state
 
     def catch_up(self) -> None:
         """Apply what was published under the commit lock, which is held."""
-        if self._log.held_position() is not self.applied or self._half_applied:
+        if self._log.held_position() is not self.applied or self.half_applied:
             self._advance(self._log.held_position)
             self._log.leave_written(self.positions.disk.file_id)
 
@@ -138,19 +196,19 @@ class Follower:
             if self.applying:
                 self._active_calls.refuse("a look")
             head = position()
-            if head is self.applied and not self._half_applied:
+            if head is self.applied and not self.half_applied:
                 return
             end = Positions.of(head)
-            if end == self.positions and not self._half_applied:
+            if end == self.positions and not self.half_applied:
                 self.applied = head
                 return
-            if not self._half_applied:
+            if not self.half_applied:
                 if end.is_before(self.positions):  # read while it was written twice
                     return
                 # So far behind that files are gone, or used again; what is damaged shows when it is loaded.
                 with contextlib.suppress(FileNotFoundError, CorruptionError):
                     self._apply_until(end)
-            if self._half_applied:
+            if self.half_applied:
                 self._load()
             self.applied = head if self.positions == end else None
             self._log.obey(self.state)
@@ -165,12 +223,12 @@ class Follower:
 
     def _apply_until(self, end: Positions) -> None:
         self.samples.settle(self.state)
-        self._half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
+        self.half_applied = True  # and so it stays where Ctrl-C or a bad frame ends this between two positions
         self.applying = True
         try:
             self._log.follow(self.state, self.positions, end)
             self.positions = end
-            self._half_applied = False
+            self.half_applied = False
         finally:
             self.applying = False
 
@@ -178,7 +236,7 @@ class Follower:
         self.applying = True
         try:
             self.state, self.positions = self._log.load()
-            self._half_applied = False
+            self.half_applied = False
         finally:
             self.applying = False
 
@@ -201,7 +259,7 @@ class Follower:
             if self.applying:
                 self._active_calls.refuse("a look")
             if surely or not self._log.is_current():
-                self._half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
+                self.half_applied, self.applied = True, None  # first: an interrupt may come before the state is loaded
                 self._log.renew()
                 self._load()
                 self._current = self.positions.disk.file_id
@@ -210,12 +268,12 @@ class Follower:
     def wait_for(self, ready: Callable[[ChannelState], bool], timeout_seconds: float) -> bool:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
         deadline = time.monotonic() + timeout_seconds
-        pause = 0.001
+        pause, longest = self._log.poll_seconds
         while not ready(self.follow()):
             if time.monotonic() >= deadline:
                 return False
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-            pause = min(pause * 2, 0.05)
+            pause = min(pause * 2, longest)
         return True
 
     # ── what it is at ───────────────────────────────────────────────────────────────────────
@@ -246,19 +304,19 @@ class Follower:
             before: what was published before.
         """
         with self._mutex:
-            if self.applied is before and not self._half_applied:
+            if self.applied is before and not self.half_applied:
                 head = self._log.held_position()
                 self.positions, self.applied = Positions.of(head), head
 
     def apply_own(self, tier: Tier, start: Position, end: Position, entries: list[Entry]) -> None:
         """Apply what this process appended, unless another of its threads has read it back already."""
         with self._mutex:
-            if start == (self.positions.memory if tier is Tier.MEMORY else self.positions.disk) and (
-                not self._half_applied
-            ):
+            before = self.positions.memory if tier is Tier.MEMORY else self.positions.disk
+            is_next = start == before or (self._log.is_far and start.file_id == before.file_id + 1)
+            if is_next and not self.half_applied:
                 self.samples.settle(self.state)
                 offset = start.offset
-                self._half_applied = self.applying = True
+                self.half_applied = self.applying = True
                 try:
                     for header, _, record in entries:
                         self.state.apply_record(start.file_id, offset, header, record)
@@ -266,7 +324,7 @@ class Follower:
                     disk, memory = self.positions
                     self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
                     self.applied = self._log.held_position()
-                    self._half_applied = False
+                    self.half_applied = False
                 finally:
                     self.applying = False
             self.samples.record(self.state)

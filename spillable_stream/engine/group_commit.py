@@ -72,9 +72,14 @@ class GroupCommit:
     Args:
         commit: commits a group of tickets as one append and marks each done or failed. If it raises, the
             remaining tickets fail with that error.
+
+    Attributes:
+        pace: called by the leader, with the lead held, before it gathers each group: it may wait, and whoever commits
+            meanwhile joins the group. None: not called.
     """
 
     def __init__(self, commit: Callable[[list[Ticket]], None]) -> None:
+        self.pace: Callable[[], None] | None = None
         self._commit = commit
         self._lead = threading.Lock()
         self._queue: deque[Ticket] = deque()
@@ -148,6 +153,8 @@ class GroupCommit:
 
     def _commit_waiting(self) -> None:
         """Commit the next group; the caller holds the lead."""
+        if self.pace is not None:
+            self.pace()
         group = self._gather()
         began = time.monotonic()
         try:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.group_changes import GroupChanges, drop_of, remove_files_of
-from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.engine.group_changes import GroupChanges, drop_of
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control
-from spillable_stream.errors import DataLossError, GroupOwnedError, OptionError
+from spillable_stream.errors import DataLossError, OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group, is_name
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
-from spillable_stream.storage.lock import FileLock, has_ended
 
 __all__ = [
     "create_group",
@@ -25,11 +20,9 @@ __all__ = [
     "have_left",
     "note_plan",
     "starting_position",
-    "without_owner",
 ]
 
 _NAMED_GROUPS = 20  # named in an error message
-_CHANGE_SECONDS = 1.0  # for which a change of a group, which is one commit, is waited for
 
 
 def create_group(
@@ -57,12 +50,10 @@ def create_group(
         if group in state.groups:
             return state.groups[group].position
         if since is None:
-            position = starting_position(starting, state, engine.layout.path)
+            position = starting_position(starting, state, engine.path)
         else:
-            position = _position_since(since, state, engine.layout.path)
-    with engine.committing():
-        if group not in engine.state.groups:
-            PositionHint(engine.fs, engine.layout, group).forget()  # left by a dropped group of this name
+            position = _position_since(since, state, engine.path)
+    engine.owners.forget_former(group)
     made: GroupRecord = {"group": group, "position": position}
     if automatic:
         made["auto"] = True
@@ -71,7 +62,7 @@ def create_group(
     engine.commit(Control(FrameType.GROUP, made))
     if automatic:
         engine.upkeep.ensure()
-    with engine.snapshot() as state:
+    with engine.follower.as_known as state:  # it was just committed
         return state.groups[group].position if group in state.groups else position  # it was dropped meanwhile
 
 
@@ -93,14 +84,14 @@ def note_plan(engine: Engine, group: str) -> None:
         engine.commit(Control(FrameType.GROUP, GroupRecord(group=group, idle=0, planned=True)))
 
 
-def starting_position(starting: str, state: ChannelState, path: str | Path) -> int:
+def starting_position(starting: str, state: ChannelState, path: ChannelPath) -> int:
     """Return the position of a new group. It may start at any event that the channel keeps.
 
     Args:
         starting: "earliest" for the first event that is kept, "latest", or the write-order ID of its first event; with
             a "+" after the ID, it is that event or, if that has left, the first that is kept.
         state: the channel's state.
-        path: the channel's directory, for the error.
+        path: what users call the channel, for the error.
 
     Raises:
         DataLossError: that event has left the channel; the message names the first that is kept.
@@ -119,7 +110,7 @@ def starting_position(starting: str, state: ChannelState, path: str | Path) -> i
     return max(wanted, beginning) - 1
 
 
-def _position_since(since: int, state: ChannelState, path: str | Path) -> int:
+def _position_since(since: int, state: ChannelState, path: ChannelPath) -> int:
     if since > state.last_id:
         raise OptionError(
             f"a query has read {path} up to the event {since}, and its last event is {state.last_id}: it is an older "
@@ -128,13 +119,13 @@ def _position_since(since: int, state: ChannelState, path: str | Path) -> int:
     return max(since, state.beginning() - 1)
 
 
-def have_left(first_id: int, state: ChannelState, path: str | Path) -> DataLossError:
+def have_left(first_id: int, state: ChannelState, path: ChannelPath) -> DataLossError:
     """Return the error that says that events have left the channel, and which is the first that has not.
 
     Args:
         first_id: the first event that was asked for.
         state: the channel's state.
-        path: the channel's directory.
+        path: what users call the channel.
     """
     last_id = state.beginning() - 1
     left = f"the events {first_id} to {last_id} have" if first_id < last_id else f"the event {last_id} has"
@@ -146,13 +137,13 @@ def have_left(first_id: int, state: ChannelState, path: str | Path) -> DataLossE
     return DataLossError(f"{left} left the channel: {kept}. Begin there or later, or at 'earliest'", str(path))
 
 
-def existing_group(state: ChannelState, group: str, path: str | Path) -> GroupState:
+def existing_group(state: ChannelState, group: str, path: ChannelPath) -> GroupState:
     """Return an existing group.
 
     Args:
         state: the channel's state.
         group: the group's name.
-        path: the channel's directory, for the error.
+        path: what users call the channel, for the error.
 
     Raises:
         OptionError: the channel has no group of this name; the message lists its groups.
@@ -179,45 +170,9 @@ def drop_group(engine: Engine, group: str) -> None:
             check_group(group)
         engine.commit(GroupChanges([{"group": group, "drop": True}]))
         return
-    with without_owner(engine, group):
+    with engine.owners.without_owner(group):
         with engine.snapshot() as state:
-            automatic, drop = existing_group(state, group, engine.layout.path).is_automatic, drop_of(group, state)
+            automatic, drop = existing_group(state, group, engine.path).is_automatic, drop_of(group, state)
         engine.commit(drop)
         if automatic:
-            remove_files_of(engine.fs, engine.layout, group)
-
-
-@contextmanager
-def without_owner(engine: Engine, group: str, otherwise: str = "") -> Iterator[FileLock]:
-    """Keep an existing group without an owner within the block, which changes it; yields the group's lock.
-
-    Args:
-        engine: the channel.
-        group: the group's name.
-        otherwise: what else a user may do about an owner, for the error.
-
-    Raises:
-        GroupOwnedError: a live consumer owns it.
-        OptionError: the channel has no group of this name.
-    """
-    fs, layout, in_place = engine.fs, engine.layout, False
-    while not in_place:
-        existing_group(engine.follow(), group, layout.path)
-        lock = FileLock.open(fs, layout.group_lock(group))
-        try:
-            if not lock.acquire_alone(_CHANGE_SECONDS):
-                raise _owned(group, lock.read_holder(), layout.path, otherwise)
-            if in_place := lock.is_in_place():
-                if group not in engine.follow().groups:  # it was dropped before the file was opened, which made it
-                    remove_files_of(fs, layout, group)
-                existing_group(engine.state, group, layout.path)
-                yield lock
-        finally:
-            lock.close()
-
-
-def _owned(group: str, owner: str, path: Path, otherwise: str) -> GroupOwnedError:
-    """Return the refusal of a change. One that another process makes for long leaves the last owner's note."""
-    if not owner or has_ended(owner):
-        return GroupOwnedError(f"another process changes the group {group!r} of {path}, or owns it; try again")
-    return GroupOwnedError(f"the group {group!r} of {path} is owned by {owner}; stop it first{otherwise}", owner)
+            engine.owners.forget_files(group)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
-from spillable_stream.engine.log_port import Followed
+from spillable_stream.engine.log_port import Followed, refuse_to_write
 from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_bytes
 from spillable_stream.engine.opening import Held, adopted, enter
-from spillable_stream.engine.readonly_view import ReadonlyView, refuse_to_write
+from spillable_stream.engine.readonly_view import ReadonlyView
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
@@ -46,15 +46,19 @@ class LocalLog:
 
     Attributes:
         position: returns what the head publishes: where the log ends for everybody.
+        latest_position: the same: a look at the head costs little.
         held_position: returns the same while the commit lock is held, without a look at the head.
         hold: holds the commit lock, for at most so many seconds of waiting; a context manager.
         view: how a channel that is only looked at is found; None for a handle that holds it.
         closed: whether `close` was called.
+        is_far: False: a look costs a system call.
+        poll_seconds: how long to wait before another look at first, and at most.
         torn_bytes: how many bytes a recovery cut when the channel was opened.
         recovered: whether this handle came first, and recovered the channel.
     """
 
     position: Callable[[], CommitPoint]
+    latest_position: Callable[[], CommitPoint]
     held_position: Callable[[], CommitPoint]
     hold: Callable[[float], AbstractContextManager[None]]
     fs: FileSystem
@@ -72,6 +76,8 @@ class LocalLog:
     ) -> None:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
+        self.is_far: bool = False
+        self.poll_seconds: tuple[float, float] = (0.001, 0.05)
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             found = self.view.find(lock_timeout_seconds)
@@ -87,11 +93,12 @@ class LocalLog:
         self.fs, self.layout = held.lock.fs, held.lock.layout
         self.torn_bytes, self.recovered = held.torn_bytes, held.recovered
         # No methods of this class: a transaction calls them many times, and each call in between counts.
-        self.position, self.held_position = held.lock.published, held.lock.current
+        self.position = self.latest_position = held.lock.published
+        self.held_position = held.lock.current
         self.hold = held.lock.locked if self.view is None else self._refuse
 
     def _refuse(self, _: float) -> AbstractContextManager[None]:
-        refuse_to_write(self.layout, "a commit")
+        refuse_to_write(self.layout.path, "a commit")
 
     @property
     def path(self) -> Path:
@@ -306,6 +313,14 @@ class LocalLog:
             )
         except (StorageError, CorruptionError):
             return False
+
+    def require_in_place(self) -> None:
+        """Prove that the channel's directories are where they were.
+
+        Raises:
+            ChannelClosedError: one was moved, removed or replaced.
+        """
+        self.directories.require_in_place()
 
     def require_open(self) -> None:
         """Refuse any use after `close` or a failure.

@@ -6,9 +6,9 @@ import os
 from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager
 
-from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since, wait_for_owner_to_go
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
+from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.local_plans import LocalReadPlan, LocalStagePlan, query_of_group
 from spillable_stream.engine.port import GroupOwner, ProducerClaim, Put, ReadPlan, StagePlan
 from spillable_stream.engine.requests import Control
@@ -32,10 +32,14 @@ class LocalPort:
         engine: the channel's engine, open.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def place(self) -> str:
+        found = os.stat(self._engine.layout.path)
+        return f"{self._engine.channel} {found.st_dev} {found.st_ino}"
 
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         return self._engine.snapshot()
@@ -58,6 +62,9 @@ class LocalPort:
             extents = (tuple(extent for r in part for extent in state.blocks.extents(*r)) for part in parts)
             return [LocalReadPlan(layout, schemas, of_part, ends, host) for of_part in extents]
 
+    def tasks_at_once(self) -> int:
+        return os.cpu_count() or 1  # the channel is on this host, and so are its tasks, nearly always
+
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         return not_quarantined(self._engine.fs, self._engine.layout.path, lost)
 
@@ -76,11 +83,11 @@ class LocalPort:
 
     def group(self, name: str) -> GroupState:
         with self.snapshot() as state:
-            return existing_group(state, name, self._engine.layout.path)
+            return existing_group(state, name, self._engine.path)
 
     def starting_position(self, starting: str) -> int:
         with self.snapshot() as state:
-            return starting_position(starting, state, self._engine.layout.path)
+            return starting_position(starting, state, self._engine.path)
 
     def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
         return create_group(self._engine, name, starting, automatic=automatic, since=since)
@@ -89,12 +96,12 @@ class LocalPort:
         note_plan(self._engine, group)
 
     def owner_of(self, group: str) -> GroupOwner:
-        note = group_owner(self._engine, group)
+        note = self._engine.owners.owner_of(group)
         return GroupOwner(note, owner_since(note))
 
     def let_owner_go_first(self, group: str, owner: str, timeout_seconds: float) -> None:
         if self._engine.memory.exists():
-            wait_for_owner_to_go(self._engine, group, owner, timeout_seconds)
+            self._engine.owners.wait_for_owner_to_go(group, owner, timeout_seconds)
 
     def commit_through(self, group: str, through_id: int, owner: str | None) -> int:
         return finish_takes(self._engine, group, through_id, owner)
@@ -107,14 +114,14 @@ class LocalPort:
     def plan_stage(self) -> StagePlan:
         engine = self._engine
         engine.make_room_if_short()  # tasks make none themselves
-        engine.memory.make()
+        engine.prepare_put()
         state = engine.follow()
         return LocalStagePlan(
             layout=engine.layout,
             schema=state.schemas[-1],
             schema_id=len(state.schemas) - 1,
             compression=state.options.compression,
-            memory_bytes=engine.memory.put_bytes(),
+            memory_bytes=engine.put_bytes(),
             minimum_required_space=state.options.minimum_required_space,
         )
 

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
 from spillable_stream.engine.append_plan import AppendPlan
+from spillable_stream.engine.task_plans import StagedFile
+from spillable_stream.errors import ReadonlyChannelError
+from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import CommitPoint
-from spillable_stream.log.event_reader import EventReader
-from spillable_stream.log.staged_file import StagedFileWriter
+from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
+from spillable_stream.objects.location import Location
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import StateImage
 
-__all__ = ["Followed", "Log"]
+__all__ = ["ChannelPath", "Followed", "Log", "Reader", "refuse_to_write"]
+
+ChannelPath = Path | Location
+"""What users call a channel: its directory, or where its objects are. `str` says it."""
+
+
+def refuse_to_write(path: ChannelPath, what: str) -> NoReturn:
+    """Refuse a call that would write to a channel that is only looked at.
+
+    Args:
+        path: the channel.
+        what: the call, with its article.
+
+    Raises:
+        ReadonlyChannelError: always.
+    """
+    raise ReadonlyChannelError(
+        f"{path} is open read-only, and {what} would change the channel: open it without readonly for that"
+    )
 
 
 class Followed(Protocol):
@@ -34,6 +54,27 @@ class Followed(Protocol):
         """Where in the log it is."""
 
 
+class Reader(Protocol):
+    """Reads the events of extents. For one thread at a time."""
+
+    def expect(self, extents: Sequence[Extent]) -> None:
+        """Learn which extents will be read next, in this order; a reader from afar may fetch them ahead.
+
+        Nothing has to be read that was expected, and what was not expected may be.
+        """
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            DataLossError: they are not there any more.
+            CorruptionError: a frame is damaged or missing; names the events.
+        """
+
+    def close(self) -> None:
+        """Close what is open; another `read` opens it again."""
+
+
 class Log(Protocol):
     """One order of appends, to which many handles add. Thread-safe.
 
@@ -43,13 +84,17 @@ class Log(Protocol):
     Attributes:
         lock_timeout_seconds: how long to wait for other processes.
         closed: whether `close` was called.
+        is_far: whether a look is a request to another host, and each append begins a file of its own.
+        poll_seconds: how long to wait before another look at first, and at most.
     """
 
     lock_timeout_seconds: float
     closed: bool
+    is_far: bool
+    poll_seconds: tuple[float, float]
 
     @property
-    def path(self) -> Path:
+    def path(self) -> ChannelPath:
         """What users call the channel."""
 
     @property
@@ -64,6 +109,9 @@ class Log(Protocol):
         Raises:
             CorruptionError: that is damaged; opening the channel again rebuilds it.
         """
+
+    def latest_position(self) -> CommitPoint:
+        """Return what `position` returned last, or a later one; without a look at storage where a look costs much."""
 
     def held_position(self) -> CommitPoint:
         """Return the same inside of `hold`, where nobody else appends."""
@@ -98,9 +146,7 @@ class Log(Protocol):
 
     # ── read ────────────────────────────────────────────────────────────────────────────────
 
-    def reader(
-        self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]
-    ) -> EventReader:
+    def reader(self, schemas: Callable[[], Sequence[pa.Schema]], ends: Callable[[], Mapping[int | str, int]]) -> Reader:
         """Return a reader of events, which opens the files that it is asked to read.
 
         Args:
@@ -164,11 +210,11 @@ class Log(Protocol):
         *,
         memory_bytes: int = ...,
         minimum_required_space: int | None = ...,
-    ) -> StagedFileWriter:
+    ) -> StagedFile:
         """Return a new file for events that a later append adopts.
 
         Args:
-            owner: whose it is; see `StagedFileWriter`.
+            owner: whose it is; by default a transaction's of this handle.
             batch_id: the owner's number for it.
             memory_bytes: how large it may get in memory; 0 stages it durably at once.
             minimum_required_space: the option's value.
@@ -177,24 +223,14 @@ class Log(Protocol):
             StorageError: the storage refused.
         """
 
-    # ── checkpoints ─────────────────────────────────────────────────────────────────────────
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def checkpoint_ms(self) -> int:
-        """When the last checkpoint was made, in milliseconds since 1970; 0 if none is known."""
-
-    def write_checkpoint(self, position: Position, image: StateImage) -> None:
-        """Make a state durable, so that nothing before it is needed to load it.
-
-        Args:
-            position: where in the durable log it is.
-            image: the state's image.
+    def require_in_place(self) -> None:
+        """Prove that what this handle reads is the channel's, where something else can take its place.
 
         Raises:
-            StorageError: it could not be written.
+            ChannelClosedError: a part of the channel was moved, removed or replaced.
         """
-
-    # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def require_open(self) -> None:
         """Refuse any use after `close` or a failure.

@@ -75,6 +75,9 @@ class ChannelPort(Protocol):
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
+    def place(self) -> str:
+        """Return which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
+
     def snapshot(self) -> AbstractContextManager[ChannelState]:
         """Hold the state still, up to date, while it is looked at: ``with port.snapshot() as state``.
 
@@ -110,6 +113,9 @@ class ChannelPort(Protocol):
         Args:
             parts: the events of each part, in order.
         """
+
+    def tasks_at_once(self) -> int:
+        """Return how many tasks a read is split into, if it is large enough: about as many as can run at once."""
 
     def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
         """Return ranges of lost events, without those that a read put into quarantine (`PlanReader.keep_damaged`)."""

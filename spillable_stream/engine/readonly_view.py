@@ -9,10 +9,10 @@ reported without being recorded. When a writer comes or leaves, the view is made
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 from spillable_stream.engine.opening import Held, adopted, enter, hold
-from spillable_stream.errors import ChannelBusyError, ReadonlyChannelError, SpillableError
+from spillable_stream.errors import ChannelBusyError, SpillableError
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.ownership import is_held
@@ -20,27 +20,12 @@ from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import is_locked
 from spillable_stream.storage.overlay import OverlayFileSystem
 
-__all__ = ["FoundView", "ReadonlyView", "refuse_to_write"]
+__all__ = ["FoundView", "ReadonlyView"]
 
 _POLL_SECONDS = 0.01
 _LOOKS = 3  # a lock that is held at each of them is a writer's: a reader looks for some microseconds only
 _BETWEEN_LOOKS_SECONDS = 0.001
 _SETTLED_SECONDS = 3.0
-
-
-def refuse_to_write(layout: Layout, what: str) -> NoReturn:
-    """Refuse a call that would write.
-
-    Args:
-        layout: the channel's files.
-        what: the call, with its article.
-
-    Raises:
-        ReadonlyChannelError: always.
-    """
-    raise ReadonlyChannelError(
-        f"{layout.path} is open read-only, and {what} would change the channel: open it without readonly for that"
-    )
 
 
 class _Sight(NamedTuple):

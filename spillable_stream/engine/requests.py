@@ -8,7 +8,7 @@ from functools import partial
 from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
-from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.engine.group_owners import KeptPosition
 from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, frame_size, total_size
@@ -252,14 +252,14 @@ class Take(Request):
         group: the group that took.
         ranges: the events, as inclusive ranges of write-order IDs.
         prepared: the transaction's ID if `Prepare` wrote it; otherwise 0.
-        position: the file that keeps the group's position; None if the caller updates it.
+        position: where the group's position is kept beside the log; None if it is nowhere, or the caller updates it.
         require_owner: raises if the consumer no longer owns the group.
     """
 
     group: str
     ranges: list[Range]
     prepared: int = 0
-    position: PositionHint | None = None
+    position: KeptPosition | None = None
     require_owner: Callable[[], None] | None = None
 
     def size_bytes(self) -> int:

@@ -15,14 +15,13 @@ from dataclasses import dataclass
 
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_owner import has_owner
-from spillable_stream.engine.local_log import FILES_OF_A_LIMIT, LocalLog
+from spillable_stream.engine.group_owners import GroupOwners
+from spillable_stream.engine.log_port import Log
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import image_of
 from spillable_stream.state.ranges import count_of, shown
 from spillable_stream.state.wall_clock import ClockReading, WallClock
 from spillable_stream.storage.boot import since_boot_us
@@ -33,26 +32,38 @@ _log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Lets events go, and begins the files in which they go. Callers do not hold the channel's lock.
+    """Lets events go. Callers do not hold the channel's lock.
 
     Args:
         log: the channel's log.
         follower: its state.
         appender: appends the records.
+        owners: who owns the groups.
+        boot: returns in which boot of this host the clock since the boot runs.
+        begin_file: begins a new file of the log if it is time, given the time now in microseconds since 1970.
 
     Attributes:
         read_clocks: reads both clocks; tests replace it.
     """
 
-    def __init__(self, log: LocalLog, follower: Follower, appender: Appender) -> None:
+    def __init__(
+        self,
+        log: Log,
+        follower: Follower,
+        appender: Appender,
+        owners: GroupOwners,
+        boot: Callable[[], str],
+        begin_file: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self._log = log
         self._follower = follower
         self._appender = appender
+        self._owners = owners
+        self._begin_file = begin_file
         self.read_clocks: Callable[[], ClockReading] = lambda: ClockReading(
-            log.lock.head.boot.hex(), since_boot_us(), time.time_ns() // 1000
+            boot(), since_boot_us(), time.time_ns() // 1000
         )
         self._reading: ClockReading | None = None  # the last one in this process
-        self._began: tuple[int, int | None] = (0, None)  # the newest file, and when its first event was put
 
     def look(self) -> bool:
         """Let go what has stayed long enough, begin a new file if it is time, and tell whether events have left.
@@ -63,7 +74,7 @@ class Retention:
         if not self._follower.follow(unchecked=True).options.keeps:
             return False
         now_us = self._look_at_clocks().wall_us  # not a later reading: the clock may jump in between
-        self._roll_if_old(now_us)
+        self._begin_file(now_us)
         return self._let_go(lambda state: _Limits.of(state, now_us))
 
     def let_go_for_space(self, size_bytes: int) -> bool:
@@ -130,39 +141,12 @@ class Retention:
         for name, group in state.groups.items():
             taking = (r for ranges in state.taking(name).values() for r in ranges)
             firsts = [max(first, group.position + 1) for first, last in taking if last > group.position]
-            if firsts and has_owner(self._log.fs, self._log.layout, name):
+            if firsts and self._owners.look(name).is_alive:
                 yield min(firsts)
 
     def _append(self, record: RetentionRecord) -> None:
         with self._appender.committing():
             self._appender.append_alone(Control(FrameType.RETENTION, record))
-
-    # ── files ───────────────────────────────────────────────────────────────────────────────
-
-    def _roll_if_old(self, now_us: int) -> None:
-        """Continue the log in a new file if the events of this one span an eighth of ``retentionMs``."""
-        state = self._follower.state
-        span_us = state.options.retention_ms * 1000 // FILES_OF_A_LIMIT
-        began_us = self._began_us() if span_us else None
-        if began_us is None or now_us - state.clock.now_of(began_us) < span_us:
-            return
-        with self._appender.committing():
-            if self._began_us() == began_us:
-                self._log.tiers.disk.roll(self._follower.state.small)
-                self._follower.catch_up()
-
-    def _began_us(self) -> int | None:
-        """Return when the first event in the newest file was put, or moved there from memory; None if it has none."""
-        newest = self._follower.positions.disk.file_id
-        if self._began[0] != newest or self._began[1] is None:
-            with self._follower.snapshot as state:
-                newest = self._follower.positions.disk.file_id
-                began_us = state.blocks.disk.first_time_in(newest)
-            header = None if began_us is None else self._log.tiers.disk.read_file_header(newest)
-            if began_us is not None and header is not None:  # what was moved there is older than the file
-                began_us = max(began_us, image_of(header.state)["time"])
-            self._began = newest, began_us
-        return self._began[1]
 
 
 def _untaken(state: ChannelState, through: int) -> list[str]:

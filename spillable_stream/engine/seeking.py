@@ -1,7 +1,7 @@
 """Moving a group to another position, back or forward.
 
 Under the channel's lock, in one append: what the group has in flight is rolled back, and the group continues elsewhere.
-What the group's file says that it has taken (`spillable_stream.engine.position_hint`) is forgotten before that. If it
+The position that is kept beside the log (`KeptPosition`; on this host `PositionHint`) is forgotten before that. If it
 were still there, the loss of a memory tier would move the group forward again.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.engine import Engine
-from spillable_stream.engine.groups import existing_group, have_left, without_owner
-from spillable_stream.engine.position_hint import PositionHint
+from spillable_stream.engine.group_owners import GroupHold
+from spillable_stream.engine.groups import existing_group, have_left
+from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control, Request, Rollback
-from spillable_stream.errors import GroupOwnedError, OptionError
+from spillable_stream.errors import OptionError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group
@@ -29,13 +29,13 @@ Choose = Callable[[ChannelState], int]
 """Returns the position to move to, given the state under the channel's lock, or raises: then nothing is changed."""
 
 
-def checked_position(position: int, state: ChannelState, path: str | Path) -> int:
+def checked_position(position: int, state: ChannelState, path: ChannelPath) -> int:
     """Return a position that a group can have now.
 
     Args:
         position: the event before the one that the group is to take next.
         state: the channel's state.
-        path: the channel's directory, for the error.
+        path: what users call the channel, for the error.
 
     Raises:
         DataLossError: the event after it has left the channel; the message names the first that is kept.
@@ -59,20 +59,18 @@ class Seek(Request):
     Args:
         group: the group's name.
         choose: chooses the position.
-        hint: the file that keeps the group's position.
-        path: the channel's directory, for errors.
+        hold: the group, which nobody but the caller owns.
+        path: what users call the channel, for errors.
         reset: the move's name, if it must not be done twice: a second one of that name changes nothing.
-        require_owner: raises if the caller does not own the group.
         give_back: called before the move is written, with the first transaction ID that is not in use.
         next_id: set by the plan: the event that the group takes next.
     """
 
     group: str
     choose: Choose
-    hint: PositionHint
-    path: Path
+    hold: GroupHold
+    path: ChannelPath
     reset: str
-    require_owner: Callable[[], None]
     give_back: Callable[[int], None]
     next_id: int = 0
 
@@ -82,7 +80,7 @@ class Seek(Request):
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Roll back what is in flight and move the group, or raise and change nothing."""
-        self.require_owner()
+        self.hold.require()
         state = plan.state
         group = existing_group(state, self.group, self.path)
         if self.reset and group.reset == self.reset:
@@ -92,7 +90,8 @@ class Seek(Request):
         record = self._record(position)
         if left := state.left_after(position):
             record["left"] = left
-        self.hint.forget()
+        if self.hold.position is not None:
+            self.hold.position.forget()
         self.give_back(plan.next_transaction)
         Rollback(state.open_takes(self.group)).plan(plan)
         self.next_id = _next_of(state.gone().union(left), position, state)
@@ -125,17 +124,7 @@ def seek_group(engine: Engine, group: str, choose: Choose) -> int:
     It raises what ``choose`` raises, too.
     """
     check_group(group)
-    with without_owner(engine, group, ", or seek through its own handle") as lock:
-
-        def require_owner() -> None:
-            if not lock.is_in_place():
-                moved = f"{lock.path} was moved, removed or replaced during a seek of {group!r}; try again"
-                raise GroupOwnedError(moved)
-
-        hint = PositionHint(engine.fs, engine.layout, group, engine.position_files)
-        try:
-            seek = Seek(group, choose, hint, engine.layout.path, "", require_owner, lambda _: None)
-            engine.commit(seek)
-        finally:
-            hint.close()
+    with engine.owners.without_owner(group, ", or seek through its own handle") as hold:
+        seek = Seek(group, choose, hold, engine.path, "", lambda _: None)
+        engine.commit(seek)
     return seek.next_id

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Counters", "Rates", "Sample", "Samples"]
+__all__ = ["Counters", "FileCounts", "Rates", "Sample", "Samples"]
 
 _EVERY_SECONDS = 1.0
 _KEPT = 3600
@@ -168,3 +168,23 @@ class Counters:
     grouped_commits: int = 0
     disk_syncs: int = 0
     disk_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """What the files of a channel are like at one moment.
+
+    Args:
+        data_files: how many files its log has.
+        memory_files: how many log files the memory tier has.
+        segments: how many segments there are in both tiers, staged ones included.
+        torn_bytes: what this handle's open cut from the log's tail.
+        memory_payload_bytes: the most bytes of payloads that memory holds: the tier there is, or one made now; 0
+            without one.
+    """
+
+    data_files: int
+    memory_files: int = 0
+    segments: int = 0
+    torn_bytes: int = 0
+    memory_payload_bytes: int = 0

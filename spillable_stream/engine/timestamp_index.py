@@ -44,9 +44,9 @@ def _first_within(engine: Engine, block: Block, time_us: int, following: int) ->
         return following
     reader = engine.reader()
     try:
-        for header, _ in reader.frames(block.extent()):
-            if header.time_us >= time_us:
-                return header.write_order_id + block.base_id
+        for read in reader.read(block.extent()):
+            if read.time_us >= time_us:
+                return read.first_id
     finally:
         reader.close()
     return following

@@ -81,6 +81,7 @@ class FrameType(IntEnum):
     RESERVE = 11
     LOST = 12
     RETENTION = 13
+    TRIM = 14
 
 
 CONTROL_TYPES = frozenset(
@@ -91,6 +92,7 @@ CONTROL_TYPES = frozenset(
         FrameType.RESERVE,
         FrameType.LOST,
         FrameType.RETENTION,
+        FrameType.TRIM,
     }
 )
 """The types of the frames of control transactions, which have one each."""

@@ -1,23 +1,27 @@
 """Records: the payloads of all frames except PUT, as msgpack maps.
 
 ==============  =========================================================================
-FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
+FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``; in a log of objects
+                ``{format, channel, file, previous, token, writer, state?}`` (`spillable_stream.format.slot`)
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
                 producer?: [producer, first, last, fingerprint?], spilled?, seen?: {next, groups,
-                sinks?, producers?}}``
+                sinks?, producers?}, merged?: [name, [[first, count, offset, bytes, time, until], …]]}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
 GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
                 ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
-                drop it
-CHECKPOINT      ``{position: [file, offset], state}``
+                drop it; in a log of objects ``{group, owner, epoch}`` to own it or give it up, ``{group, claim}`` to
+                ask for it
+CHECKPOINT      ``{position: [file, offset], tokens?, state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
 LOST            ``{lost, doubtful, next, groups, kept?}``: the loss of a memory tier, or by damage
 RETENTION       ``{through?, clock?, jump?}``: what leaves by age or size, and by which clock that is told
+TRIM            ``{through, births, deleted}``: slots of a log of objects that nobody needs, which segments are too
+                old, and which slots are gone
 ==============  =========================================================================
 
 ``?`` marks optional keys; docs/format.md explains them. ``start`` is the offset where the append of the COMMIT began.
@@ -46,6 +50,8 @@ __all__ = [
     "GroupRecord",
     "GroupTaken",
     "LostRecord",
+    "Merged",
+    "MergedRun",
     "NumberedBatch",
     "Numbers",
     "OptionsRecord",
@@ -60,6 +66,7 @@ __all__ = [
     "SegmentRef",
     "StoredBatch",
     "TakeRecord",
+    "TrimRecord",
     "pack",
     "parse_record",
     "unpack",
@@ -274,7 +281,8 @@ class GroupRecord(TypedDict):
     The keys: its name; where it begins; where it continues; the name of what moved it, if that must not be done twice;
     which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
     for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
-    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped.
+    milliseconds; whether that stream has planned a batch, though without events; whether it is dropped. In a log of
+    objects: who owns it, "" for nobody; the number of that ownership; who asks for it.
     """
 
     group: str
@@ -287,6 +295,21 @@ class GroupRecord(TypedDict):
     idle: NotRequired[int]
     planned: NotRequired[bool]
     drop: NotRequired[bool]
+    owner: NotRequired[str]
+    epoch: NotRequired[int]
+    claim: NotRequired[str]
+
+
+class TrimRecord(TypedDict):
+    """What nobody needs any more of a log of objects.
+
+    The keys: the last slot that may be deleted; and the number from which on a staged segment may be adopted. A segment
+    has the newest slot that its writer knew in its name. Then the last slot that was deleted, as all before it were.
+    """
+
+    through: int
+    births: int
+    deleted: int
 
 
 class RetentionRecord(TypedDict):
@@ -311,11 +334,38 @@ class ReserveRecord(TypedDict):
     token: str
 
 
-ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord
+ControlRecord = OptionsRecord | SchemaRecord | GroupRecord | ReserveRecord | LostRecord | RetentionRecord | TrimRecord
 """What a control transaction changes, as the type of its frame tells. One that was read is proven by its use."""
 
 SegmentFields = tuple[str, int, int, int] | tuple[str, int, int, int, int, int, int]
 """A `SegmentRef` as a COMMIT holds it: the last three fields are of a segment that is moved."""
+
+
+class MergedRun(NamedTuple):
+    """Events that were copied into one object, with all that says where they are now.
+
+    Args:
+        first_id: the first event's ID; the others follow without gaps.
+        count: how many events.
+        offset: where their first frame starts in the object.
+        payload_bytes: the size of their payloads.
+        time_us: when the first was committed, in microseconds since 1970.
+        until_us: when the last was committed; 0 where nothing is kept by age.
+    """
+
+    first_id: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody calls
+    offset: int
+    payload_bytes: int
+    time_us: int
+    until_us: int
+
+
+class Merged(NamedTuple):
+    """Small slots of a log of objects that were copied into one object: its key, and the events in it, in order."""
+
+    name: str
+    runs: list[MergedRun]
 
 
 class CommitFields(TypedDict):
@@ -328,6 +378,7 @@ class CommitFields(TypedDict):
     producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int]]
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
+    merged: NotRequired[tuple[str, list[MergedRun]]]
 
 
 @dataclass(slots=True)
@@ -335,12 +386,13 @@ class CommitRecord:
     """The end of a transaction.
 
     Args:
-        kind: "put", "take", "control" (options, schema, groups, reservations) or "move" (events of the
-            memory tier that are now on disk; the PUT frames of the append keep their own IDs).
+        kind: "put", "take", "control" (options, schema, groups, reservations), "move" (events of the
+            memory tier that are now on disk; the PUT frames of the append keep their own IDs) or "merge".
         start: the offset where the record's append began.
         segments: staged segments to adopt, in order; their events come first.
         sink: the query ID and batch ID of a sink's batch.
         producer: the identity of a producer's batch.
+        merged: events that are elsewhere from now on.
         spilled: why a put went to disk despite a memory tier: "full", "large" or "".
         seen: on disk, while a memory tier is open: its IDs and groups as far as earlier COMMITs do not say
             them, so that losing it never brings back taken events.
@@ -353,6 +405,7 @@ class CommitRecord:
     spilled: str = ""
     seen: Seen | None = None
     producer: NumberedBatch | None = None
+    merged: Merged | None = None
 
     def frame(self, count: int) -> Frame:
         """Return the record as a frame about ``count`` events, capped at `MAX_COUNT`; no put has more (`Put.tier`)."""
@@ -368,6 +421,8 @@ class CommitRecord:
             value["spilled"] = self.spilled
         if self.seen:
             value["seen"] = self.seen
+        if self.merged:
+            value["merged"] = (self.merged.name, self.merged.runs)
         return Frame.of(FrameType.COMMIT, pack(value), min(count, MAX_COUNT))
 
     @classmethod
@@ -383,7 +438,10 @@ class CommitRecord:
             sink, of = v.get("sink"), v.get("producer")
             ids = (sink[0], sink[1]) if sink else None
             producer = NumberedBatch(of[0], Numbers(*of[1:4])) if of else None
-            return cls(v["kind"], int(v["start"]), segments, ids, v.get("spilled", ""), v.get("seen"), producer)
+            merged = v.get("merged")
+            found = Merged(merged[0], [MergedRun(*run) for run in merged[1]]) if merged else None
+            seen, spilled = v.get("seen"), v.get("spilled", "")
+            return cls(v["kind"], int(v["start"]), segments, ids, spilled, seen, producer, found)
         except NONSENSE as e:
             raise _nonsense(cls, e) from e
 

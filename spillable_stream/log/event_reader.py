@@ -11,7 +11,7 @@ as long again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,6 +124,9 @@ class EventReader:
         self._held: FileLock | None = None  # the file while it is read
         self._window_bytes = _FIRST_WINDOW_BYTES
         self._last: tuple[Extent, int, ReadBatch] | None = None  # the last frame's extent, its end, its events
+
+    def expect(self, extents: Sequence[Extent]) -> None:
+        """Learn what will be read next. Nothing is fetched ahead: the kernel does so with the files of this host."""
 
     def read(self, extent: Extent) -> Iterator[ReadBatch]:
         """Yield the events of an extent, in order.

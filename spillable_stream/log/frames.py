@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from spillable_stream.format.frame import (
     HEADER_SIZE_BYTES,
@@ -21,6 +21,7 @@ __all__ = [
     "Damage",
     "FrameScanner",
     "LocatedFrame",
+    "Readable",
     "find_frame",
     "find_headers",
     "frame_before",
@@ -33,6 +34,16 @@ _WINDOW_BYTES = 16 << 10
 _LARGE_WINDOW_BYTES = 256 << 10  # if every payload is read
 _FAR_BYTES = 1 << 20
 _MAGIC = re.compile(re.escape(MAGIC))
+
+
+class Readable(Protocol):
+    """A file, or the bytes of an object that are at hand."""
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on; fewer at the end."""
+
+    def size(self) -> int:
+        """Return the size in bytes."""
 
 
 class LocatedFrame(NamedTuple):
@@ -89,7 +100,7 @@ class FrameScanner:
 
     def __init__(
         self,
-        file: File,
+        file: Readable,
         seed: int,
         start: int,
         end: int | None = None,
@@ -145,7 +156,7 @@ class FrameScanner:
         return damage
 
 
-def walk(file: File, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
+def walk(file: Readable, seed: int, start: int, end: int) -> Iterator[LocatedFrame | Damage]:
     """Yield every frame and every damaged stretch between two offsets, in order. All frames have their payloads.
 
     Args:
@@ -221,7 +232,7 @@ def _headers_in(file: File, seed: int, base: int, length: int) -> Iterator[Locat
 _SEARCH_BYTES = 1 << 20
 
 
-def _next_header(file: File, seed: int, start: int, end: int) -> int | None:
+def _next_header(file: Readable, seed: int, start: int, end: int) -> int | None:
     """Return the offset of the next valid header, or None."""
     for base in range(start, end, _SEARCH_BYTES):
         chunk = file.read(base, min(_SEARCH_BYTES + HEADER_SIZE_BYTES, end - base))

@@ -17,6 +17,7 @@ import google_crc32c
 from spillable_stream.errors import CorruptionError, NotAChannelError, UnsupportedFormatError
 from spillable_stream.format import file_names
 from spillable_stream.format.record import FORMAT_VERSION, NONSENSE
+from spillable_stream.format.slot import OBJECT_FORMAT_VERSION
 from spillable_stream.log.layout import IDENTITY, Layout
 from spillable_stream.option_types import CreationOptions
 from spillable_stream.storage.access import PRIVATE_MODE
@@ -130,6 +131,8 @@ def read_identity(fs: FileSystem, path: Path) -> Layout:
         raise NotAChannelError(f"{path} is not a channel: it {what}") from None
     except NONSENSE as e:
         raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", str(file)) from e
+    if version == OBJECT_FORMAT_VERSION and "dataDirs" not in value:
+        raise NotAChannelError(f"{path} holds a channel of objects, not of files: open it as object+file://{path}")
     raise UnsupportedFormatError(
         f"{path} has format version {version}; this package reads up to {FORMAT_VERSION}: upgrade spillable-stream"
     )

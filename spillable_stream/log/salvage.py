@@ -13,11 +13,11 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.format.file_names import seed_name
 from spillable_stream.format.frame import FrameType, file_seed
 from spillable_stream.log.event_reader import ReadBatch, events_of
-from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["Unreadable", "salvage"]
+__all__ = ["Unreadable", "salvage", "salvage_from"]
 
 
 class Unreadable(NamedTuple):
@@ -53,30 +53,43 @@ def salvage(
         StorageError: the file system refused.
     """
     path = layout.file(extent.file)
-    expected = extent.first_id
-    damage = (extent.offset, extent.offset)  # the last stretch that can't be read
     file = fs.open(path, readonly=True)
     try:
-        for item in walk(file, file_seed(layout.channel, seed_name(extent.file)), extent.offset, file.size()):
-            read = None if isinstance(item, Damage) else _events(item, schema_of, extent)
-            if read is None:
-                if isinstance(item, Damage) or item.header.type == FrameType.PUT:
-                    damage = (damage[0] if damage[1] > damage[0] else item.offset, item.end)
-                continue
-            if read.first_id > expected:
-                yield Unreadable(
-                    expected, min(read.first_id - 1, extent.last_id), path, damage[0], damage[1] - damage[0]
-                )
-                expected = read.first_id
-            if expected <= min(read.last_id, extent.last_id):
-                yield (part := read.clip(expected, extent.last_id))
-                expected = part.last_id + 1
-            if expected > extent.last_id:
-                return
-            damage = (item.end, item.end)
-        yield Unreadable(expected, extent.last_id, path, damage[0], damage[1] - damage[0])
+        yield from salvage_from(file, path, layout.channel, schema_of, extent)
     finally:
         file.close()
+
+
+def salvage_from(
+    file: Readable, path: Path, channel: str, schema_of: Callable[[int], pa.Schema], extent: Extent
+) -> Iterator[ReadBatch | Unreadable]:
+    """Do what `salvage` does with a file that is open, or an object that is at hand.
+
+    Args:
+        file: the file.
+        path: what it is called, for people.
+        channel: the channel's UUID.
+        schema_of: returns the channel's schema with a number.
+        extent: where the events are.
+    """
+    expected = extent.first_id
+    damage = (extent.offset, extent.offset)  # the last stretch that can't be read
+    for item in walk(file, file_seed(channel, seed_name(extent.file)), extent.offset, file.size()):
+        read = None if isinstance(item, Damage) else _events(item, schema_of, extent)
+        if read is None:
+            if isinstance(item, Damage) or item.header.type == FrameType.PUT:
+                damage = (damage[0] if damage[1] > damage[0] else item.offset, item.end)
+            continue
+        if read.first_id > expected:
+            yield Unreadable(expected, min(read.first_id - 1, extent.last_id), path, damage[0], damage[1] - damage[0])
+            expected = read.first_id
+        if expected <= min(read.last_id, extent.last_id):
+            yield (part := read.clip(expected, extent.last_id))
+            expected = part.last_id + 1
+        if expected > extent.last_id:
+            return
+        damage = (item.end, item.end)
+    yield Unreadable(expected, extent.last_id, path, damage[0], damage[1] - damage[0])
 
 
 def _events(found: LocatedFrame, schema_of: Callable[[int], pa.Schema], extent: Extent) -> ReadBatch | None:

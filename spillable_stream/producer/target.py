@@ -107,8 +107,7 @@ class ChannelTarget:
     @property
     def place(self) -> str:
         """Which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
-        found = os.stat(self._channel.path)
-        return f"{self.uuid} {found.st_dev} {found.st_ino}"
+        return self._channel.port().place()
 
     @property
     def schema(self) -> pa.Schema:
@@ -163,7 +162,7 @@ class ChannelTarget:
         """Continue with a new handle, unless another thread has it already."""
         with self._mutex:
             if self._channel is failed:
-                self._channel = Channel(failed.path, create=False)
+                self._channel = Channel(str(failed.path), create=False)
                 if self._owned:
                     failed.close(checkpoint=False, flush=False)
                 self._owned = True

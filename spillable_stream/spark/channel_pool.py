@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.objects.location import is_location
 
 __all__ = ["acquire", "visit", "visit_to_read"]
 
@@ -84,7 +85,7 @@ def acquire(
 
 
 def _key(path: str, readonly: bool) -> _Key:
-    return os.path.abspath(path), readonly
+    return path if is_location(path) else os.path.abspath(path), readonly
 
 
 def _park(channel: Channel) -> bool:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.channel_pool import visit_to_read
@@ -102,10 +103,11 @@ class SpillableDataSource(DataSource):
                 'a channel needs the path of a local directory, as in load("/data/orders"); of a table\'s path Spark '
                 "tells nothing, so each use of the table has to: SELECT * FROM name WITH (`path` = '/data/orders')"
             )
-        path = _local_path(given)
+        path = _channel_path(given)
         if not path:
             raise OptionError(
-                f'a channel needs the path of a local directory, as in load("/data/orders"), not {given!r}'
+                f'a channel needs the path of a local directory, as in load("/data/orders"), or a place in an object '
+                f'store, as in load("s3://bucket/orders"), not {given!r}'
             )
         return path
 
@@ -131,6 +133,16 @@ class SpillableDataSource(DataSource):
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
         return plan_sink(self._path(), options, schema)
+
+
+def _channel_path(given: str) -> str:
+    """Return what names a channel: a directory's path, or a place in an object store; "" if it names neither.
+
+    Raises:
+        OptionError: a channel can't be at such an address; the message names one at which it can.
+    """
+    local = _local_path(given)
+    return local if local or not is_location(given) else str(Location.parse(given))
 
 
 def _local_path(given: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -48,7 +47,7 @@ class EventPartition(InputPartition):
 def plan_partitions(
     port: ChannelPort, state: ChannelState, ranges: list[Range], options: ReadOptions, group: str | None = None
 ) -> list[EventPartition]:
-    """Split events over this host's cores into partitions of 4 to 128 MiB, like Spark splits files.
+    """Split events over as many tasks as may run at once into partitions of 4 to 128 MiB, like Spark splits files.
 
     All partitions have about the same size in bytes. The size is an estimate: the state assumes that all events of a
     block, or of a staged file, have the same size.
@@ -65,7 +64,7 @@ def plan_partitions(
         return []
     pieces = [_piece(block, *r) for r in ranges for block in state.blocks.between(*r)]
     size_bytes = sum(size for _, size in pieces)
-    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // (os.cpu_count() or 1))))
+    each = min(_LARGEST_BYTES, max(_SMALLEST_BYTES, -(-size_bytes // port.tasks_at_once())))
     parts = min(max(options.min_partitions or 1, -(-size_bytes // each)), count)
     most = options.max_events_per_partition or count
     bounds = [i for a, b in pairwise(_cuts(pieces, count, parts)) for i in _evenly(a, b, most)] + [count]

@@ -21,9 +21,11 @@ from spillable_stream.format.file_names import in_memory
 from spillable_stream.state.image import BlockImage
 from spillable_stream.state.ranges import Range
 
-__all__ = ["Block", "BlockIndex", "Blocks"]
+__all__ = ["BLOCK_BYTES", "Block", "BlockIndex", "Blocks"]
 
-_BLOCK_BYTES = 256 << 10
+BLOCK_BYTES = 256 << 10
+"""A block begins no frame so far behind its first one."""
+
 _BLOCK_US = 250_000
 _SPAN_PARTS = 4096  # a block may span this fraction of the time that its tier's events span, if that exceeds _BLOCK_US
 _NO_END = 1 << 63
@@ -123,8 +125,8 @@ class BlockIndex:
             and last.file == block.file
             and isinstance(block.file, int)
             and last.last_id + 1 == block.first_id
-            and block.offset - last.offset < _BLOCK_BYTES
-            and block.time_us - last.time_us <= self._longest_us(block.time_us)
+            and block.offset - last.offset < BLOCK_BYTES
+            and block.time_us - last.time_us <= self.longest_us(block.time_us)
         ):
             if self._kept == len(self._blocks):  # it is held again: one block for each put would be too many
                 self._kept -= 1
@@ -154,7 +156,7 @@ class BlockIndex:
         self.kept_events -= block.count
         self.kept_bytes -= block.payload_bytes
 
-    def _longest_us(self, now_us: int) -> int:
+    def longest_us(self, now_us: int) -> int:
         """Return the longest time that a block may span, given the time of the newest event."""
         return max(_BLOCK_US, (now_us - self._blocks[0].time_us) // _SPAN_PARTS)
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import CONTROL_TYPES, FrameHeader, FrameType
-from spillable_stream.format.record import CommitRecord, GroupTaken, Record, Seen, TakeRecord, parse_record
+from spillable_stream.format.record import CommitRecord, GroupTaken, Merged, Record, Seen, TakeRecord, parse_record
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.blocks import Block, BlockIndex, Blocks
-from spillable_stream.state.contents import Contents, Pending
+from spillable_stream.state.contents import Contents, Owner, Pending, Trimmed
 from spillable_stream.state.control_records import apply_control
 from spillable_stream.state.group import GroupState
-from spillable_stream.state.image import RetentionImage, SmallImage, StateImage, TierImage, image_of
+from spillable_stream.state.image import ObjectsImage, RetentionImage, SmallImage, StateImage, TierImage, image_of
 from spillable_stream.state.producer_history import ProducerHistory
 from spillable_stream.state.ranges import Range, RangeSet
 from spillable_stream.state.spill_rules import MemoryTierInfo, overflow_lasts
@@ -63,6 +63,7 @@ class ChannelState(Contents):
             **self.producers.image(),
             **self._tier_image(),
             **self._retention_image(),
+            **self._objects_image(),
         }
 
     def _tier_image(self) -> TierImage:
@@ -89,6 +90,15 @@ class ChannelState(Contents):
             image["jumps"] = list(self.clock.jumps)
         return image
 
+    def _objects_image(self) -> ObjectsImage:
+        """Return what only a log of objects has, as plain values; {} for a channel on a disk."""
+        image: ObjectsImage = {}
+        if self.trimmed != Trimmed():
+            image["trimmed"] = self.trimmed
+        if self.owners:
+            image["owners"] = {group: (o.epoch, o.note, o.claim) for group, o in self.owners.items()}
+        return image
+
     def image(self) -> StateImage:
         """Return the whole state as plain values, for a checkpoint."""
         return {**self.small(), "blocks": self.blocks.image()}
@@ -110,6 +120,8 @@ class ChannelState(Contents):
         state.clock = WallClock(
             ClockReading(*image["clock"]) if "clock" in image else None, [Jump(*j) for j in image.get("jumps", ())]
         )
+        state.trimmed = Trimmed(*image.get("trimmed", ()))
+        state.owners = {group: Owner(*owner) for group, owner in image.get("owners", {}).items()}
         for tx, takes in image["taking"].items():
             records = [TakeRecord(group, [(a, b) for a, b in ranges]) for group, ranges in takes]
             state.pending[tx] = Pending(takes=records)
@@ -177,6 +189,8 @@ class ChannelState(Contents):
             raise ValueError("it commits a take that is not in the log")
         if record.kind == "move":
             self._move(file_id, record)
+        elif record.merged is not None:
+            self._merge(record.merged)
         elif record.kind == "put":
             self._put(tx, file_id, header, record, pending)
         for take in pending.takes:
@@ -255,6 +269,15 @@ class ChannelState(Contents):
         join = disk.join if self.options.keeps else disk.insert  # moves never end there: one block for each is too many
         for block in together:
             join(block)
+
+    def _merge(self, merged: Merged) -> None:
+        """Note that events are in another object now; each run replaces the blocks that it was planned on."""
+        disk = self.blocks.disk
+        for run in merged.runs:
+            for block in list(disk.between(run.first_id, run.first_id + run.count - 1)):
+                disk.remove(block.first_id)
+            where = run.first_id, run.count, merged.name, run.offset, run.payload_bytes, run.time_us
+            disk.insert(Block(*where, until_us=run.until_us))
 
     def memory_only(self) -> Seen:
         """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import NamedTuple
 
 from spillable_stream.format.file_names import in_memory
 from spillable_stream.format.frame import FrameHeader, FrameType
@@ -17,7 +18,7 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of
 from spillable_stream.state.spill_rules import MemoryTierInfo, TierUsage, free_percent, payload_limit
 from spillable_stream.state.wall_clock import WallClock
 
-__all__ = ["Contents", "Pending"]
+__all__ = ["Contents", "Owner", "Pending", "Trimmed"]
 
 
 @dataclass(slots=True)
@@ -28,6 +29,34 @@ class Pending:
     takes: list[TakeRecord] = field(default_factory=list)
     controls: list[tuple[FrameType, Record]] = field(default_factory=list)
     in_memory: bool = False
+
+
+class Owner(NamedTuple):
+    """Who owns a group, in a log of objects. On a disk, a lock says it.
+
+    Args:
+        epoch: the number of the ownership, which no other has. What an earlier owner wants to write is refused.
+        note: what the owner says of itself.
+        claim: who asks whether it is alive; "" if nobody does.
+    """
+
+    epoch: int
+    note: str
+    claim: str = ""
+
+
+class Trimmed(NamedTuple):
+    """What nobody needs any more of a log of objects.
+
+    Args:
+        through: the last slot that may be deleted; -1 if none may.
+        births: a staged segment may be adopted if its writer knew of this slot when it began it.
+        deleted: every slot up to this one has been deleted; -1 if none has.
+    """
+
+    through: int = -1
+    births: int = 0
+    deleted: int = -1
 
 
 class Contents:
@@ -57,6 +86,8 @@ class Contents:
         lost: events that were lost with a memory tier before every group had taken them.
         doubtful: IDs that a lost memory tier may or may not have used.
         clock: by which clock the age of events is told.
+        trimmed: what nobody needs any more of a log of objects.
+        owners: the groups of a log of objects that somebody owns, by name.
     """
 
     def __init__(self, options: ChannelOptions, schemas: list[bytes]) -> None:
@@ -80,6 +111,8 @@ class Contents:
         self.lost: RangeSet = RangeSet()
         self.doubtful: RangeSet = RangeSet()
         self.clock: WallClock = WallClock()
+        self.trimmed: Trimmed = Trimmed()
+        self.owners: dict[str, Owner] = {}
         self._holders: list[str] = []  # groups that may hold the floor back: it rises only once none does
 
     @property

@@ -14,8 +14,9 @@ from spillable_stream.format.record import (
     ReserveRecord,
     RetentionRecord,
     SchemaRecord,
+    TrimRecord,
 )
-from spillable_stream.state.contents import Contents
+from spillable_stream.state.contents import Contents, Owner, Trimmed
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 from spillable_stream.state.spill_rules import MemoryTierInfo
@@ -45,6 +46,8 @@ def apply_control(contents: Contents, type_: FrameType, value: Record) -> None:
             _change_group(contents, cast("GroupRecord", value))
         case FrameType.RETENTION:
             _retain(contents, cast("RetentionRecord", value))
+        case FrameType.TRIM:
+            _trim(contents, cast("TrimRecord", value))
 
 
 def _change_options(contents: Contents, value: OptionsRecord) -> None:
@@ -70,7 +73,9 @@ def _reserve(contents: Contents, value: ReserveRecord) -> None:
 
 def _change_group(contents: Contents, value: GroupRecord) -> None:
     group = contents.groups.get(value["group"])
-    if value.get("drop"):
+    if "epoch" in value or "claim" in value:
+        _change_owner(contents.owners, value)
+    elif value.get("drop"):
         _drop_group(contents, value["group"])
     elif "position" in value:
         if group is None:
@@ -84,9 +89,24 @@ def _change_group(contents: Contents, value: GroupRecord) -> None:
         group.has_planned |= value.get("planned", False)
 
 
+def _change_owner(owners: dict[str, Owner], value: GroupRecord) -> None:
+    """Note who owns a group, that its owner gave it up, or that somebody asks for it."""
+    group, epoch = value["group"], value.get("epoch", 0)
+    known = owners.get(group)
+    if "claim" in value:
+        if known is not None:
+            owners[group] = known._replace(claim=value["claim"])
+    elif value.get("owner"):
+        if known is None or epoch >= known.epoch:
+            owners[group] = Owner(epoch, value["owner"])
+    elif known is not None and epoch == known.epoch:
+        del owners[group]
+
+
 def _drop_group(contents: Contents, name: str) -> None:
     dropped = contents.groups.pop(name, None)
     contents.memory_only_groups.pop(name, None)
+    contents.owners.pop(name, None)
     if dropped is None or contents.groups:
         return
     # Nothing else says of the events that it took from memory, ahead of others, that they may be missing.
@@ -114,6 +134,15 @@ def _tell_of_losses(contents: Contents, group: GroupState) -> None:
 def _pass_over(group: GroupState, left: Iterable[Range]) -> None:
     for first, last in left:
         group.take(first, last)
+
+
+def _trim(contents: Contents, value: TrimRecord) -> None:
+    trimmed = contents.trimmed
+    contents.trimmed = Trimmed(
+        max(trimmed.through, value["through"]),
+        max(trimmed.births, value["births"]),
+        max(trimmed.deleted, value["deleted"]),
+    )
 
 
 def _retain(contents: Contents, value: RetentionRecord) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "HistoryImage",
     "MemoryImage",
     "MemoryTierImage",
+    "ObjectsImage",
     "ProducersImage",
     "RetentionImage",
     "SmallImage",
@@ -87,7 +88,18 @@ class RetentionImage(TypedDict, total=False):
     jumps: Sequence[tuple[int, int, int]]
 
 
-class SmallImage(ProducersImage, TierImage, RetentionImage):
+class ObjectsImage(TypedDict, total=False):
+    """What only a log of objects has.
+
+    The keys: the last slot that nobody needs, from which birth on segments count, and the last slot that was deleted;
+    of each group that somebody owns the number of the ownership, what the owner says of itself, and who asks for it.
+    """
+
+    trimmed: tuple[int, int, int]
+    owners: dict[str, tuple[int, str, str]]
+
+
+class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage):
     """A state without its blocks, with which every data file begins."""
 
     options: dict[str, object]

@@ -233,6 +233,49 @@ def test_events_whose_memory_is_used_again_are_found_on_disk(
     assert bodies(channel.read()) == numbered(0, 20)
 
 
+def test_a_long_read_looks_at_the_log_now_and_then_and_says_each_time_what_it_will_read(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    for _ in range(40):
+        put(channel, b"x" * 300_000)
+    assert len(channel.engine().state.blocks) == 40
+    looks, expected, follower = list[int](), list[list[int]](), channel.engine().follower
+    follow = follower.follow
+    monkeypatch.setattr(follower, "follow", lambda **how: (looks.append(1), follow(**how))[1])
+    monkeypatch.setattr(EventReader, "expect", lambda _, extents: expected.append([e.first_id for e in extents]))
+    reading = channel.read()
+    looks.clear()
+    assert ids(reading) == list(range(1, 41))
+    assert expected == [[*range(1, 17)], [*range(17, 33)], [*range(33, 41)]]
+    assert len(looks) == 3
+
+
+def test_events_that_another_handle_moves_between_two_looks_are_found_there(open_channel: Open) -> None:
+    channel, other = open_channel(memory_capacity=1000), open_channel()
+    for i in range(10):
+        put(channel, b"%d" % i * 300_000)
+    reading = channel.read(max_bytes=1)
+    found = bodies(itertools.islice(reading, 1))
+    other.flush()
+    other.checkpoint()
+    assert found + bodies(reading) == [b"%d" % i * 300_000 for i in range(10)]
+
+
+def test_events_that_another_handle_lets_go_between_two_looks_are_read_or_data_loss(open_channel: Open) -> None:
+    channel, other = open_channel(max_file_size=400_000, spare_bytes=0), open_channel()
+    for _ in range(40):
+        put(channel, b"x" * 300_000)
+    reading = channel.read(max_bytes=1)
+    found = ids(itertools.islice(reading, 1))
+    take(other, 30)
+    other.checkpoint()
+    with pytest.raises(DataLossError, match=r"to 30 have left .*: the first event that it keeps now is 31"):
+        for batch in reading:
+            found += batch["write_order_id"].to_pylist()
+    assert found == list(range(1, len(found) + 1))
+
+
 def test_damage_is_an_error_and_not_a_gap(path: Path, long: Channel) -> None:
     reading = long.read(max_bytes=1)
     log = log_file(path)

@@ -217,6 +217,25 @@ def test_a_group_that_was_taken_from_keeps_its_lock_open_and_nothing_else(
     assert open_files(*places) == []
 
 
+def test_a_take_looks_once_at_the_log_and_says_what_it_will_read(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = open_channel()
+    put(channel, *[bytes(200_000)] * 2)
+    put(channel, *[bytes(200_000)] * 2)
+    put(channel, b"alone")
+    engine, asked, expected = channel.engine(), list[int](), list[list[int]]()
+    consumer, position = channel.consumer("g"), engine.log.position
+    monkeypatch.setattr(engine.log, "position", lambda: (asked.append(1), position())[1])
+    monkeypatch.setattr(
+        EventReader, "expect", lambda _, extents: expected.append([extent.first_id for extent in extents])
+    )
+    assert len(consumer.read(consumer.claim(4))) == 2
+    assert (len(asked), expected) == (1, [[1, 3]])
+    consumer.read(consumer.claim(1))
+    assert (len(asked), expected) == (2, [[1, 3]]), "of one extent, nothing is to be said"
+
+
 @pytest.mark.parametrize("taken_before", [0, 4])
 def test_events_that_a_flush_moves_before_the_first_is_read_are_read_where_they_are_now(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch, taken_before: int

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine import automatic_groups
+from spillable_stream.engine import automatic_groups, local_owners
 from spillable_stream.engine.append_plan import AppendPlan
 from spillable_stream.engine.automatic_groups import UNPLANNED_SECONDS, AutomaticGroups
-from spillable_stream.engine.group_owner import OwnerSeen, look_for_owner
+from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.local_owners import look_for_owner
 from spillable_stream.engine.log_port import Followed
 from spillable_stream.engine.requests import Control
 from spillable_stream.errors import ChannelClosedError, ChannelFullError, StorageError
@@ -42,7 +43,7 @@ def look_after(channel: Channel) -> AutomaticGroups:
     """Return what looks after the groups of a channel, beside the channel's own thread, which takes a second."""
     channel.engine().upkeep.stop()
     engine = channel.engine()
-    return AutomaticGroups(engine.log, engine.follower, engine.appender)
+    return AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
 
 
 def pass_time(groups: AutomaticGroups, ms: int) -> None:
@@ -189,7 +190,7 @@ def test_a_consumer_that_comes_during_a_look_is_not_refused(channel: Channel, mo
         return seen
 
     pass_time(groups, DAY_MS - LOOK_MS)
-    monkeypatch.setattr(automatic_groups, "look_for_owner", and_own)
+    monkeypatch.setattr(local_owners, "look_for_owner", and_own)
     groups.look(LOOK_MS)
     assert names(channel) == {"auto-a"}
     assert peek(channel, group="auto-a") == numbered(1, 9)
@@ -206,7 +207,7 @@ def test_a_group_that_was_owned_after_the_last_look_stays(channel: Channel, monk
         return seen
 
     pass_time(groups, DAY_MS - LOOK_MS)
-    monkeypatch.setattr(automatic_groups, "look_for_owner", and_own)
+    monkeypatch.setattr(local_owners, "look_for_owner", and_own)
     groups.look(LOOK_MS)
     assert names(channel) == {"auto-a"}
 
@@ -223,7 +224,7 @@ def test_a_group_that_is_dropped_by_hand_after_a_look_leaves_no_file(
         return seen
 
     pass_time(groups, DAY_MS - LOOK_MS)
-    monkeypatch.setattr(automatic_groups, "look_for_owner", and_drop)
+    monkeypatch.setattr(local_owners, "look_for_owner", and_drop)
     groups.look(LOOK_MS)
     assert os.listdir(path / "groups") == []
 
@@ -419,7 +420,7 @@ def test_of_many_groups_each_is_looked_at_in_its_turn(channel: Channel, monkeypa
         looked.append(group)
         return look_for_owner(fs, layout, group)
 
-    monkeypatch.setattr(automatic_groups, "look_for_owner", and_note)
+    monkeypatch.setattr(local_owners, "look_for_owner", and_note)
     groups = look_after(channel)
     for seen in (100, 200, 250, 250):
         groups.look(1000)

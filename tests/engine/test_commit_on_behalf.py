@@ -13,7 +13,7 @@ import spillable_stream.spark
 from spillable_stream import (
     Channel,
 )
-from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, wait_for_owner_to_go
+from spillable_stream.engine.commit_on_behalf import finish_takes
 from spillable_stream.storage.lock import FileLock
 from tests.support.events import numbered, put
 
@@ -36,7 +36,7 @@ def test_who_looks_for_a_groups_owner_makes_nobody_wait_for_it(
 
     owned: list[Any] = []
     monkeypatch.setattr(FileLock, "release", look_in_the_middle_of_which_another_starts)
-    assert wait_for_owner_to_go(first.engine(), "g", "nobody", 0)
+    assert first.engine().owners.wait_for_owner_to_go("g", "nobody", 0)
     assert owned
 
 
@@ -90,9 +90,9 @@ def test_an_owner_that_resumes_waits_for_who_finishes_takes(open_channel: Open) 
 def test_no_two_owners_are_the_same(open_channel: Open) -> None:
     first, second = open_channel(), open_channel()
     owner = first.consumer("g").owner
-    assert group_owner(second.engine(), "g") == owner
+    assert second.engine().owners.owner_of("g") == owner
     first.close()
-    assert group_owner(second.engine(), "g") == owner
+    assert second.engine().owners.owner_of("g") == owner
     assert second.consumer("g").owner != owner
-    assert group_owner(second.engine(), "g") == second.consumer("g").owner
-    assert group_owner(second.engine(), "unknown") == ""
+    assert second.engine().owners.owner_of("g") == second.consumer("g").owner
+    assert second.engine().owners.owner_of("unknown") == ""

@@ -140,13 +140,13 @@ def test_a_channel_that_another_host_has_open_is_refused(
     path: Path, open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another host shares the lock but not the boot ID."""
-    from spillable_stream.engine.engine import Engine
+    from spillable_stream.engine.local_engine import LocalEngine
     from spillable_stream.log import head
 
     open_channel()
     monkeypatch.setattr(head, "boot_id", lambda: bytes(16))
     with pytest.raises(ChannelBusyError, match="or its head is damaged, or that or a lock file"):
-        Engine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
+        LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
 
 
 def test_handles_that_make_checkpoints_at_once_harm_none(path: Path, open_channel: Open) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.channel import leaving
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.requests import Put
 from spillable_stream.errors import ChannelClosedError
 from spillable_stream.format.batch import encode_batch
@@ -32,9 +31,9 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
     channel = open_channel(memory_capacity=100)
     put(channel, b"1")
     engine, flushed, outcome = channel.engine(), [0], []
-    real = leaving.flush_memory
+    real = LocalEngine.flush
 
-    def overtaken(engine: Engine) -> int:
+    def overtaken(engine: LocalEngine) -> int:
         moved = real(engine)
         flushed[0] += 1
         if flushed[0] == 1:  # as a commit would that is under way in spite of all
@@ -46,7 +45,7 @@ def test_a_commit_that_is_under_way_when_the_channel_is_closed_is_moved_or_refus
             outcome.append("refused")
         return moved
 
-    monkeypatch.setattr(leaving, "flush_memory", overtaken)
+    monkeypatch.setattr(LocalEngine, "flush", overtaken)
     monkeypatch.setattr(Channel, "engine", lambda self: self._engine)
     channel.close()
     monkeypatch.undo()

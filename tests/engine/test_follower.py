@@ -126,6 +126,92 @@ def test_a_snapshot_keeps_other_threads_from_the_state(open_channel: Open) -> No
     assert seen == [1]
 
 
+def looks_at(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return where it is noted how often the log is asked where it ends."""
+    log, asked = channel.engine().log, list[str]()
+
+    def noting(name: str) -> Callable[[], Any]:
+        real = getattr(log, name)
+        return lambda: (asked.append(name), real())[1]
+
+    for name in ("position", "latest_position"):
+        monkeypatch.setattr(log, name, noting(name))
+    return asked
+
+
+def test_following_looks_once_at_the_log_and_takes_what_that_found(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(), open_channel()
+    channel.engine().follow()
+    asked = looks_at(channel, monkeypatch)
+    channel.engine().follow()
+    assert asked == ["position"]
+    put(other, b"0")
+    assert channel.engine().follow().last_id == 1
+    assert asked == ["position", "position", "latest_position"]
+
+
+def test_the_state_as_it_is_known_stands_still_without_a_look(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, other = open_channel(), open_channel()
+    follower, asked = channel.engine().follower, looks_at(channel, monkeypatch)
+    put(other, b"0")
+    with follower.as_known as state:
+        assert state.last_id == 0 and not asked
+        with follower.snapshot as inner, follower.as_known as innermost:
+            assert inner is innermost is state and state.last_id == 0, "it is still held"
+        assert channel.engine().follow().last_id == 0
+    assert follower.snapshot.thread == 0
+    with follower.snapshot as state, follower.as_known as inner:
+        assert inner is state and state.last_id == 1
+
+
+def test_no_commit_begins_inside_of_the_state_as_it_is_known(open_channel: Open) -> None:
+    channel = open_channel()
+    with (
+        channel.engine().follower.as_known,
+        pytest.raises(TransactionStateError, match=r"a commit of the channel .* inside of"),
+    ):
+        put(channel, b"0")
+    put(channel, b"0")
+
+
+def test_the_state_as_it_is_known_keeps_other_threads_from_it(open_channel: Open) -> None:
+    channel, other = open_channel(), open_channel()
+    seen: list[int] = []
+    with channel.engine().follower.as_known as state:
+        put(other, b"0")
+        thread = threading.Thread(target=lambda: seen.append(channel.engine().follow().last_id))
+        thread.start()
+        thread.join(0.05)
+        assert (state.last_id, seen) == (0, [])
+    thread.join(10)
+    assert seen == [1]
+
+
+def test_a_state_that_an_interrupt_left_half_applied_is_loaded_before_it_passes_for_known(
+    open_channel: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spillable_stream.state.channel_state import ChannelState
+
+    channel, other = open_channel(), open_channel()
+    put(other, b"0", b"1")
+    real = ChannelState.apply
+
+    def interrupted(state: ChannelState, *arguments: Any) -> None:
+        real(state, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ChannelState, "apply", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            channel.engine().follow()
+    with channel.engine().follower.as_known as state:
+        assert (state.last_id, len(state.blocks)) == (2, 1)
+
+
 def test_following_reads_nothing_where_nobody_has_committed(open_channel: Open) -> None:
     fs = FaultyFileSystem()
     channel, other = open_channel(fs=fs), open_channel()

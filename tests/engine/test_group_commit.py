@@ -116,6 +116,45 @@ def test_an_interrupt_while_another_thread_commits_waits_until_that_is_over() ->
     leader.join()
 
 
+def test_the_leader_paces_before_each_group_and_whoever_comes_meanwhile_is_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(group_commit, "_GROUP_BYTES", 25)
+    log, paces = Log(), list[tuple[bool, int]]()
+    commits = GroupCommit(log.commit)
+    others = [threading.Thread(target=lambda i=i: commits.submit(Sized(i, bytes=10))) for i in (1, 2)]
+
+    def pace() -> None:
+        if not paces:
+            for thread in others:
+                thread.start()
+            while commits.waiting() < 3:
+                time.sleep(0.001)
+        paces.append((commits._lead.locked(), len(log.groups)))
+
+    commits.pace = pace
+    commits.submit(Sized(0, bytes=10))
+    for thread in others:
+        thread.join()
+    assert [len(group) for group in log.groups] == [2, 1]
+    assert paces == [(True, 0), (True, 1)], "with the lead held, before each group"
+
+
+def test_a_leader_that_is_interrupted_while_it_paces_commits_nothing() -> None:
+    log = Log()
+    commits = GroupCommit(log.commit)
+
+    def pace() -> None:
+        raise KeyboardInterrupt
+
+    commits.pace = pace
+    with pytest.raises(KeyboardInterrupt):
+        commits.submit(Sized(0))
+    commits.pace = None
+    assert commits.submit(Sized(1)).transaction_id == 1
+    assert log.groups == [[1]]
+
+
 class Steps(Log):
     """A log whose commits each wait for a step."""
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from spillable_stream import (
     OptionError,
 )
 from spillable_stream.engine import groups
-from spillable_stream.engine.commit_on_behalf import group_owner, wait_for_owner_to_go
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.local_owners import LocalOwners
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
@@ -229,7 +230,8 @@ def test_a_refused_change_does_not_name_an_owner_that_is_dead(
     done = subprocess.run(
         [sys.executable, "-c", program, str(channel.path)], capture_output=True, text=True, check=True
     )
-    monkeypatch.setattr(groups, "_CHANGE_SECONDS", 0.0)
+    at_once = partialmethod(LocalOwners.without_owner, timeout_seconds=0.0)
+    monkeypatch.setattr(LocalOwners, "without_owner", at_once)
     with changing(channel), pytest.raises(GroupOwnedError, match="another process changes the group 'g' of") as error:
         change(channel)
     assert error.value.owner == "" and done.stdout.strip() not in str(error.value)
@@ -290,9 +292,9 @@ def test_a_groups_name_that_is_no_files_name_is_refused_everywhere_and_leaves_no
         with pytest.raises(OptionError, match="group must be letters, digits"):
             use(group)
     with pytest.raises(OptionError):
-        group_owner(channel.engine(), group)
+        channel.engine().owners.owner_of(group)
     with pytest.raises(OptionError):
-        wait_for_owner_to_go(channel.engine(), group, "", 0)
+        channel.engine().owners.wait_for_owner_to_go(group, "", 0)
     assert sorted(path.parent.rglob("*")) == before
     assert channel.engine().positions == log
 

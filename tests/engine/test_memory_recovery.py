@@ -16,7 +16,7 @@ import pytest
 from spillable_stream import Channel
 from spillable_stream.engine import memory_directory
 from spillable_stream.engine.commit_on_behalf import finish_takes
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.engine.position_hint import PositionHint, read_position_hint
 from spillable_stream.errors import (
     ChannelBusyError,
@@ -335,7 +335,7 @@ def test_open_handles_say_that_memory_was_removed(path: Path, open_channel: Open
     with pytest.raises(DataLossError, match="close every handle of the channel and open it again"):
         put(channel, b"y")
     with pytest.raises(ChannelBusyError, match="these keep it open"):
-        Engine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
+        LocalEngine(FileSystem(), read_identity(FileSystem(), path), lock_timeout_seconds=0.05)
     kill(channel)
     again, warning = reopened(path)
     assert warning.lost == ((1, 1),)

@@ -19,7 +19,7 @@ def found(channel: Channel) -> list[OwnerlessGroup]:
     """Return what is found in a channel."""
     engine = channel.engine()
     with engine.snapshot() as state:
-        return ownerless_groups(engine.fs, engine.layout, state)
+        return ownerless_groups(engine.owners, state)
 
 
 def test_only_automatic_groups_without_an_owner_are_found_those_with_most_to_take_first(open_channel: Open) -> None:

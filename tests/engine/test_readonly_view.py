@@ -25,7 +25,7 @@ from spillable_stream import (
     StorageError,
     TornTailWarning,
 )
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.format.frame import FrameType
 from spillable_stream.log.head import Head
@@ -62,7 +62,7 @@ def bodies(channel: Channel) -> list[bytes]:
         reader.close()
 
 
-def everything(engine: Engine) -> object:
+def everything(engine: LocalEngine) -> object:
     """Return the state of a handle, and up to where it has read the log."""
     state = engine.follow()
     return state.image(), engine.positions

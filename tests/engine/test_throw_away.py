@@ -33,7 +33,7 @@ def test_groups_and_disk_stay_bounded_however_often_a_notebook_is_run(path: Path
     with Channel(path, **options) as channel:
         engine = channel.engine()
         engine.upkeep.stop()
-        groups = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        groups = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
         for run in range(RUNS):
             put(channel, *map(body, range(run * EVENTS, (run + 1) * EVENTS)))
             assert len(take(channel)) == EVENTS
@@ -61,7 +61,7 @@ def test_a_notebook_that_finds_nothing_leaves_nothing_in_the_way_of_puts(path: P
     with Channel(path, overflow_capacity=100, keep_alive=0, minimum_required_space=0) as channel:
         engine = channel.engine()
         engine.upkeep.stop()
-        groups = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        groups = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
         for run in range(RUNS):
             channel.port().create_group(f"auto-{run}", "latest", automatic=True)
         put(channel, *numbered(0, 100))

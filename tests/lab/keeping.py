@@ -151,7 +151,7 @@ class Keeping(Program):
         channel.consumer(STREAM).close()
         del channel._consumers[STREAM]
         engine = channel.engine()
-        groups = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        groups = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
         self._ledger.write("drop", STREAM)
         for elapsed_ms in (0, 600, 600):
             groups.look(elapsed_ms)  # a failure is logged

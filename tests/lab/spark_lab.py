@@ -123,7 +123,7 @@ class Pipeline:
         """Return what is wrong with the source's groups, once its upkeep has looked at them for a while."""
         with ss.Channel(self.directory / "source", create=False) as channel:
             engine = channel.engine()
-            upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender)
+            upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
             for _ in range(4):
                 upkeep.look(int(UNPLANNED_SECONDS * 1000) // 2)
             groups = engine.follow().groups

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel, ChannelBusyError, ForeignDirectoryError, StorageError
-from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.local_engine import LocalEngine
 from spillable_stream.log.identity_file import read_identity, write_identity
 from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.storage.filesystem import FileSystem
@@ -84,7 +84,7 @@ def test_it_is_not_adopted_while_an_earlier_release_has_it_open(tmp_path: Path) 
     lock = FileLock.open(FS, path / "open.lock")
     assert lock.try_acquire(shared=True)
     with pytest.raises(ChannelBusyError, match="is open in an earlier release of this package"):
-        Engine(FS, read_identity(FS, path), lock_timeout_seconds=0.05)
+        LocalEngine(FS, read_identity(FS, path), lock_timeout_seconds=0.05)
     lock.close()
     assert contents(path) == [b"0", b"1", b"2", b"3"]
 

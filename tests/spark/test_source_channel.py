@@ -143,7 +143,7 @@ def test_query_whose_first_batch_was_empty_keeps_its_position_without_an_owner(t
         reader.stop()  # or as it is after a minute without a call
         engine = channel.engine()
         engine.upkeep.stop()
-        upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender)
+        upkeep = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
         upkeep.look(0)
         for _ in range(20):
             upkeep.look(60_000)

@@ -37,7 +37,7 @@ def test_each_run_has_all_that_is_kept_and_its_group_goes(
     engine = channel.engine()
     assert len(engine.follow().groups) == RUNS
     engine.upkeep.stop()
-    groups = AutomaticGroups(engine.log, engine.follower, engine.appender)
+    groups = AutomaticGroups(engine.log, engine.follower, engine.appender, engine.owners)
     groups.look(0)
     for _ in range(3_600_000 // LOOK_MS):
         groups.look(LOOK_MS)

@@ -11,8 +11,9 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import ControlRecord, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.state.channel_state import ChannelState
-from spillable_stream.state.image import MemoryImage, SmallImage, StateImage
+from spillable_stream.state.image import MemoryImage, ObjectsImage, SmallImage, StateImage
 from tests.support.events import numbered, put
+from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
 
@@ -59,8 +60,19 @@ def test_what_every_state_has_is_required(plain: Channel) -> None:
 
 def test_what_only_some_states_have_is_optional(full: Channel) -> None:
     state = full.engine().state
-    assert state.image().keys() == StateImage.__required_keys__ | StateImage.__optional_keys__
-    assert state.small().keys() == SmallImage.__required_keys__ | SmallImage.__optional_keys__
+    of_objects = ObjectsImage.__optional_keys__
+    assert state.image().keys() == StateImage.__required_keys__ | StateImage.__optional_keys__ - of_objects
+    assert state.small().keys() == SmallImage.__required_keys__ | SmallImage.__optional_keys__ - of_objects
+
+
+def test_what_only_a_state_of_a_log_of_objects_has_is_optional() -> None:
+    with stores_in_memory(), Channel(URL) as channel:
+        channel.consumer("default")
+        change(channel, FrameType.TRIM, {"through": 1, "births": 1, "deleted": 0})
+        image = channel.engine().state.image()
+        assert image.keys() == StateImage.__required_keys__ | ObjectsImage.__optional_keys__
+        again = ChannelState.from_image(unpack(pack(image)))
+        assert (again.owners, again.trimmed) == (channel.engine().state.owners, (1, 1, 0))
 
 
 def test_a_file_of_memory_begins_with_two_keys_more(full: Channel) -> None:

@@ -28,6 +28,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.identity import uuid_at
 from spillable_stream.names import check_group
+from spillable_stream.objects.location import is_location
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.query_metrics import QueryMetrics
 from spillable_stream.spark.progress.query_report import QueryReport
@@ -100,7 +101,9 @@ class QueryListener(StreamingQueryListener):
     def __init__(self, spark: Any, metrics: QueryMetrics | None, channels: Mapping[Any, str]) -> None:
         self._session = spark
         self._metrics = metrics
-        self._told = {str(os.path.abspath(path)): group for path, group in channels.items()}
+        self._told = {
+            path if is_location(path) else str(os.path.abspath(path)): group for path, group in channels.items()
+        }
         self._channels = RunChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()

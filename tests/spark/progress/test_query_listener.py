@@ -22,7 +22,7 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryTerminatedEvent
 
 import spillable_stream as ss
 import spillable_stream.spark
-from spillable_stream.engine.commit_on_behalf import finish_takes, group_owner, owner_since
+from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
 from spillable_stream.errors import MemoryLossWarning
 from spillable_stream.integrity.verify import verify
 from spillable_stream.spark.progress.query_listener import QueryListener, QueryReport
@@ -266,7 +266,7 @@ def test_a_listener_that_is_told_the_group_leaves_the_takes_of_a_later_query_alo
     source.stop()
     later = reader(str(path))  # with a new checkpoint: it reads the same events again
     repeated = plan(later, later.initialOffset(), 0)
-    ended = owner_since(group_owner(channel.engine(), "default"))
+    ended = owner_since(channel.engine().owners.owner_of("default"))
     assert ended is not None
     late["progress"]["timestamp"] = (ended - timedelta(seconds=1)).isoformat()
     listener = QueryListener(None, None, {path: "default"})

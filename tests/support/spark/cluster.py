@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -110,7 +111,10 @@ def other_host(name: str, hidden: Sequence[Path], foreign: tuple[Path, Path]) ->
         _run("ip", "-n", network, "address", "add", f"{far}/30", "dev", "eth0")
         _run("ip", "-n", network, "link", "set", "eth0", "up")
         _run("ip", "-n", network, "link", "set", "lo", "up")
-        steps = [f"hostname {name}", *(f"mount -t tmpfs tmpfs '{path}'" for path in (Path("/dev/shm"), *hidden))]
+        hosts = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost\n{far} {name}\n")  # Java asks for its own host's address
+        steps = [f"hostname {name}", f"mount --bind '{hosts}' /etc/hosts"]
+        steps += [f"mount -t tmpfs tmpfs '{path}'" for path in (Path("/dev/shm"), *hidden)]
         steps += [f"mount --bind '{foreign[1]}' '{foreign[0]}'", 'exec "$@"']
         enter = ["ip", "netns", "exec", network, "unshare", "--mount", "--uts", "--propagation", "private"]
         enter += ["sh", "-c", " && ".join(steps), "sh"]

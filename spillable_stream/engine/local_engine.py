@@ -1,0 +1,217 @@
+"""The engine of a channel on this host: a directory, a memory tier before the disk, files that are freed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.automatic_groups import AutomaticGroups
+from spillable_stream.engine.checkpointing import Checkpointing
+from spillable_stream.engine.committer import Committer
+from spillable_stream.engine.disk_room import DiskRoom
+from spillable_stream.engine.drained_files import DrainedFiles
+from spillable_stream.engine.engine import OPEN_OF_GROUPS, Engine
+from spillable_stream.engine.flush import flush_memory
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.local_log import LocalLog
+from spillable_stream.engine.local_owners import LocalOwners
+from spillable_stream.engine.memory_tier import MemoryTier
+from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.options_by_place import refuse_options_of_stores
+from spillable_stream.engine.retention import Retention
+from spillable_stream.engine.retention_files import RetentionFiles
+from spillable_stream.engine.staged_puts import StagedPuts
+from spillable_stream.engine.telemetry import FileCounts
+from spillable_stream.engine.upkeep import Upkeep
+from spillable_stream.errors import OptionError
+from spillable_stream.format.file_names import Tier
+from spillable_stream.log.layout import Layout
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.storage.file import File
+from spillable_stream.storage.filesystem import FileSystem
+from spillable_stream.storage.lru import LruCache
+
+__all__ = ["LocalEngine"]
+
+
+class LocalEngine(Engine):
+    """The channel as one process of its host uses it. Thread-safe.
+
+    Each part takes finished parts::
+
+        LocalLog ── Follower ── Appender ── MemoryTier ── Checkpointing ── DiskRoom ── Committer
+                                   └─ Retention, Moving, AutomaticGroups ─────┘ └────── Upkeep
+
+    Args:
+        fs: the file system.
+        layout: the channel's files.
+        lock_timeout_seconds: how long to wait for other processes.
+        readonly: open for reading only: write nothing and hold no lock.
+
+    Attributes:
+        memory: the memory tier.
+        moving: moves events from memory to disk.
+        retention: lets kept events go.
+        drained: the files that nothing needs any more.
+        room: frees disk space.
+        position_files: the open position files of the groups that took last.
+    """
+
+    become_last: Callable[[], bool]
+    checkpointing: Checkpointing
+    log: LocalLog
+    make_room_if_short: Callable[[], None]
+    owners: LocalOwners
+    upkeep: Upkeep
+
+    def __init__(
+        self, fs: FileSystem, layout: Layout, lock_timeout_seconds: float = 30.0, *, readonly: bool = False
+    ) -> None:
+        super().__init__(layout.path, layout.channel)
+        self.position_files: LruCache[File] = LruCache(OPEN_OF_GROUPS)
+        self.log = log = LocalLog(fs, layout, lock_timeout_seconds, readonly=readonly)
+        try:
+            self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
+            self.appender = appender = Appender(log, follower, self.counters)
+            self.memory: MemoryTier = MemoryTier(log, follower, appender)
+            self.moving: Moving = Moving(log, follower, appender, self.memory)
+            owners = LocalOwners(log, follower, appender, self.position_files)
+            files = RetentionFiles(log, follower, appender)
+            self.retention: Retention = Retention(
+                log, follower, appender, owners, lambda: log.lock.head.boot.hex(), files.begin_if_old
+            )
+            self.drained: DrainedFiles = DrainedFiles(log, follower, appender)
+            self.checkpointing = Checkpointing(
+                log, follower, appender, self.memory, self.drained, self.active_calls, self.counters
+            )
+        except BaseException:
+            log.close()
+            raise
+        self.room: DiskRoom = DiskRoom(log, follower, self.checkpointing, self.retention, self.active_calls)
+        self._wire(owners, self._committer(owners))
+        groups = AutomaticGroups(log, follower, appender, owners)
+        self.upkeep = Upkeep(
+            log, follower, self.retention, self.moving, groups, self.checkpointing, self.room, self.active_calls
+        )
+        self.checkpointing.after_each = self.committer.when_full = self.upkeep.ensure
+        self.prepare_put, self.put_bytes = self.memory.make, self.memory.put_bytes
+        self.become_last = log.become_last
+        self.make_room, self.make_room_if_short = self.room.make, self.room.make_if_short
+
+    def _committer(self, owners: LocalOwners) -> Committer:
+        return Committer(
+            self.log,
+            self.follower,
+            self.appender,
+            self.memory,
+            self.moving,
+            self.room,
+            StagedPuts(self.log.fs, self.log.layout),
+            owners,
+            self.active_calls,
+            self.counters,
+        )
+
+    # ── views of the parts ──────────────────────────────────────────────────────────────────
+
+    @property
+    def fs(self) -> FileSystem:
+        """The file system."""
+        return self.log.fs
+
+    @property
+    def layout(self) -> Layout:
+        """The channel's files."""
+        return self.log.layout
+
+    def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the options that can be changed; the directories and the mode are fixed. Raises `OptionError`."""
+        layout = self.layout
+        refuse_options_of_stores(given)
+        fixed: dict[str, object] = {
+            "mode": f"{layout.mode:04o}",
+            "data_dirs": list(layout.data_dirs),
+            "checkpoint_dir": layout.checkpoint_dir,
+            "backup_checkpoint_dir": layout.backup_checkpoint_dir,
+        }
+        for name, value in fixed.items():
+            wanted = given.get(name)
+            if wanted is not None and name != "mode":
+                wanted = [Path(v).absolute() for v in wanted] if isinstance(wanted, list) else Path(wanted).absolute()
+            if wanted not in (None, value):
+                raise OptionError(f"{name} is fixed when a channel is created; {layout.path} has {value}, not {wanted}")
+        return {name: value for name, value in given.items() if name not in fixed}
+
+    def file_counts(self, state: ChannelState) -> FileCounts:
+        """Return how many files there are now, and how much memory the tier has or would get."""
+        fs, layout = self.fs, self.layout
+        return FileCounts(
+            data_files=len(layout.log_files(fs)),
+            memory_files=len(layout.log_files(fs, Tier.MEMORY)),
+            segments=len(layout.segments(fs)),
+            torn_bytes=self.log.torn_bytes,
+            memory_payload_bytes=self._memory_payload_bytes(state),
+        )
+
+    def _memory_payload_bytes(self, state: ChannelState) -> int:
+        if not state.options.memory_capacity:
+            return 0
+        if state.memory.open:
+            return state.memory_limits().payload_bytes
+        return state.payloads_within(self.log.memory_directory.byte_capacity(state.options))
+
+    # ── closing ─────────────────────────────────────────────────────────────────────────────
+
+    def flush(self) -> int:
+        """Move every event of the memory tier to disk, and return how many there were; as `Engine` says."""
+        return flush_memory(self.follower, self.appender, self.moving, self.active_calls)
+
+    def move_to_disk(self) -> None:
+        """Move to disk what is in memory, and remove the memory tier; no other handle is open.
+
+        Raises:
+            StorageError: the disk refused; what was in memory still is.
+        """
+        if self.memory.exists() and not self.memory.is_being_staged_in():
+            self.flush()
+            while not self.memory.close():  # a thread's commit was under way
+                self.flush()
+
+    def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
+        """Let old events go, make a checkpoint; as the last handle, move memory to disk, and reserve no space."""
+        options = self.state.options
+        if self.closed or self.log.failed or self.log.is_view:
+            return
+        self.upkeep.settle()
+        if options.checkpoint_on_close if checkpoint is None else checkpoint:
+            self.checkpointing.make(spares=True)  # other handles may use them; the last one removes them
+        flush = options.flush_on_close if flush is None else flush
+        if self.become_last():
+            if flush:
+                self.move_to_disk()
+            self.drained.give_back_reserves()
+
+    def park(self) -> None:
+        """Count as closed for everybody else until `resume`; as the last handle, move memory to disk."""
+        options = self.state.options
+        self.upkeep.settle(for_good=False)  # while it counts as open
+        if options.flush_on_close and options.memory_capacity:
+            self.memory.set_aside = self.become_last()  # the next call's put would be moved to disk at once, too
+            if self.memory.set_aside:
+                self.move_to_disk()
+        self.upkeep.stop()
+        self.log.park()
+
+    def resume(self) -> bool:
+        """Reopen the handle after `park`, and tell whether that worked; if not, close it."""
+        return self.log.resume(self.follower.positions)
+
+    def close(self, *, forked: bool = False) -> None:
+        """Close every file after the append under way; write nothing. `Engine` documents it."""
+        self.upkeep.close(forked=forked)
+        self.log.close(forked=forked)
+        self.checkpointing.close()
+        self.readers.clear()
+        self.position_files.clear()

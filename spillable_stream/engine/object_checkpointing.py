@@ -1,0 +1,178 @@
+"""Checkpoints of a channel in an object store, and the end of objects that nobody needs any more.
+
+::
+
+    checkpoint of slot n          the state after it; the two newest are kept
+    COMMIT "merge"                what small slots hold is in one object now (`spillable_stream.engine.object_merging`)
+    TRIM {through, …}             before the older checkpoint, and no slot holds an event that a group has yet to take
+    gcDelay later                 slots up to ``through`` go, from the first on, one by one; then what nothing names
+
+The order is what everybody's proof stands on (`spillable_stream.objects.appending`): slot n is there, so none after it
+was ever deleted. Any handle may do any of it, at once and again: numbers are never used twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.object_log import ObjectLog
+from spillable_stream.engine.object_merging import ObjectMerging
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.telemetry import Counters
+from spillable_stream.errors import LockTimeoutError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import TrimRecord
+from spillable_stream.objects.checkpoints import Hint
+from spillable_stream.objects.collector import Collector
+from spillable_stream.objects.store import StoreError
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["ObjectCheckpointing"]
+
+_log = logging.getLogger(__name__)
+
+_MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
+_WORTH_A_TRIM = 100  # slots
+_WORTH_A_CHECKPOINT = 16  # slots that are read at once
+
+
+class ObjectCheckpointing:
+    """Makes checkpoints, trims and collects. It implements `CheckpointingPort`.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        appender: appends to the log.
+        active_calls: the calls that are under way in this process.
+        counters: what the handle counts.
+        monotonic: tells the time; for tests.
+
+    Attributes:
+        merging: copies small slots together.
+        collector: deletes what nobody needs.
+        worth_a_trim: so many slots that nobody needs are worth a record.
+    """
+
+    def __init__(
+        self,
+        log: ObjectLog,
+        follower: Follower,
+        appender: Appender,
+        active_calls: ActiveCalls,
+        counters: Counters,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._log = log
+        self._follower = follower
+        self._appender = appender
+        self._active_calls = active_calls
+        self._counters = counters
+        self._monotonic = monotonic
+        self.worth_a_trim: int = _WORTH_A_TRIM
+        self._alone = threading.Lock()
+        self._made_at = monotonic()
+        self._made_of = follower.positions.disk.file_id  # the slot that was the newest then
+        self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
+        self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
+
+    def make_if_due(self) -> None:
+        """Make a checkpoint if the last one is old, or many slots ago. A failure is logged."""
+        slots = self._follower.positions.disk.file_id - self._made_of
+        interval_seconds = self._follower.state.options.checkpoint_interval / 1000
+        if not slots or (slots < _MOST_SLOTS and self._monotonic() - self._made_at < interval_seconds):
+            return
+        if not self._alone.acquire(blocking=False):
+            return
+        try:
+            self._active_calls.run("a checkpoint", self._make)
+        except Exception as e:  # the commit that led here has succeeded, so it must not fail
+            if not self._log.closed:
+                self._counters.checkpoint_write_error_count += 1
+                self._made_at = self._monotonic()
+                _log.warning("no checkpoint was made; the next open takes longer: %s", e)
+        finally:
+            self._alone.release()
+
+    def make(self) -> None:
+        """Make a checkpoint, and delete what is no longer needed.
+
+        Raises:
+            StorageError: it could not be written.
+            LockTimeoutError: another thread took too long making one.
+            TransactionStateError: this thread is inside another call to the channel.
+        """
+        self._log.require_open()
+        if self._follower.snapshot.thread == threading.get_ident():
+            self._active_calls.refuse("a checkpoint")
+        timeout_seconds = self._log.lock_timeout_seconds
+        if not self._alone.acquire(timeout=timeout_seconds):
+            raise LockTimeoutError(f"another thread has been making a checkpoint for more than {timeout_seconds:g} s")
+        try:
+            self._active_calls.run("a checkpoint", self._make)
+        finally:
+            self._alone.release()
+
+    def make_soon(self) -> None:
+        """Let the next transaction make a checkpoint: events have left, and their objects may go."""
+        self._made_at = float("-inf")
+
+    def make_if_worth_it(self) -> None:
+        """Make one before a close if an open would read more than a few slots. A failure is logged."""
+        if self._follower.positions.disk.file_id - self._made_of >= _WORTH_A_CHECKPOINT:
+            self.make_soon()
+            self.make_if_due()
+
+    def give_back_when_idle(self) -> None:
+        """Do nothing: objects go some time after their events were taken, whoever is idle."""
+
+    def _make(self) -> None:
+        log, follower = self._log, self._follower
+        with self._appender.committing():
+            tail, state = log.tail, ChannelState.from_image(follower.state.image())
+        log.checkpoints.write(tail, state)
+        self._made_at, self._made_of = self._monotonic(), tail.number
+        older, log.checkpoint_number = log.checkpoint_number, tail.number
+        try:
+            log.checkpoints.write_hint(Hint(tail.number, tail.number))
+        except StoreError as e:
+            _log.info("%s: the hint could not be written: %s", log.path, e)
+        self.collector.gc_delay_seconds = follower.state.options.gc_delay
+        self.merging.merge()
+        self._trim(older)
+        self.collector.collect(follower.state, log.checkpoint_number)
+
+    def _trim(self, older: int) -> None:
+        """Say which slots nobody needs, if that is worth a slot.
+
+        Args:
+            older: the checkpoint before the newest; 0 if there is none.
+        """
+        self.collector.note_tail(self._follower.positions.disk.file_id)
+        through = min(older, self._first_needed()) - 1
+        if through - self._follower.state.trimmed.through < self.worth_a_trim:
+            return
+        births = self.collector.births(self._staging_seconds())
+        record = TrimRecord(through=through, births=births, deleted=self.collector.deleted_through)
+        with self._appender.committing():
+            self._appender.append_alone(Control(FrameType.TRIM, record))
+
+    def _first_needed(self) -> int:
+        """Return the first slot that holds an event that is kept; else the newest.
+
+        A slot that adopted a segment is not needed for it: the checkpoints say where its events are.
+        """
+        with self._follower.as_known as state:
+            files = state.blocks.disk.files
+            return min((file for file in files if isinstance(file, int)), default=self._follower.positions.disk.file_id)
+
+    def _staging_seconds(self) -> float:
+        return self._follower.state.options.staging_ttl
+
+    def close(self) -> None:
+        """Do nothing: nothing is open."""

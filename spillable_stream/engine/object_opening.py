@@ -1,0 +1,85 @@
+"""Makes and opens channels in object stores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from spillable_stream.engine.object_engine import ObjectEngine
+from spillable_stream.engine.object_log import ObjectLog
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.metered_store import MeteredStore
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.self_test import require_sound
+from spillable_stream.objects.store import Store
+from spillable_stream.state.image import SmallImage
+
+__all__ = ["ensure_object_channel", "object_identity", "open_object_engine"]
+
+_CREATION_SECONDS = 30.0
+
+
+def ensure_object_channel(location: Location, new: Callable[[], SmallImage] | None) -> None:
+    """Make a channel unless there is one; any number of processes may try at once, on any hosts.
+
+    Args:
+        location: where.
+        new: returns the state with which it begins, or raises; None: do not make it.
+
+    Raises:
+        NotAChannelError: there is none, and ``new`` is None; or a channel of a disk is there.
+        StorageError: the store refused or failed.
+        UnsafeStoreError: the store does not create objects only if they are absent.
+    """
+    store = open_store(location)
+    if read_identity(store) is not None:
+        return
+    if new is None:
+        raise _no_channel(location)
+    state = new()
+    require_sound(store)
+    create_identity(store, state, f"{os.uname().nodename} pid {os.getpid()}", Patience(_CREATION_SECONDS))
+
+
+def open_object_engine(
+    location: Location, lock_timeout_seconds: float, *, readonly: bool, store: Store | None = None
+) -> ObjectEngine:
+    """Open a channel.
+
+    Args:
+        location: where it is.
+        lock_timeout_seconds: how long to wait for other threads.
+        readonly: whether the channel is only looked at.
+        store: the store, for tests.
+
+    Raises:
+        NotAChannelError: there is none.
+        CorruptionError: it is damaged.
+        StorageError: the store refused or failed.
+    """
+    found = open_store(location) if store is None else store
+    channel = read_identity(found)
+    if channel is None:
+        raise _no_channel(location)
+    store = MeteredStore(found, location.scheme)
+    return ObjectEngine(ObjectLog(store, location, channel, lock_timeout_seconds, readonly=readonly), store.usage)
+
+
+def object_identity(location: Location) -> str:
+    """Return the UUID of the channel at a location, without opening it.
+
+    Raises:
+        NotAChannelError: there is none.
+        StorageError: the store refused or failed.
+    """
+    found = read_identity(open_store(location))
+    if found is None:
+        raise _no_channel(location)
+    return found
+
+
+def _no_channel(location: Location) -> NotAChannelError:
+    return NotAChannelError(f"{location} is not a channel: it has no {IDENTITY}")

@@ -1,0 +1,383 @@
+"""Who owns a group of a channel in an object store: records in the log say it, and no clock of another host counts.
+
+::
+
+    nobody owns it ─── Own ──▶ owned, with an epoch that no other ownership has ─── GiveUp ──▶ nobody
+                                 │ Claim by another, which then waits
+                                 ├─ the owner answers (Own, with its epoch) ──▶ refused: it lives
+                                 └─ no answer within the timeout ── Own ──▶ the other's, with a new epoch
+
+Whatever the former owner plans then is refused: its epoch is not the one in the state, and its slot would have to be
+planned on a slot that comes after the takeover. So a takeover that was hasty is unfair, and never wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+import uuid
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
+from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.group_owners import OwnerSeen
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.requests import Control, Request
+from spillable_stream.errors import ChannelClosedError, GroupOwnedError, OptionError, SpillableError
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import GroupRecord
+from spillable_stream.names import check_group
+from spillable_stream.state.contents import Owner
+from spillable_stream.storage.lock import process_note
+
+__all__ = ["ANSWER_SECONDS", "Claim", "GiveUp", "ObjectOwners", "ObjectOwnership", "Own"]
+
+_log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 10.0
+"""How long a claim waits for an answer, by the claimant's own clock. Owners look every second."""
+
+_LOOK_SECONDS = 1.0
+_RECORD_BYTES = 2048
+
+_Commit = Callable[[Request], CommitResult]
+
+
+@dataclass(slots=True)
+class Own(Request):
+    """Become a group's owner, or say that one still is.
+
+    Args:
+        group: the group's name.
+        note: what the owner says of itself.
+        over: who owns the group, as it was seen last: if that has changed, nothing is written.
+        is_answer: whether this is the owner, which lives.
+
+    Attributes:
+        epoch: set by the plan: the number of the ownership; 0 if nothing was written.
+    """
+
+    group: str
+    note: str
+    over: Owner | None
+    is_answer: bool = False
+    epoch: int = 0
+
+    def size_bytes(self) -> int:
+        return _RECORD_BYTES
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        self.epoch = 0
+        if plan.state.owners.get(self.group) != self.over:
+            return CommitResult()
+        self.epoch = self.over.epoch if self.is_answer and self.over is not None else plan.next_transaction
+        record: GroupRecord = {"group": self.group, "owner": self.note, "epoch": self.epoch}
+        return Control(FrameType.GROUP, record).plan(plan)
+
+
+@dataclass(slots=True)
+class Claim(Request):
+    """Ask a group's owner whether it lives, unless somebody else asks.
+
+    Args:
+        group: the group's name.
+        over: the owner, as it was seen last.
+        by: who asks.
+    """
+
+    group: str
+    over: Owner
+    by: str
+
+    def size_bytes(self) -> int:
+        return _RECORD_BYTES
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        if plan.state.owners.get(self.group) != self.over:
+            return CommitResult()
+        return Control(FrameType.GROUP, GroupRecord(group=self.group, claim=self.by)).plan(plan)
+
+
+@dataclass(slots=True)
+class GiveUp(Request):
+    """Own a group no more.
+
+    Args:
+        group: the group's name.
+        epoch: the number of the ownership.
+    """
+
+    group: str
+    epoch: int
+
+    def size_bytes(self) -> int:
+        return _RECORD_BYTES
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        known = plan.state.owners.get(self.group)
+        if known is None or known.epoch != self.epoch:
+            return CommitResult()
+        return Control(FrameType.GROUP, GroupRecord(group=self.group, owner="", epoch=self.epoch)).plan(plan)
+
+
+class ObjectOwnership:
+    """A group that this handle owns, as far as it knows. It implements `Ownership`.
+
+    Args:
+        owners: the owners of the handle's groups.
+        group: the group's name.
+        note: what it says of itself.
+        epoch: the number of the ownership.
+    """
+
+    def __init__(self, owners: ObjectOwners, group: str, note: str, epoch: int) -> None:
+        self.group = group
+        self.note = note
+        self.epoch = epoch
+        self.position: None = None
+        self._owners = owners
+
+    def require(self) -> None:
+        """Prove that the state still says so, where a commit is planned.
+
+        Raises:
+            GroupOwnedError: another handle took the group over, or it was dropped.
+        """
+        known = self._owners.known(self.group)
+        if known is None or known.epoch != self.epoch:
+            by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
+            raise GroupOwnedError(
+                f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, since a claim had no "
+                f"answer for {ANSWER_SECONDS:g} s; its events are back in the queue",
+                "" if known is None else known.note,
+            )
+
+    def close(self) -> None:
+        """Give the group up; where the store does not answer, another owner has to claim it."""
+        self._owners.give_up(self)
+
+    def leave(self) -> None:
+        """In a forked child: leave the group to the parent."""
+
+
+class ObjectOwners:
+    """The owners of the groups of a channel, and the groups that this handle owns. It implements `GroupOwners`.
+
+    Args:
+        path: the channel.
+        follower: its state.
+        appender: appends to its log.
+        commit: commits a request.
+        answer_seconds: how long a claim waits for an answer.
+    """
+
+    def __init__(
+        self,
+        path: ChannelPath,
+        follower: Follower,
+        appender: Appender,
+        commit: _Commit,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self.path = path
+        self.answer_seconds = answer_seconds
+        self._follower = follower
+        self._appender = appender
+        self._commit = commit
+        self._mine: dict[str, ObjectOwnership] = {}
+        self._mutex = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def known(self, group: str) -> Owner | None:
+        """Return who owns a group by the state as it is known."""
+        return self._follower.state.owners.get(group)
+
+    def look(self, group: str) -> OwnerSeen:
+        """Look who owns a group; one that died without a word counts as alive until somebody claims the group."""
+        self._follower.follow()
+        known = self.known(group)
+        return OwnerSeen(known is not None, "" if known is None else known.note)
+
+    def owner_of(self, group: str) -> str:
+        """Return what a group's owner wrote about itself; "" if nobody owns it."""
+        known = self.known(group)
+        return "" if known is None else known.note
+
+    def position_of(self, group: str) -> None:
+        """Return None: no part of the log can be lost."""
+
+    def forget_former(self, group: str) -> None:
+        """Do nothing: nothing is kept beside the log."""
+
+    forget_files = forget_former
+
+    # ── owning ──────────────────────────────────────────────────────────────────────────────
+
+    def own(self, group: str, timeout_seconds: float, note: str) -> ObjectOwnership:
+        """Become a group's owner; `GroupOwners.own` explains the arguments.
+
+        Raises:
+            GroupOwnedError: another live handle owns the group.
+            StorageError: the store refused or failed.
+        """
+        full = f"{process_note()} since {datetime.now(UTC).isoformat()}{note and ', '}{note}"
+        waiting = _Waiting(self, group, full, timeout_seconds)
+        while True:
+            self._follower.follow()
+            over = waiting.may_end(self.known(group))
+            if over is not _WAIT:
+                request = Own(group, full, over)
+                self._commit(request)
+                if request.epoch:
+                    return self._keep(ObjectOwnership(self, group, full, request.epoch))
+            else:
+                time.sleep(waiting.pause_seconds)
+
+    def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
+        with self._mutex:
+            self._mine[owned.group] = owned
+            if self._thread is None or not self._thread.is_alive():
+                self._ended = threading.Event()
+                self._thread = threading.Thread(
+                    target=_answer, args=(weakref.ref(self), self._ended), name="spillable owner", daemon=True
+                )
+                self._thread.start()
+        return owned
+
+    def give_up(self, owned: ObjectOwnership) -> None:
+        """Own a group no more, and say so; a failure is logged."""
+        with self._mutex:
+            if self._mine.get(owned.group) is owned:
+                del self._mine[owned.group]
+        with contextlib.suppress(ChannelClosedError):
+            try:
+                with self._appender.committing():  # also while the handle is being closed, which refuses commits
+                    self._appender.append_alone(GiveUp(owned.group, owned.epoch))
+            except SpillableError as e:
+                _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
+
+    @contextlib.contextmanager
+    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[ObjectOwnership]:
+        """Own a group for the time of the block; `GroupOwners.without_owner` explains the arguments.
+
+        Raises:
+            GroupOwnedError: a live consumer owns it.
+            OptionError: the channel has no group of this name.
+        """
+        check_group(group)
+        self._require_group(group)
+        former = self.owner_of(group)
+        try:
+            owned = self.own(group, timeout_seconds, "to change it")
+        except GroupOwnedError as e:
+            raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
+        owned.note = former
+        try:
+            self._require_group(group)
+            yield owned
+        finally:
+            self.give_up(owned)
+
+    def _require_group(self, group: str) -> None:
+        groups = self._follower.follow().groups
+        if group not in groups:
+            names = ", ".join(map(repr, list(groups)[:20])) or "none"
+            raise OptionError(f"{self.path} has no group {group!r}; its groups are: {names}")
+
+    # ── answering ───────────────────────────────────────────────────────────────────────────
+
+    def answer_claims(self) -> bool:
+        """Answer whoever claims a group of this handle, and tell whether it owns any."""
+        with self._mutex:
+            mine = list(self._mine.values())
+        if mine:
+            self._follower.follow()
+        for owned in mine:
+            known = self.known(owned.group)
+            if known is not None and known.epoch == owned.epoch and known.claim:
+                self._commit(Own(owned.group, owned.note, known, is_answer=True))
+        return bool(mine)
+
+    def close(self, *, forked: bool = False) -> None:
+        """End the thread that answers.
+
+        Args:
+            forked: in a forked child, which has no such thread.
+        """
+        self._ended.set()
+        thread = self._thread
+        if thread is not None and not forked and thread is not threading.current_thread():
+            thread.join()
+
+
+_WAIT = Owner(-1, "")
+"""What says that nobody may own the group yet."""
+
+
+class _Waiting:
+    """Decides how long one that wants a group waits for its owner."""
+
+    def __init__(self, owners: ObjectOwners, group: str, note: str, timeout_seconds: float) -> None:
+        self._owners = owners
+        self._group = group
+        self._by = f"{uuid.uuid4().hex} {note}"
+        self._until = time.monotonic() + timeout_seconds
+        self._claimed: tuple[Owner, float] | None = None  # what had no answer, and since when
+        self._lives: int = 0  # the epoch that has answered
+        self.pause_seconds = 0.05
+
+    def may_end(self, known: Owner | None) -> Owner | None:
+        """Return the ownership that may be ended, None if there is none; `_WAIT` to look again after a pause.
+
+        Raises:
+            GroupOwnedError: the owner lives, and has not gone in time.
+        """
+        if known is None:
+            return None
+        now = time.monotonic()
+        if self._claimed is not None and known.epoch == self._claimed[0].epoch and not known.claim:
+            self._lives, self._claimed = known.epoch, None
+        if self._lives == known.epoch:
+            if now >= self._until:
+                raise self._owned(known)
+            self.pause_seconds = min(self.pause_seconds * 2, _LOOK_SECONDS)
+            return _WAIT
+        if self._claimed is None or self._claimed[0] != known:
+            if not known.claim:
+                self._owners._commit(Claim(self._group, known, self._by))
+                known = self._owners.known(self._group) or known
+            if known.claim:
+                self._claimed = known, time.monotonic()
+            return _WAIT
+        return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
+
+    def _owned(self, known: Owner) -> GroupOwnedError:
+        return GroupOwnedError(
+            f"the group {self._group!r} of {self._owners.path} is owned by {known.note}, which answers; stop it, or "
+            "use another group",
+            known.note,
+        )
+
+
+def _answer(owners: weakref.ref[ObjectOwners], ended: threading.Event) -> None:
+    """Answer claims every second, until the handle is closed; or is no more, or owns nothing."""
+    while not ended.wait(_LOOK_SECONDS):
+        found = owners()
+        if found is None:
+            return
+        try:
+            found.answer_claims()
+        except ChannelClosedError:
+            return
+        except SpillableError as e:
+            _log.warning("%s: a claim could not be answered now: %s", found.path, e)
+        del found

@@ -1,0 +1,150 @@
+"""The plans of a channel in an object store: by them a task reads and stages objects, on any host that sees the store.
+
+A plan names the store by its location and, if need be, a provider of credentials. It holds no credential: each task
+takes those that its host has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from spillable_stream.engine.task_plans import PlanReader, ReadPlan
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.format.batch import decode_schema
+from spillable_stream.format.extent import Extent
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.log.salvage import Unreadable
+from spillable_stream.objects.identity import read_identity
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.object_reader import ObjectReader
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.salvage import keep_damaged, not_quarantined, salvage_object
+from spillable_stream.objects.staged_object import StagedObjectWriter
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+from spillable_stream.state.ranges import Range
+
+__all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "query_of_group", "record_query"]
+
+_QUERIES = "queries/"
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReadPlan:
+    """Where some events are. `ReadPlan` documents the verbs.
+
+    Args:
+        location: where the channel is.
+        provider: the provider of credentials; "" for the environment's.
+        channel: the channel's UUID.
+        schemas: the channel's schemas, oldest first, as Arrow IPC messages.
+        extents: where the events are, in order.
+    """
+
+    location: Location
+    provider: str
+    channel: str
+    schemas: tuple[bytes, ...]
+    extents: tuple[Extent, ...]
+
+    @property
+    def ends(self) -> Mapping[int | str, int]:
+        return {}  # objects don't grow
+
+    def open(self) -> PlanReader:
+        return ObjectPlanReader(open_store(self.location, self.provider), self)
+
+
+class ObjectPlanReader:
+    """Reads planned events from a store. `PlanReader` documents the verbs.
+
+    Args:
+        store: the store.
+        plan: where the events are.
+    """
+
+    def __init__(self, store: Store, plan: ObjectReadPlan) -> None:
+        self._store = store
+        self._plan = plan
+        self._schema_of = [decode_schema(s) for s in plan.schemas].__getitem__
+        self._reader = ObjectReader(store, plan.channel, self._schema_of)
+        self._reader.expect(plan.extents)
+
+    @property
+    def path(self) -> str:
+        return str(self._plan.location)
+
+    @property
+    def channel(self) -> str:
+        return self._plan.channel
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        return self._reader.read(extent)
+
+    def read_past_damage(self, extent: Extent) -> Iterator[ReadBatch | Unreadable]:
+        return salvage_object(self._store, self.channel, self._schema_of, extent)
+
+    def may_move(self, extent: Extent) -> bool:
+        return False
+
+    def catch_up(self, plan: ReadPlan) -> None:
+        pass
+
+    def keep_damaged(self, damage: Unreadable) -> None:
+        keep_damaged(self._store, damage)
+
+    def not_quarantined(self, lost: Iterable[Range]) -> list[Range]:
+        return not_quarantined(self._store, lost)
+
+    def record_query(self, group: str, query: str) -> None:
+        record_query(self._store, group, query)
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectStagePlan:
+    """How rows are staged in objects. `StagePlan` documents the verbs.
+
+    Args:
+        location: where the channel is.
+        provider: the provider of credentials; "" for the environment's.
+        channel: the channel's UUID.
+        schema: the channel's newest schema, as an Arrow IPC message.
+        schema_id: its number.
+        compression: the channel's option: how batches are compressed.
+        birth: the newest slot when the plan was made.
+    """
+
+    location: Location
+    provider: str
+    channel: str
+    schema: bytes
+    schema_id: int
+    compression: str
+    birth: int
+
+    def require_here(self) -> None:
+        """Refuse a host that can't read the channel; who can't write there fails with its first segment."""
+        found = read_identity(open_store(self.location, self.provider))
+        if found != self.channel:
+            what = "no channel" if found is None else "another channel"
+            raise NotAChannelError(f"this host finds {what} at {self.location}: give all hosts the same credentials")
+
+    def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
+        return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)
+
+
+def record_query(store: Store, group: str, query: str) -> None:
+    """Write which Spark query reads as a group, unless that is written."""
+    if query_of_group(store, group) != query:
+        store.replace(f"{_QUERIES}{group}", query.encode())
+
+
+def query_of_group(store: Store, group: str) -> str | None:
+    """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
+    try:
+        return bytes(store.get(f"{_QUERIES}{group}")).decode(errors="replace")
+    except (ObjectMissingError, StoreError):
+        return None

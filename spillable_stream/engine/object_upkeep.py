@@ -1,0 +1,162 @@
+"""Upkeep of a channel in an object store: what has to be done in time, whether anybody commits or not.
+
+A channel that keeps taken events lets the old ones go, and one with automatic groups drops those that nobody reads. One
+handle at a time does it, on whatever host: the owner of a name that no group can have. A channel with neither has no
+thread, and pays for none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+
+from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.automatic_groups import AutomaticGroups
+from spillable_stream.engine.follower import Follower
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.engine.object_log import ObjectLog
+from spillable_stream.engine.object_owners import ObjectOwners, ObjectOwnership
+from spillable_stream.engine.retention import Retention
+from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
+
+__all__ = ["UPKEEP", "ObjectUpkeep"]
+
+_log = logging.getLogger(__name__)
+
+UPKEEP = "upkeep:"
+"""The name that the handle owns that acts; no group can have it."""
+
+_PERIOD_SECONDS = 1.0
+_TRY_AGAIN_SECONDS = 60.0  # to become the one that acts: each attempt is a claim, and a claim is an append
+_WARN_AGAIN_SECONDS = 60.0
+
+
+class ObjectUpkeep:
+    """Looks after a channel in the background. Thread-safe. It implements `UpkeepPort`.
+
+    Args:
+        log: the channel's log.
+        follower: its state.
+        owners: who owns its groups.
+        retention: lets kept events go.
+        groups: drops automatic groups that nobody reads as.
+        checkpointing: makes checkpoints, trims and collects.
+        active_calls: the calls that are under way in this process.
+    """
+
+    def __init__(
+        self,
+        log: ObjectLog,
+        follower: Follower,
+        owners: ObjectOwners,
+        retention: Retention,
+        groups: AutomaticGroups,
+        checkpointing: ObjectCheckpointing,
+        active_calls: ActiveCalls,
+    ) -> None:
+        self._log = log
+        self._follower = follower
+        self._owners = owners
+        self._retention = retention
+        self._groups = groups
+        self._checkpointing = checkpointing
+        self._active_calls = active_calls
+        self._mutex = threading.Lock()  # of the thread's beginning and end
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._acting: ObjectOwnership | None = None
+        self._try_at = float("-inf")
+        self._looked_at: float | None = None
+        self._warned_at = float("-inf")
+
+    def is_needed(self) -> bool:
+        """Tell whether the channel keeps taken events, or has automatic groups."""
+        state = self._follower.state
+        return state.options.keeps or any(group.is_automatic for group in list(state.groups.values()))
+
+    def ensure(self) -> None:
+        """Start the thread if it is needed and not there."""
+        if self._is_alive() or self._log.is_view or not self.is_needed():
+            return
+        with self._mutex:
+            if not self._is_alive() and not self._active_calls.ended:
+                self._ended = threading.Event()
+                self._thread = threading.Thread(
+                    target=_run, args=(weakref.ref(self), self._ended), name="spillable upkeep", daemon=True
+                )
+                self._thread.start()
+
+    def _is_alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def run_once(self) -> bool:
+        """Look as a call that a close waits for, and tell whether there will be another look."""
+        if self._active_calls.ended or self._log.closed:
+            return False
+        try:
+            if self._acts():
+                self._active_calls.run("upkeep", self.look)
+        except LockTimeoutError:  # somebody is busy: there will be another look
+            pass
+        except SpillableError as e:
+            if not self._log.closed and time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
+                self._warned_at = time.monotonic()
+                _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
+        return True
+
+    def _acts(self) -> bool:
+        """Tell whether this handle is the one that acts; try to become it now and then."""
+        self._follower.follow()
+        known = self._owners.known(UPKEEP)
+        if self._acting is not None and known is not None and known.epoch == self._acting.epoch:
+            return True
+        self._acting = None
+        if known is not None and time.monotonic() < self._try_at:
+            return False
+        self._try_at = time.monotonic() + _TRY_AGAIN_SECONDS
+        try:
+            self._acting = self._owners.own(UPKEEP, 0, "upkeep")
+        except GroupOwnedError:
+            return False
+        self._looked_at = None
+        return True
+
+    def look(self) -> None:
+        """Do what is due; this handle acts.
+
+        Raises:
+            StorageError: the store refused or failed.
+        """
+        if self._retention.look():
+            self._checkpointing.make_soon()
+        now = time.monotonic()
+        before, self._looked_at = self._looked_at, now
+        self._groups.look(0 if before is None else int((now - before) * 1000))
+
+    def close(self, *, forked: bool = False) -> None:
+        """End the thread, and let another handle act.
+
+        Args:
+            forked: in a forked child, which has no such thread.
+        """
+        if forked:
+            return
+        with self._mutex:
+            thread, self._thread = self._thread, None
+            self._ended.set()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        acting, self._acting = self._acting, None
+        if acting is not None:
+            acting.close()
+
+
+def _run(upkeep: weakref.ref[ObjectUpkeep], ended: threading.Event) -> None:
+    """Look again and again, until the handle is closed; or is no more, though nobody closed it."""
+    while not ended.wait(_PERIOD_SECONDS):
+        found = upkeep()
+        if found is None or not found.run_once():
+            return
+        del found

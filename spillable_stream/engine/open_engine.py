@@ -1,0 +1,137 @@
+"""Where a channel is, what makes it, and which engine opens it: by the path that a user gives.
+
+What only channels in object stores need is imported with the first of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from spillable_stream.engine.creation import create_channel
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.local_engine import LocalEngine
+from spillable_stream.engine.local_port import LocalPort
+from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
+from spillable_stream.engine.port import ChannelPort
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.log.identity_file import has_identity, read_identity
+from spillable_stream.objects.location import Location, is_location
+from spillable_stream.option_types import ChannelOptions, CreationOptions
+from spillable_stream.options import CREATION, defaults
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.image import SmallImage
+from spillable_stream.storage.filesystem import FileSystem
+
+__all__ = ["NewChannel", "channel_path", "ensure_channel", "open_engine", "port_of", "uuid_at"]
+
+
+class NewChannel(NamedTuple):
+    """What a channel is made with.
+
+    Args:
+        options: its options.
+        fixed: what can't be changed later.
+        schemas: the schema of its events, as an Arrow IPC message.
+    """
+
+    options: ChannelOptions
+    fixed: CreationOptions
+    schemas: list[bytes]
+
+
+def channel_path(path: str | os.PathLike[str]) -> ChannelPath:
+    """Return where the channel is that a user's path or address names, whatever the working directory will be.
+
+    Raises:
+        OptionError: it is an address at which no channel can be.
+    """
+    return Location.parse(str(path)) if is_location(path) else Path(path).absolute()
+
+
+def ensure_channel(fs: FileSystem, path: ChannelPath, new: Callable[[], NewChannel] | None) -> None:
+    """Make a channel unless there is one.
+
+    Args:
+        fs: the file system, for a channel on this host.
+        path: where it is.
+        new: returns what to make it with, or raises; None: do not make it.
+
+    Raises:
+        NotAChannelError: there is none, and ``new`` is None; or something else is there.
+        StorageError: the storage refused.
+
+    It raises what `create_channel` raises, too.
+    """
+    if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import ensure_object_channel
+
+        ensure_object_channel(path, None if new is None else lambda: _for_a_store(new()))
+        return
+    if has_identity(fs, path):
+        return
+    if new is None:
+        read_identity(fs, path)  # which knows more of what is missing
+        raise NotAChannelError(f"{path} is not a channel")
+    made = new()
+    refuse_options_of_stores(made.options.values())
+    create_channel(fs, path, *made)
+
+
+def _for_a_store(made: NewChannel) -> SmallImage:
+    """Return the state with which a channel in a store begins; raises `OptionError` for what it can't have."""
+    fixed = {name: getattr(made.fixed, name) for name in defaults(CREATION)}
+    refuse_options_of_disks({**made.options.values(), **fixed})
+    return ChannelState(made.options, made.schemas).small()
+
+
+def open_engine(fs: FileSystem, path: ChannelPath, lock_timeout_seconds: float, *, readonly: bool) -> Engine:
+    """Open a channel.
+
+    Args:
+        fs: the file system, for a channel on this host.
+        path: where it is.
+        lock_timeout_seconds: how long to wait for other processes.
+        readonly: whether the channel is only looked at.
+
+    Raises:
+        NotAChannelError: there is none.
+        CorruptionError: it is damaged.
+        ChannelBusyError: another host has it open, or it is being recovered or repaired.
+        StorageError: the storage refused.
+    """
+    if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import open_object_engine
+
+        return open_object_engine(path, lock_timeout_seconds, readonly=readonly)
+    layout = read_identity(fs, path)
+    layout.grant(fs)
+    return LocalEngine(fs, layout, lock_timeout_seconds, readonly=readonly)
+
+
+def port_of(engine: Engine) -> ChannelPort:
+    """Return the port of an engine that `open_engine` returned."""
+    if isinstance(engine, LocalEngine):
+        return LocalPort(engine)
+    from spillable_stream.engine.object_engine import ObjectEngine
+    from spillable_stream.engine.object_port import ObjectPort
+
+    assert isinstance(engine, ObjectEngine)
+    return ObjectPort(engine)
+
+
+def uuid_at(path: ChannelPath) -> str:
+    """Return the UUID of the channel at a path, without opening it.
+
+    Raises:
+        NotAChannelError: there is none.
+        StorageError: the storage refused.
+    """
+    if isinstance(path, Location):
+        from spillable_stream.engine.object_opening import object_identity
+
+        return object_identity(path)
+    return read_identity(FileSystem(), path).channel

@@ -1,0 +1,246 @@
+"""Slots: the data files of a log of objects, one append each.
+
+A slot begins like a data file, and its frames are a data file's::
+
+    ┌─────────────────────────────────────────────────────────────┬─────┬─────┬───┬────────┐
+    │ FILE_HEADER {format, channel, file, previous, token, writer}│ PUT │ PUT │ … │ COMMIT │
+    └─────────────────────────────────────────────────────────────┴─────┴─────┴───┴────────┘
+
+``token`` names this append, ``previous`` is the token of the last slot before it that counts: so a slot says on which
+state it was planned. The checksums start from the channel and the slot's number, as in a data file.
+
+Slot 0 holds no append. Its header has a ``state``, with which the channel begins. A *fence* holds no append either: it
+takes the place of one whose outcome could not be learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, UnsupportedFormatError
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameHeader,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.format.record import NONSENSE, pack, unpack
+
+__all__ = [
+    "HEADER_READ_BYTES",
+    "NO_TOKEN",
+    "OBJECT_FORMAT_VERSION",
+    "TOKEN_BYTES",
+    "Slot",
+    "SlotFrame",
+    "SlotHeader",
+    "claimed_channel",
+    "parse_slot_header",
+]
+
+OBJECT_FORMAT_VERSION = 2
+"""The format version of channels in object stores."""
+
+TOKEN_BYTES = 16
+
+NO_TOKEN = bytes(TOKEN_BYTES)
+"""What slot 0 has as its ``previous``."""
+
+HEADER_READ_BYTES = 512
+"""So many bytes of a slot hold its header, slot 0 excepted."""
+
+_MOST_WRITER_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True)
+class SlotHeader:
+    """The first frame of a slot.
+
+    Args:
+        channel: the channel's UUID.
+        number: the slot's number.
+        previous: the token of the last slot before it that counts.
+        token: the append's own, 16 random bytes.
+        writer: the host and process that wrote it, for people.
+        state: the small state with which the channel begins; slot 0 only.
+        format: the format version.
+    """
+
+    channel: str
+    number: int
+    previous: bytes
+    token: bytes
+    writer: str
+    state: dict[str, object] | None = None
+    format: int = OBJECT_FORMAT_VERSION
+
+    def frame(self) -> Frame:
+        """Return the header as a frame. Its size does not depend on the tokens."""
+        value = {
+            "format": self.format,
+            "channel": self.channel,
+            "file": self.number,
+            "previous": self.previous,
+            "token": self.token,
+            "writer": self.writer.encode()[:_MOST_WRITER_BYTES].decode(errors="ignore"),
+            **({} if self.state is None else {"state": self.state}),
+        }
+        return Frame.of(FrameType.FILE_HEADER, pack(value))
+
+    def size_bytes(self) -> int:
+        """Return where the append begins behind it, in bytes."""
+        return frame_size(len(self.frame().payload))
+
+    def encode(self) -> list[Payload]:
+        """Return its bytes."""
+        return encode(self.frame(), file_seed(self.channel, log_name(self.number)))
+
+    @classmethod
+    def parse(cls, payload: bytes) -> SlotHeader:
+        """Return the header in a FILE_HEADER payload.
+
+        Raises:
+            CorruptionError: the payload is invalid.
+            UnsupportedFormatError: a newer version wrote it.
+        """
+        v = unpack(payload)
+        try:
+            if int(v["format"]) > OBJECT_FORMAT_VERSION:
+                raise UnsupportedFormatError(
+                    f"a slot of the log has format version {v['format']}; this package reads up to "
+                    f"{OBJECT_FORMAT_VERSION}: upgrade spillable-stream"
+                )
+            state = v.get("state")
+            header = cls(
+                str(v["channel"]),
+                int(v["file"]),
+                bytes(v["previous"]),
+                bytes(v["token"]),
+                str(v["writer"]),
+                None if state is None else dict(state),
+                int(v["format"]),
+            )
+        except NONSENSE as e:
+            raise CorruptionError(f"the header of a slot is invalid: {type(e).__name__}: {e}") from e
+        if len(header.token) != TOKEN_BYTES or len(header.previous) != TOKEN_BYTES:
+            raise CorruptionError("the header of a slot has a token of the wrong size")
+        return header
+
+
+@dataclass(frozen=True, slots=True)
+class SlotFrame:
+    """A frame in a slot.
+
+    Args:
+        offset: where it starts, in bytes.
+        header: its header.
+        payload: its verified payload; None for events, which are verified when they are read.
+    """
+
+    offset: int
+    header: FrameHeader
+    payload: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A slot as it was read: whole, and of this channel.
+
+    Args:
+        header: its header.
+        data: all of its bytes.
+        begin: where the append begins, in bytes.
+    """
+
+    header: SlotHeader
+    data: pa.Buffer
+    begin: int
+
+    @property
+    def number(self) -> int:
+        """Its number."""
+        return self.header.number
+
+    @property
+    def end(self) -> int:
+        """Where it ends, in bytes."""
+        return len(self.data)
+
+    @classmethod
+    def parse(cls, channel: str, number: int, data: Payload) -> Slot:
+        """Return the slot that some bytes are.
+
+        Args:
+            channel: the channel's UUID.
+            number: the number that its name says.
+            data: the bytes.
+
+        Raises:
+            CorruptionError: they are not a whole slot of this channel and number.
+            UnsupportedFormatError: a newer version wrote it.
+        """
+        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        found = parse_slot_header(channel, number, buffer)
+        if found is None:
+            raise CorruptionError("the header of a slot is damaged, cut short, or another slot's", offset=0)
+        slot = cls(found[0], buffer, found[1])
+        for _ in slot._walk():
+            pass
+        return slot
+
+    def frames(self) -> list[SlotFrame]:
+        """Return the frames of the append, in order."""
+        return [
+            SlotFrame(at, header, None if header.type == FrameType.PUT else self._payload(at, header).to_pybytes())
+            for at, header in self._walk()
+        ]
+
+    def _walk(self) -> Iterator[tuple[int, FrameHeader]]:
+        seed, at, end = file_seed(self.header.channel, log_name(self.number)), self.begin, len(self.data)
+        while at < end:
+            header = parse_header(self.data, at, seed)
+            if header is None or at + frame_size(header.length) > end:
+                raise CorruptionError("a frame is damaged or cut short; its append was committed", offset=at)
+            if header.type != FrameType.PUT and not payload_matches(header, self._payload(at, header)):
+                raise CorruptionError(f"a {header.type.name} is damaged; its append was committed", offset=at)
+            yield at, header
+            at += frame_size(header.length)
+
+    def _payload(self, at: int, header: FrameHeader) -> pa.Buffer:
+        return self.data.slice(at + HEADER_SIZE_BYTES, header.length)
+
+
+def claimed_channel(data: Payload) -> str:
+    """Return the UUID that a slot's header says, from which its checksums start; "" if it says none."""
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    header = parse_header(buffer, 0, None)
+    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
+        return ""
+    payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
+    try:
+        return SlotHeader.parse(payload).channel if payload_matches(header, payload) else ""
+    except CorruptionError:
+        return ""
+
+
+def parse_slot_header(channel: str, number: int, data: Payload) -> tuple[SlotHeader, int] | None:
+    """Return a slot's header and where it ends, given the slot's first bytes; None if it is not whole, or another's."""
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    header = parse_header(buffer, 0, file_seed(channel, log_name(number)))
+    if header is None or header.type != FrameType.FILE_HEADER or len(buffer) < frame_size(header.length):
+        return None
+    payload = buffer.slice(HEADER_SIZE_BYTES, header.length).to_pybytes()
+    if not payload_matches(header, payload):
+        return None
+    found = SlotHeader.parse(payload)
+    return (found, frame_size(header.length)) if (found.channel, found.number) == (channel, number) else None

@@ -1,0 +1,1 @@
+"""A log of objects in a store: one object per append, created only if it does not exist. See docs/durability.md."""

@@ -1,0 +1,229 @@
+"""One append to a log of objects: the next slot is lock, head and sync in one.
+
+::
+
+    create slot n ─┬─ created ──────────────────────────────────┐
+                   ├─ exists ── read it ─┬─ my token ───────────┤
+                   │                     ├─ another's ─▶ lost   ├─▶ slot n − 1 is still there ─▶ won
+                   │                     └─ nobody's ─▶ again   │   with the token I know
+                   └─ no answer ─▶ the same bytes again ────────┘
+                                   │ no answer for commitTimeout
+                                   ▼
+                     create a fence in its place ─┬─ created ─▶ failed: the append never counts
+                                                  └─ exists ─▶ as above
+
+"Exists" does not say "not mine": an earlier request of this append may have created it, answered or not. "Created" does
+not say "first": a writer that slept may fill the place of a slot that was used and collected. Collectors delete in
+ascending order and never the newest; so if slot n − 1 is there after slot n was created, slot n was never deleted.
+docs/durability.md has the steps by number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import Payload, encode_with, file_seed
+from spillable_stream.format.slot import NO_TOKEN, TOKEN_BYTES, Slot, SlotHeader
+from spillable_stream.log.wal import Entry
+from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.slots import Slots
+from spillable_stream.objects.store import StoreError
+
+__all__ = ["Appending", "Attempt", "Tail", "new_token"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The newest slot that is known.
+
+    Args:
+        number: its number.
+        token: its own token.
+        counts: the token of the newest slot that counts; nearly always the same.
+        end: where it ends, in bytes.
+    """
+
+    number: int
+    token: bytes
+    counts: bytes
+    end: int
+
+    def then(self, slot: Slot) -> Tail:
+        """Return the tail with the next slot."""
+        return Tail(slot.number, slot.header.token, slot.header.token if self.accepts(slot) else self.counts, slot.end)
+
+    def accepts(self, slot: Slot) -> bool:
+        """Tell whether the next slot counts: it was planned on the state at this tail."""
+        return slot.header.previous == self.counts
+
+    @classmethod
+    def of_first(cls, slot: Slot) -> Tail:
+        """Return the tail of a log whose only slot is slot 0."""
+        return cls(slot.number, slot.header.token, slot.header.token, slot.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An append on its way to a slot.
+
+    Args:
+        at: the tail that it was planned on.
+        token: its token.
+        data: all bytes of the slot.
+    """
+
+    at: Tail
+    token: bytes
+    data: bytes
+
+    @property
+    def number(self) -> int:
+        """The slot's number."""
+        return self.at.number + 1
+
+    @property
+    def won(self) -> Tail:
+        """The tail once it has won."""
+        return Tail(self.number, self.token, self.token, len(self.data))
+
+
+def new_token() -> bytes:
+    """Return a token that no other append has."""
+    return os.urandom(TOKEN_BYTES)
+
+
+class Appending:
+    """Appends to the log of one channel. One append at a time.
+
+    Args:
+        slots: the channel's slots.
+        writer: what slots say of their writer, for people.
+        patience: how long to try again.
+    """
+
+    def __init__(self, slots: Slots, writer: str, patience: Patience) -> None:
+        self._slots = slots
+        self._writer = writer
+        self.patience = patience
+
+    def begin_bytes(self, at: Tail) -> int:
+        """Return where an append begins in the slot after ``at``, in bytes."""
+        return self._header(at, NO_TOKEN).size_bytes()
+
+    def attempt(self, at: Tail, entries: Sequence[Entry]) -> Attempt:
+        """Return an append of entries that were planned on the state at ``at``."""
+        token = new_token()
+        header = self._header(at, token)
+        seed = file_seed(header.channel, log_name(header.number))
+        buffers: list[Payload] = header.encode()
+        for entry in entries:
+            buffers += encode_with(entry.header, entry.payload, seed)
+        return Attempt(at, token, b"".join(buffers))
+
+    def _header(self, at: Tail, token: bytes) -> SlotHeader:
+        return SlotHeader(self._slots.channel, at.number + 1, at.counts, token, self._writer)
+
+    def append(self, attempt: Attempt) -> Slot | None:
+        """Append, and return None once it is durable and proven; else the slot that took its place.
+
+        Raises:
+            StorageError: it is not in the log, and never will be.
+            CommitOutcomeUnknownError: nobody answered, or the log has moved on: `settle` tells.
+        """
+        unsure, last = False, _nothing_sent()
+        for _ in self.patience.attempts():
+            try:
+                created = self._slots.create(attempt.number, attempt.data)
+                unsure = True  # an earlier request may have created what exists
+                there = None if created else self._slots.read(attempt.number)
+                if there is not None and there.header.token != attempt.token:
+                    return there
+                if created or there is not None:
+                    self._prove(attempt)
+                    return None
+            except CorruptionError as e:  # what exists can't be read now
+                last = e
+            except StoreError as e:
+                unsure, last = unsure or e.may_have_happened, e
+                if not unsure and e.is_lasting:
+                    break
+        if not unsure:
+            raise StorageError(f"{last}; nothing was committed") from last
+        _log.warning("%s: slot %d has no answer for %g s", self._where, attempt.number, self.patience.timeout_seconds)
+        return self.settle(attempt, last)
+
+    def settle(self, attempt: Attempt, cause: SpillableError | None = None) -> Slot | None:
+        """Make sure that an append is in the log or never will be: put a fence in its place, unless it is there.
+
+        Args:
+            attempt: the append.
+            cause: why its outcome is not known.
+
+        Returns:
+            None if it is in the log, proven; else the slot that took its place, another writer's.
+
+        Raises:
+            StorageError: the fence is in its place: nothing was committed.
+            CommitOutcomeUnknownError: nobody answers, still.
+        """
+        fence = self.attempt(attempt.at, [])
+        for _ in self.patience.attempts():
+            try:
+                if self._slots.create(fence.number, fence.data):
+                    break
+                there = self._slots.read(fence.number)
+            except (StoreError, CorruptionError) as e:
+                cause = e
+                continue
+            if there is None:
+                continue
+            if there.header.token == attempt.token:
+                self._prove(attempt)
+                return None
+            if there.header.token != fence.token:
+                self._prove(fence)  # that nobody's slot was collected there in between
+                return there
+            break
+        else:
+            raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
+        self._prove(fence)
+        raise StorageError(f"{cause or 'the writer was interrupted'}; nothing was committed") from cause
+
+    def _prove(self, attempt: Attempt) -> None:
+        """Prove that the slot was never deleted before: the one before it is still there.
+
+        Raises:
+            CommitOutcomeUnknownError: it is not, or nobody answers.
+        """
+        at, cause = attempt.at, _nothing_sent()
+        for _ in self.patience.attempts():
+            try:
+                token = self._slots.token(at.number)
+            except (StoreError, CorruptionError) as e:
+                cause = e
+                continue
+            if token == at.token:
+                return
+            raise self._unknown(attempt, f"slot {at.number}, on which it was planned, was collected meanwhile")
+        raise self._unknown(attempt, f"the store gives no answer: {cause}") from cause
+
+    def _unknown(self, attempt: Attempt, why: str) -> CommitOutcomeUnknownError:
+        return CommitOutcomeUnknownError(
+            f"{self._where}: whether slot {attempt.number} counts is not known: {why}. Nothing of it will come twice; "
+            "read the channel to learn whether it is there"
+        )
+
+    @property
+    def _where(self) -> str:
+        return self._slots.store.root
+
+
+def _nothing_sent() -> SpillableError:
+    return StoreError("no request was sent", may_have_happened=False)

@@ -1,0 +1,50 @@
+"""Bytes of objects that were read or written lately. Slots, segments and merged objects never change."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import pyarrow as pa
+
+__all__ = ["ObjectCache"]
+
+
+class ObjectCache:
+    """Whole objects by key, the least recently used go first. Thread-safe.
+
+    Args:
+        most_bytes: how many bytes to keep.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._kept: OrderedDict[str, pa.Buffer] = OrderedDict()
+        self._size_bytes = 0
+        self._mutex = threading.Lock()
+
+    def get(self, key: str) -> pa.Buffer | None:
+        """Return an object's bytes, or None."""
+        with self._mutex:
+            found = self._kept.get(key)
+            if found is not None:
+                self._kept.move_to_end(key)
+            return found
+
+    def put(self, key: str, data: pa.Buffer) -> None:
+        """Keep an object, unless it alone would take half of the room."""
+        if len(data) > self._most_bytes // 2:
+            return
+        with self._mutex:
+            before = self._kept.pop(key, None)
+            self._size_bytes += len(data) - (0 if before is None else len(before))
+            self._kept[key] = data
+            while self._size_bytes > self._most_bytes:
+                _, gone = self._kept.popitem(last=False)
+                self._size_bytes -= len(gone)
+
+    def forget(self, key: str) -> None:
+        """Let go of an object that was deleted."""
+        with self._mutex:
+            gone = self._kept.pop(key, None)
+            self._size_bytes -= 0 if gone is None else len(gone)

@@ -1,0 +1,157 @@
+"""Checkpoints of a log of objects: the state after a slot, under that slot's number; and the hint to the newest one.
+
+A checkpoint is one CHECKPOINT frame. The state after a slot is the same whoever makes its image, so one that exists is
+as good as one's own. The hint is a small JSON map that is overwritten now and then: it may be old, wrong or missing,
+and then the checkpoints are listed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from spillable_stream.errors import CorruptionError, StorageError
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    Frame,
+    FrameType,
+    Payload,
+    encode,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.format.record import NONSENSE, pack, unpack
+from spillable_stream.format.slot import TOKEN_BYTES
+from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.store import ObjectMissingError, Store
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["Checkpoint", "Checkpoints", "Hint"]
+
+_CHECKPOINTS = "checkpoints/"
+_HINT = "hint"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The state after a slot.
+
+    Args:
+        tail: the slot.
+        state: the state.
+    """
+
+    tail: Tail
+    state: ChannelState
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """Where to begin to read.
+
+    Args:
+        tail: a slot that is there, or was.
+        checkpoint: the newest checkpoint, or an older one; 0 if there is none yet.
+    """
+
+    tail: int
+    checkpoint: int
+
+
+class Checkpoints:
+    """The checkpoints of one channel. Thread-safe.
+
+    Args:
+        store: where they are.
+        channel: the channel's UUID.
+    """
+
+    def __init__(self, store: Store, channel: str) -> None:
+        self._store = store
+        self._seed = file_seed(channel, "checkpoint")
+
+    def write(self, tail: Tail, state: ChannelState) -> None:
+        """Create the checkpoint of a slot, unless it is there, and prove that it can be read.
+
+        Args:
+            tail: the slot, proven.
+            state: the state after it; nobody changes it meanwhile.
+
+        Raises:
+            StorageError: the store refused or failed, or what is there is not that state.
+        """
+        value = {"position": (tail.number, tail.end), "tokens": (tail.token, tail.counts), "state": state.image()}
+        data = b"".join(encode(Frame.of(FrameType.CHECKPOINT, pack(value)), self._seed))
+        self._store.create(_key(tail.number), data)
+        there = self._read(tail.number)
+        if there is None:
+            raise StorageError(
+                f"{self._store.root}/{_key(tail.number)} can't be read after it was written; nothing depends on it yet"
+            )
+
+    def newest(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint by a listing; None if there is none.
+
+        Raises:
+            StoreError: the store refused or failed.
+        """
+        for number in reversed(self.numbers()):
+            if (found := self._read(number)) is not None:
+                return found
+        return None
+
+    def at(self, number: int) -> Checkpoint | None:
+        """Return the checkpoint of a slot; None if there is none, or it is damaged."""
+        return self._read(number)
+
+    def numbers(self) -> list[int]:
+        """Return the slots that have a checkpoint, ascending."""
+        found = [info.key.removeprefix(_CHECKPOINTS) for info in self._store.list(_CHECKPOINTS)]
+        return sorted(int(name) for name in found if name.isdigit() and _key(int(name)) == _CHECKPOINTS + name)
+
+    def delete(self, number: int) -> None:
+        """Delete the checkpoint of a slot."""
+        self._store.delete(_key(number))
+
+    def _read(self, number: int) -> Checkpoint | None:
+        try:
+            return _parse(self._store.get(_key(number)), self._seed, number)
+        except (ObjectMissingError, CorruptionError, *NONSENSE):
+            return None
+
+    # ── the hint ────────────────────────────────────────────────────────────────────────────
+
+    def hint(self) -> Hint | None:
+        """Return the hint; None if there is none, or it is nonsense."""
+        try:
+            value = json.loads(bytes(self._store.get(_HINT)))
+            return Hint(int(value["tail"]), int(value["checkpoint"]))
+        except (ObjectMissingError, *NONSENSE):
+            return None
+
+    def write_hint(self, hint: Hint) -> None:
+        """Overwrite the hint. Raises `StoreError`; nothing depends on it."""
+        text = json.dumps({"tail": hint.tail, "checkpoint": hint.checkpoint})
+        self._store.replace(_HINT, text.encode())
+
+
+def _key(number: int) -> str:
+    return f"{_CHECKPOINTS}{number:020d}"
+
+
+def _parse(data: Payload, seed: int, number: int) -> Checkpoint:
+    """Return the checkpoint that some bytes are; any other bytes raise CorruptionError, or one of `NONSENSE`."""
+    header = parse_header(data, 0, seed)
+    if header is None or header.type != FrameType.CHECKPOINT or len(data) != frame_size(header.length):
+        raise CorruptionError("a checkpoint is damaged")
+    payload = bytes(data[HEADER_SIZE_BYTES : HEADER_SIZE_BYTES + header.length])
+    if not payload_matches(header, payload):
+        raise CorruptionError("a checkpoint is damaged")
+    value = unpack(payload)
+    position, (token, counts) = value["position"], value["tokens"]
+    if position[0] != number or len(token) != TOKEN_BYTES or len(counts) != TOKEN_BYTES:
+        raise CorruptionError("a checkpoint is another slot's")
+    tail = Tail(number, bytes(token), bytes(counts), int(position[1]))
+    return Checkpoint(tail, ChannelState.from_image(value["state"]))

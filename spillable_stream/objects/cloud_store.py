@@ -1,0 +1,219 @@
+"""A store in a cloud: S3, Azure Blob Storage or Google Cloud Storage, through obstore."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from spillable_stream.format.frame import Payload
+from spillable_stream.objects.cloud_answer import Answer, Outcome, read_answer
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
+from spillable_stream.objects.cloud_errors import Right, store_error
+from spillable_stream.objects.forked import begin_requests, is_orphan
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import ObjectInfo, StoreError
+
+__all__ = ["PART_BYTES", "CloudStore", "CloudUpload"]
+
+_T = TypeVar("_T")
+
+PART_BYTES = 32 << 20
+"""How much of an upload is kept before it is sent in parts, and how large these are. S3 takes 10,000 of them."""
+
+_PARTS_AT_ONCE = 4
+_PAGE = 1000  # of a listing
+_NOTHING: Mapping[Outcome, Any] = {}
+
+
+class CloudStore:
+    """The objects under one root of a bucket or container. Implements `Store`.
+
+    Credentials come from the environment, from the role of the host, or from a provider that was registered under a
+    name. A pickle has only the location and that name. A child that was forked after its parent's first request can't
+    use any cloud's store: its first call raises `StoreError`.
+
+    Args:
+        location: the root.
+        provider: the name given to `register_credentials`; "" for the environment and the host's role.
+        patience: how long requests may take and are repeated; `create` sends one.
+
+    Raises:
+        ImportError: obstore is not installed.
+    """
+
+    def __init__(self, location: Location, provider: str = "", patience: Patience | None = None) -> None:
+        self._obstore = import_obstore()
+        self._location = location
+        self._provider = provider
+        self._patience = patience or Patience()
+        self._made: CloudClients | None = None
+        self._making = threading.Lock()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._location, self._provider)
+
+    def __repr__(self) -> str:
+        return f"CloudStore({str(self._location)!r})"
+
+    @property
+    def root(self) -> str:
+        """The location, as users name it."""
+        return str(self._location)
+
+    def create(self, key: str, data: Payload) -> bool:
+        """Create an object if there is none; see `Store.create`."""
+
+        def request(clients: CloudClients, path: str) -> bool:
+            self._obstore.put(clients.once, path, _view(data), mode="create", use_multipart=False)
+            return True
+
+        return self._ask("write", key, request, {Outcome.EXISTS: False})
+
+    def replace(self, key: str, data: Payload) -> None:
+        """Create an object, or replace the one there is."""
+        self._ask(
+            "write",
+            key,
+            lambda clients, path: self._obstore.put(clients.writing, path, _view(data), use_multipart=False),
+        )
+
+    def upload(self, key: str) -> CloudUpload:
+        """Begin an object of any size; bytes that were written must not change until it is finished."""
+        return CloudUpload(self, key)
+
+    def get(self, key: str) -> Payload:
+        """Return an object, whole; see `Store.get`."""
+        return self._ask(
+            "read", key, lambda clients, path: pa.py_buffer(self._obstore.get(clients.reading, path).bytes())
+        )
+
+    def get_range(self, key: str, start: int, end: int) -> Payload:
+        """Return the bytes from ``start`` to before ``end``; see `Store.get_range`."""
+
+        def request(clients: CloudClients, path: str) -> Payload:
+            return pa.py_buffer(self._obstore.get_range(clients.reading, path, start=start, end=end))
+
+        return self._ask("read", key, request, {Outcome.BEYOND: b""})
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        self._ask(
+            "delete", key, lambda clients, path: self._obstore.delete(clients.reading, path), {Outcome.MISSING: None}
+        )
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield the objects whose keys begin with ``prefix``, in any order."""
+        folder = prefix.rpartition("/")[0]  # obstore takes only whole parts of a path
+        pages = self._ask(
+            "list", folder, lambda clients, path: self._obstore.list(clients.reading, prefix=path, chunk_size=_PAGE)
+        )
+        begin = len(self._location.prefix) + 1
+        while page := self._ask("list", folder, lambda _, __: next(pages, None)):
+            for found in page:
+                key = found["path"][begin:]
+                if key.startswith(prefix):
+                    yield ObjectInfo(key, found["size"])
+
+    def _ask(
+        self,
+        right: Right,
+        key: str,
+        request: Callable[[CloudClients, str], _T],
+        instead: Mapping[Outcome, _T] = _NOTHING,
+    ) -> _T:
+        """Send a request.
+
+        Args:
+            right: what it needs to be allowed to do.
+            key: the object, or the prefix of a listing.
+            request: sends it, given the clients and the path in the bucket.
+            instead: what to return for answers other than success.
+
+        Raises:
+            StoreError: it was answered otherwise, or not at all. Its text and its context have none of obstore's.
+        """
+        begin_requests(self.root)
+        clients = self._clients()
+        try:
+            return request(clients, f"{self._location.prefix}/{key}".rstrip("/"))
+        except BaseException as e:
+            if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
+                raise  # an interrupt
+            answer = read_answer(e)
+        if answer.outcome in instead:
+            return instead[answer.outcome]
+        raise self._error(right, key, answer)
+
+    def _error(self, right: Right, key: str, answer: Answer) -> StoreError:
+        return store_error(self._location, right, key, answer)
+
+    def _clients(self) -> CloudClients:
+        """Return the clients, made at the first request: what a forked child has made itself works there."""
+        if self._made is None:
+            with self._making:
+                if self._made is None:
+                    self._made = make_clients(self._location, self._provider, self._patience)
+        return self._made
+
+
+class CloudUpload:
+    """An object that is being written. Implements `Upload`; for one thread.
+
+    A small one is kept, without a copy, and sent in one request when it is finished. A larger one is sent in parts.
+    """
+
+    def __init__(self, store: CloudStore, key: str) -> None:
+        self._store = store
+        self._key = key
+        self._kept: list[Any] = []
+        self._kept_bytes = 0
+        self._writer: Any = None
+
+    def write(self, data: Payload) -> None:
+        """Append bytes; see `Upload.write`."""
+        if self._writer is not None:
+            self._send(data)
+            return
+        self._kept.append(data)
+        self._kept_bytes += len(data)
+        if self._kept_bytes > PART_BYTES:
+            self._writer = self._store._ask("write", self._key, self._open)
+            while self._kept:
+                self._send(self._kept.pop(0))
+
+    def finish(self) -> None:
+        """Make the object; see `Upload.finish`."""
+        if self._writer is None:
+            parts = [_view(part) for part in self._kept]
+            self._store._ask("write", self._key, lambda clients, path: self._put(clients, path, parts))
+        else:
+            self._store._ask("write", self._key, lambda _, __: self._writer.close())
+        self._kept.clear()
+
+    def discard(self) -> None:
+        """Forget what was uploaded; never raises."""
+        self._kept.clear()
+        writer, self._writer = self._writer, None
+        if writer is not None and not is_orphan():
+            with suppress(Exception):
+                writer.__exit__(Exception, None, None)  # obstore's only way to abort it
+
+    def _open(self, clients: CloudClients, path: str) -> Any:
+        return self._store._obstore.open_writer(
+            clients.writing, path, buffer_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+        )
+
+    def _put(self, clients: CloudClients, path: str, parts: list[Any]) -> None:
+        self._store._obstore.put(clients.writing, path, parts or b"", use_multipart=False)
+
+    def _send(self, data: Payload) -> None:
+        self._store._ask("write", self._key, lambda _, __: self._writer.write(_view(data)))
+
+
+def _view(data: Payload) -> Any:
+    """Return bytes as obstore takes them, without a copy."""
+    return data if isinstance(data, bytes) else memoryview(data).cast("B")

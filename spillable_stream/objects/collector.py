@@ -1,0 +1,134 @@
+"""Deletes objects that nobody needs: slots before the last trim, old checkpoints, segments that nothing names.
+
+Slots go by their numbers, and no listing says which there are: one that was left out would stay while those after it
+go, and a writer that slept would take it for a proof. A listing only finds what such writers left, before all that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.slots import LOG, Slots, slot_key
+from spillable_stream.objects.staged_object import SEGMENTS, birth_of
+from spillable_stream.objects.store import Store
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Trimmed
+
+__all__ = ["Collector"]
+
+_KEPT_CHECKPOINTS = 2
+_MOST_SAMPLES = 1_000
+
+
+class Collector:
+    """Deletes what was trimmed, once it was for ``gc_delay_seconds`` by this process's clock. For one thread at a time.
+
+    Args:
+        store: where.
+        slots: the channel's slots.
+        checkpoints: its checkpoints.
+        cache: objects that are at hand.
+        monotonic: tells the time; for tests.
+
+    Attributes:
+        gc_delay_seconds: how long slow readers may go on to read what was taken.
+        deleted_through: every slot up to this one is gone, as far as this process knows; -1 if it knows none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        slots: Slots,
+        checkpoints: Checkpoints,
+        cache: ObjectCache,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.gc_delay_seconds: float = 3600.0
+        self._store = store
+        self._slots = slots
+        self._checkpoints = checkpoints
+        self._cache = cache
+        self._monotonic = monotonic
+        self.deleted_through: int = -1
+        self._trims: deque[tuple[float, Trimmed]] = deque()  # when each was seen
+        self._named: set[str] = set()  # the segments that events were in
+        self._left: deque[tuple[float, str]] = deque()  # since when no event is in them
+        self._tails: deque[tuple[float, int]] = deque(maxlen=_MOST_SAMPLES)  # when which slot was the newest
+
+    def note_tail(self, number: int) -> None:
+        """Note the newest slot."""
+        self._tails.append((self._monotonic(), number))
+
+    def births(self, staging_seconds: float) -> int:
+        """Return the slot that was the newest so long ago, as far as this process knows; 0 if it does not."""
+        before, found = self._monotonic() - staging_seconds, 0
+        for at, number in self._tails:
+            if at > before:
+                break
+            found = number
+        return found
+
+    def collect(self, state: ChannelState, newest_checkpoint: int) -> None:
+        """Delete what may go by now.
+
+        Args:
+            state: the channel's state, up to date.
+            newest_checkpoint: the slot of a checkpoint that can be read.
+
+        Raises:
+            StoreError: the store refused or failed; a later call continues.
+        """
+        now, trimmed = self._monotonic(), state.trimmed
+        self.deleted_through = max(self.deleted_through, trimmed.deleted)
+        if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
+            self._trims.append((now, trimmed))
+        self._note_left(state, now)
+        ripe: Trimmed | None = None
+        while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
+            _, ripe = self._trims.popleft()
+        if ripe is not None:
+            self._delete_slots(min(ripe.through, newest_checkpoint - 1))
+            self._delete_strays()
+            self._delete_segments(state, ripe.births)
+            self._delete_checkpoints()
+        while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
+            self._delete(self._left.popleft()[1])
+
+    def _note_left(self, state: ChannelState, now: float) -> None:
+        """Note which segments no event is in any more, of those that were in the state at the last call."""
+        named = state.blocks.segments()
+        self._left += [(now, key) for key in self._named - named]
+        self._named = named
+
+    def _delete(self, key: str) -> None:
+        self._store.delete(key)
+        self._cache.forget(key)
+
+    def _delete_slots(self, through: int) -> None:
+        """Delete slots in ascending order, each after the one before it is gone: the proofs of all writers need it."""
+        for number in range(self.deleted_through + 1, through + 1):
+            self._slots.delete(number)
+            self.deleted_through = number
+            self._cache.forget(slot_key(number))
+
+    def _delete_strays(self) -> None:
+        """Delete what writers that slept created in the place of slots that were gone: it counts for nobody."""
+        for info in self._store.list(LOG):
+            name = info.key.removeprefix(LOG)
+            if name.isdigit() and int(name) <= self.deleted_through:
+                self._store.delete(info.key)
+
+    def _delete_segments(self, state: ChannelState, births: int) -> None:
+        named = set(state.blocks.segments())
+        for info in self._store.list(SEGMENTS):
+            birth = birth_of(info.key)
+            if birth is not None and birth < births and info.key not in named:
+                self._delete(info.key)
+
+    def _delete_checkpoints(self) -> None:
+        for number in self._checkpoints.numbers()[:-_KEPT_CHECKPOINTS]:
+            self._checkpoints.delete(number)

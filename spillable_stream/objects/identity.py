@@ -1,0 +1,111 @@
+"""What a root of a store is: ``channel.json``, a JSON map with a checksum, created once and never deleted.
+
+A channel is made in two steps, each "create if absent", so that of any number of makers one decides and none is waited
+for::
+
+    log/000…0      the UUID, and the state with which the channel begins     whoever is first decides both
+    channel.json   the same UUID                                             from here on the root is a channel
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping
+
+import google_crc32c
+
+from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.format.record import NONSENSE
+from spillable_stream.format.slot import NO_TOKEN, OBJECT_FORMAT_VERSION, SlotHeader, claimed_channel, parse_slot_header
+from spillable_stream.objects.appending import new_token
+from spillable_stream.objects.patience import Patience
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+
+__all__ = ["IDENTITY", "create_identity", "read_identity"]
+
+IDENTITY = "channel.json"
+
+
+def read_identity(store: Store) -> str | None:
+    """Return the UUID of the channel at a store's root; None if there is no channel.
+
+    Raises:
+        CorruptionError: the identity can't be read.
+        NotAChannelError: a channel on a disk was copied or made there.
+        StoreError: the store refused or failed.
+        UnsupportedFormatError: a newer version wrote it.
+    """
+    where = f"{store.root}/{IDENTITY}"
+    try:
+        data = bytes(store.get(IDENTITY))
+    except ObjectMissingError:
+        return None
+    try:
+        value = json.loads(data)
+        version = int(value["format"])
+        if version < OBJECT_FORMAT_VERSION:
+            raise NotAChannelError(
+                f"{store.root} holds a channel of a disk, not of a store: open it by its directory's path"
+            )
+        if version == OBJECT_FORMAT_VERSION:
+            if value["checksum"] != _checksum(value):
+                raise ValueError("its checksum does not match")
+            return str(uuid.UUID(value["channel"]))
+    except NONSENSE as e:
+        raise CorruptionError(f"the channel's identity can't be read ({e}); restore it from a copy", where) from e
+    raise UnsupportedFormatError(
+        f"{store.root} has format version {version}; this package reads up to {OBJECT_FORMAT_VERSION}: upgrade "
+        "spillable-stream"
+    )
+
+
+def create_identity(store: Store, state: Mapping[str, object], writer: str, patience: Patience) -> str:
+    """Make the store's root a channel, unless it is one, and return its UUID.
+
+    Args:
+        store: where.
+        state: the small state with which it begins. If another maker came first, the channel begins with its state.
+        writer: what slot 0 says of its writer, for people.
+        patience: how long to try.
+
+    Raises:
+        CorruptionError: something else is there.
+        StorageError: the store refused or failed; no channel was made, or a later call finishes it.
+    """
+    header = SlotHeader(str(uuid.uuid4()), 0, NO_TOKEN, new_token(), writer, dict(state))
+    made = b"".join(header.encode())
+    cause = StoreError("no request was sent")
+    for _ in patience.attempts():
+        try:
+            if not store.create(slot_key(0), made):
+                header = _first_slot(store)
+            channel = header.channel
+            data = {"format": OBJECT_FORMAT_VERSION, "channel": channel}
+            text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
+            if store.create(IDENTITY, text.encode()):
+                return channel
+            if (found := read_identity(store)) is not None:
+                return found
+        except ObjectMissingError:  # it was a conflict: nobody has it
+            continue
+        except StoreError as e:
+            cause = e
+            if e.is_lasting:
+                break
+    raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
+
+
+def _first_slot(store: Store) -> SlotHeader:
+    """Return the header of slot 0: mine, or another maker's."""
+    data = store.get(slot_key(0))
+    found = parse_slot_header(claimed_channel(data), 0, data)
+    if found is None:
+        raise CorruptionError("this is no slot of a channel; choose another path", f"{store.root}/{slot_key(0)}", 0)
+    return found[0]
+
+
+def _checksum(identity: Mapping[str, object]) -> int:
+    value = {k: v for k, v in identity.items() if k != "checksum"}
+    return int(google_crc32c.value(json.dumps(value, sort_keys=True).encode()))

@@ -1,0 +1,83 @@
+"""Where a channel of objects is.
+
+``s3://bucket/orders``, ``az://container/orders``, ``gs://bucket/orders`` or, in a plain directory,
+``object+file:///path``.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from spillable_stream.errors import OptionError
+
+__all__ = ["DIRECTORY", "Location", "is_location"]
+
+DIRECTORY = "object+file"
+"""The scheme of a directory that is used as a store."""
+
+_SCHEMES = ("s3", "az", "gs", DIRECTORY)
+_OTHER_NAMES = {"s3a": "s3", "s3n": "s3", "abfs": "az", "abfss": "az", "wasb": "az", "wasbs": "az", "azure": "az"}
+
+
+def is_location(path: object) -> bool:
+    """Tell whether a path that a user gave is a URL rather than a directory's path."""
+    return isinstance(path, str) and "://" in path
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The root of a channel in an object store. It has no credentials, so it may be shown, stored and sent.
+
+    Args:
+        scheme: "s3", "az", "gs" or "object+file".
+        bucket: the bucket or container; "" for a directory.
+        prefix: the root's path in it, without slashes at its ends; for a directory, its absolute path.
+    """
+
+    scheme: str
+    bucket: str
+    prefix: str
+
+    @classmethod
+    def parse(cls, url: str) -> Location:
+        """Return the location that a URL names.
+
+        Raises:
+            OptionError: it has another scheme, no bucket or path, or credentials in it.
+        """
+        scheme, _, rest = url.partition("://")
+        if scheme not in _SCHEMES:
+            other = _OTHER_NAMES.get(scheme)
+            hint = f"write {other}://" if other else f"use one of {', '.join(f'{s}://' for s in _SCHEMES)}"
+            raise OptionError(f"a channel can't be at a {scheme}:// address: {hint}, or a directory's path")
+        if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
+            raise OptionError(
+                f"a {scheme}:// address of a channel is a bucket and a path, without options or credentials: these "
+                "come from the environment, as the cloud's own tools take them"
+            )
+        if scheme == DIRECTORY:
+            if not rest.startswith("/") or not rest.strip("/"):
+                raise OptionError(f"{url} has no absolute path: write {DIRECTORY}:///path/of/a/directory")
+            return cls(scheme, "", os.path.normpath(rest))
+        bucket, _, prefix = rest.partition("/")
+        parts = [part for part in prefix.split("/") if part]
+        if not bucket or not parts:
+            raise OptionError(
+                f"{url} needs a bucket and a path in it, as {scheme}://bucket/orders: a channel never fills a whole "
+                "bucket"
+            )
+        if any(part in (".", "..") for part in parts):
+            raise OptionError(
+                f"{url} has a part {'.'!r} or {'..'!r} in its path, which stores keep as it is: leave it out"
+            )
+        return cls(scheme, bucket, "/".join(parts))
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(self.prefix).name
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.bucket}{'/' if self.bucket else ''}{self.prefix}"

@@ -1,0 +1,204 @@
+"""Reads extents of a log of objects as record batches, and verifies every payload.
+
+Objects are read in windows of 8 MiB, one ahead of the one that is being decoded: a request costs some 20 ms whatever
+its size. Small ones come whole, and stay for a while (`spillable_stream.objects.cache`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+
+import pyarrow as pa
+
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.extent import Extent
+from spillable_stream.format.file_names import seed_name
+from spillable_stream.format.frame import (
+    HEADER_SIZE_BYTES,
+    FrameHeader,
+    FrameType,
+    file_seed,
+    frame_size,
+    parse_header,
+    payload_matches,
+)
+from spillable_stream.log.event_reader import ReadBatch, events_of
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.parallel import begin
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import ObjectMissingError, Store
+
+__all__ = ["ObjectReader", "object_key"]
+
+_WINDOW_BYTES = 8 << 20
+_AHEAD = 8  # extents whose first window is asked for before they are read
+
+
+def object_key(file: int | str) -> str:
+    """Return the key of the object that a block is in: a slot's number, or a segment's or merged object's key."""
+    return slot_key(file) if isinstance(file, int) else file
+
+
+class ObjectReader:
+    """Reads the events of extents. For one thread at a time.
+
+    Args:
+        store: where the objects are.
+        channel: the channel's UUID.
+        schema_of: returns a schema of the channel by its number.
+        cache: objects that are at hand.
+    """
+
+    def __init__(
+        self, store: Store, channel: str, schema_of: Callable[[int], pa.Schema], cache: ObjectCache | None = None
+    ) -> None:
+        self._store = store
+        self._channel = channel
+        self._schema_of = schema_of
+        self._cache = cache or ObjectCache(4 * _WINDOW_BYTES)
+        self._expected: list[Extent] = []
+        self._begun: OrderedDict[tuple[str, int], Future[pa.Buffer]] = OrderedDict()
+
+    def expect(self, extents: Sequence[Extent]) -> None:
+        """Begin to fetch what will be read next, in this order."""
+        self._expected = list(extents)
+        self._fetch_ahead()
+
+    def _fetch_ahead(self) -> None:
+        for extent in self._expected[:_AHEAD]:
+            self._ask(object_key(extent.file), extent.offset)
+
+    def _ask(self, key: str, offset: int) -> None:
+        if (key, offset) not in self._begun and self._cache.get(key) is None:
+            self._begun[key, offset] = begin(lambda: self._fetch(key, offset))
+            while len(self._begun) > 2 * _AHEAD:  # of reads that were given up
+                self._begun.popitem(last=False)
+
+    def _fetch(self, key: str, offset: int) -> pa.Buffer:
+        data = self._store.get_range(key, offset, offset + _WINDOW_BYTES)
+        buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+        if offset == 0 and len(buffer) < _WINDOW_BYTES:
+            self._cache.put(key, buffer)
+        return buffer
+
+    def _window(self, key: str, offset: int) -> pa.Buffer:
+        """Return the bytes of an object from an offset on: 8 MiB, or up to its end."""
+        if (whole := self._cache.get(key)) is not None:
+            return whole.slice(min(offset, len(whole)))
+        asked = self._begun.pop((key, offset), None)
+        return self._fetch(key, offset) if asked is None else asked.result()
+
+    def read(self, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of an extent, in order.
+
+        Raises:
+            CorruptionError: a frame is damaged or missing; names the events.
+            DataLossError: the object was removed.
+            StoreError: the store refused or failed.
+        """
+        if self._expected and self._expected[0] == extent:
+            del self._expected[0]
+        key, expected = object_key(extent.file), extent.first_id
+        with self._naming(key, extent):
+            for whole in self._batches(key, extent):
+                if whole.first_id > expected:
+                    break
+                yield (part := whole.clip(expected, extent.last_id))
+                expected = part.last_id + 1
+                if expected > extent.last_id:
+                    self._fetch_ahead()
+                    return
+        raise CorruptionError(
+            f"event {expected} is not where the channel's state says", self._where(key), extent.offset
+        )
+
+    def frames(self, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer]]:
+        """Yield the header and the undecoded payload of each frame that an extent covers.
+
+        Raises what `read` raises.
+        """
+        if self._expected and self._expected[0] == extent:
+            del self._expected[0]
+        key = object_key(extent.file)
+        with self._naming(key, extent):
+            for header, payload, _ in self._frames(key, extent):
+                yield header, payload
+                if header.write_order_id + extent.base_id + header.count > extent.last_id:
+                    self._fetch_ahead()
+                    return
+
+    @contextlib.contextmanager
+    def _naming(self, key: str, extent: Extent) -> Iterator[None]:
+        """Say which events are gone with an object."""
+        try:
+            yield
+        except ObjectMissingError as e:
+            raise DataLossError(
+                f"the events {extent.first_id} to {extent.last_id} are gone: every group took them, or the object was "
+                "removed",
+                self._where(key),
+            ) from e
+
+    def _batches(self, key: str, extent: Extent) -> Iterator[ReadBatch]:
+        """Yield the events of each frame, all of them, from the frame that holds the first event on."""
+        for header, payload, offset in self._frames(key, extent):
+            try:
+                yield events_of(header, payload, extent, self._schema_of)
+            except CorruptionError as e:
+                raise self._damaged(key, extent, offset) from e
+
+    def _frames(self, key: str, extent: Extent) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
+        """Yield the header, verified payload and offset of each PUT frame from that of the first event on."""
+        seed, base, at = file_seed(self._channel, seed_name(extent.file)), extent.offset, 0
+        window = self._window(key, base)
+        while True:
+            needed = HEADER_SIZE_BYTES
+            if at + needed <= len(window):
+                header = parse_header(window, at, seed)
+                if header is None:
+                    raise self._damaged(key, extent, base + at)
+                needed = frame_size(header.length)
+                if at + needed <= len(window):
+                    if header.type == FrameType.PUT and (
+                        header.write_order_id + extent.base_id + header.count > extent.first_id
+                    ):
+                        payload = window.slice(at + HEADER_SIZE_BYTES, header.length)
+                        if not payload_matches(header, payload):
+                            raise self._damaged(key, extent, base + at)
+                        yield header, payload, base + at
+                    at += needed
+                    continue
+            grown = self._more(key, base, at, window, needed)
+            if len(grown) <= len(window) - at:
+                raise self._damaged(key, extent, base + at)
+            base, at, window = base + at, 0, grown
+
+    def _more(self, key: str, base: int, at: int, window: pa.Buffer, needed: int) -> pa.Buffer:
+        """Return the bytes from ``base + at`` on: what is left of a window, and enough of what follows."""
+        parts = [window.slice(at)]
+        size_bytes, following = len(window) - at, base + len(window)
+        while size_bytes < needed:
+            part = self._window(key, following)  # empty where the object has ended
+            if not len(part):
+                break
+            parts.append(part)
+            size_bytes, following = size_bytes + len(part), following + len(part)
+            if len(part) == _WINDOW_BYTES:
+                self._ask(key, following)
+        return pa.py_buffer(b"".join(parts))
+
+    def _damaged(self, key: str, extent: Extent, offset: int) -> CorruptionError:
+        return CorruptionError(
+            f"a frame is damaged among the events {extent.first_id} to {extent.last_id}", self._where(key), offset
+        )
+
+    def _where(self, key: str) -> str:
+        return f"{self._store.root}/{key}"
+
+    def close(self) -> None:
+        """Forget what was asked for; another `read` asks again."""
+        self._expected = []
+        self._begun.clear()

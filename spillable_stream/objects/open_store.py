@@ -1,0 +1,31 @@
+"""Opens the store that a location is in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spillable_stream.errors import OptionError
+from spillable_stream.objects.cloud_store import CloudStore
+from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.location import DIRECTORY, Location
+from spillable_stream.objects.store import Store
+
+__all__ = ["open_store"]
+
+
+def open_store(location: Location, provider: str = "") -> Store:
+    """Return the store at a location. No request is sent yet.
+
+    Args:
+        location: the root.
+        provider: the name of a registered provider of credentials; "" for those of the environment.
+
+    Raises:
+        ImportError: the location is in a cloud, and obstore is not installed.
+        OptionError: a provider is named for a directory, which needs no credentials.
+    """
+    if location.scheme != DIRECTORY:
+        return CloudStore(location, provider)
+    if provider:
+        raise OptionError(f"{location} is a directory: leave out the provider of credentials {provider!r}")
+    return DirectoryStore(Path(location.prefix))

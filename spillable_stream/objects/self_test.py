@@ -1,0 +1,188 @@
+"""Tests whether a store keeps the promises that a channel in it relies on, by trying.
+
+Some stores ignore the condition of a request that creates an object only if there is none, and answer that all is well.
+Several writers would then overwrite each other's commits.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+
+from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
+
+__all__ = ["FULL_RACES", "QUICK_RACES", "StoreVerdict", "check_store", "require_sound"]
+
+QUICK_RACES = 4
+"""How many objects are raced for when a channel is made."""
+
+FULL_RACES = 200
+"""How many objects are raced for when a person asks."""
+
+_THREADS = 8
+_CONFLICTS = 5  # in a row, before "nobody could create it" is a fault
+_PATIENCE_SECONDS = 120.0  # of a thread that waits for the others of its race
+_NOT_FOUND = "it does not return an object that was just created"
+_NOT_CREATED = "it does not create an object that is not there"
+
+
+@dataclass(frozen=True)
+class StoreVerdict:
+    """The result of a test of a store.
+
+    Args:
+        root: the store.
+        races: for how many objects the threads raced.
+        threads: how many threads raced for each.
+        winners: how many threads were told that they had created the object, the most of all races.
+        faults: what a channel can't live with, a sentence each; none for a store that is sound.
+    """
+
+    root: str
+    races: int
+    threads: int
+    winners: int
+    faults: tuple[str, ...]
+
+    @property
+    def sound(self) -> bool:
+        """Whether a channel in it is safe, as far as trying can tell."""
+        return not self.faults
+
+
+def check_store(store: Store, *, races: int = QUICK_RACES, threads: int = _THREADS) -> StoreVerdict:
+    """Try a store, with objects under ``check/`` that are deleted afterwards.
+
+    Args:
+        store: the store.
+        races: for how many objects the threads race.
+        threads: how many of them race for each.
+
+    Raises:
+        StoreError: the store refused a request, or can't be reached, so nothing is known.
+    """
+    check = _Check(store, threads)
+    try:
+        check.race(races)
+        check.read_what_was_written()
+        check.create_over_what_is_there()
+        check.create_what_was_deleted()
+    finally:
+        check.clean_up()
+    return StoreVerdict(store.root, races, threads, check.winners, tuple(dict.fromkeys(check.faults)))
+
+
+def require_sound(store: Store) -> None:
+    """Refuse a store that fails the quick test.
+
+    Raises:
+        UnsafeStoreError: it does.
+        StoreError: the store refused a request, or can't be reached.
+    """
+    verdict = check_store(store)
+    if not verdict.sound:
+        raise UnsafeStoreError(f"{verdict.root} is not safe for a channel: {verdict.faults[0]}; use another store")
+
+
+class _Check:
+    """Tries one thing after the other and records the faults."""
+
+    def __init__(self, store: Store, threads: int) -> None:
+        self.faults: list[str] = []
+        self.winners = 0
+        self._store = store
+        self._threads = threads
+        self._prefix = f"check/{secrets.token_hex(16)}"
+        self._keys: list[str] = []
+
+    def race(self, races: int) -> None:
+        """Let all threads create the same objects at once."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            for _ in range(races):
+                self._race(pool, self._new_key())
+
+    def read_what_was_written(self) -> None:
+        """Read an object that was looked for in vain, wholly and in part, and list it."""
+        key = self._new_key()
+        if self._found(key) is not None:
+            self.faults.append("it has an object that nobody created")
+        self._create(key, b"first of all")
+        self._expect(key, b"first of all", _NOT_FOUND)
+        if self._found(key, (6, 8)) not in (b"of", None):
+            self.faults.append("it returns other bytes of an object than those it was asked for")
+        if not any(info.key == key for info in self._store.list(self._prefix)):
+            self.faults.append("it does not list an object that was just created")
+        self._store.replace(key, b"second")
+        self._expect(key, b"second", "it returns an object as it was before it was replaced")
+
+    def create_over_what_is_there(self) -> None:
+        """Create an object that exists."""
+        key = self._new_key()
+        self._create(key, b"first")
+        if self._store.create(key, b"second"):
+            self.faults.append("it says that it created an object that was there already")
+        self._expect(key, b"first", "it overwrites an object with one that must only be created if there is none")
+
+    def create_what_was_deleted(self) -> None:
+        """Delete an object, and create it again."""
+        key = self._new_key()
+        self._create(key, b"first")
+        self._store.delete(key)
+        if self._found(key) is not None:
+            self.faults.append("it returns an object that was just deleted")
+        self._create(key, b"second")
+        self._expect(key, b"second", "it does not return an object that was created where another one was deleted")
+
+    def clean_up(self) -> None:
+        """Delete all objects, as far as the store allows."""
+        for key in self._keys:
+            with suppress(StoreError):
+                self._store.delete(key)
+
+    def _new_key(self) -> str:
+        self._keys.append(f"{self._prefix}-{len(self._keys):04}")
+        return self._keys[-1]
+
+    def _race(self, pool: ThreadPoolExecutor, key: str) -> None:
+        contents = [b"%d of %d" % (i, self._threads) for i in range(self._threads)]
+        for _ in range(_CONFLICTS):
+            start = threading.Barrier(self._threads)
+            tried = [pool.submit(self._try, start, key, content) for content in contents]
+            won = [content for content, attempt in zip(contents, tried, strict=True) if attempt.result()]
+            found = self._found(key)
+            if won or found is not None:
+                break
+        self.winners = max(self.winners, len(won))
+        if len(won) > 1:
+            self.faults.append(
+                f"it told {len(won)} of {self._threads} writers that they had created the same object, so it does not "
+                "create an object only if there is none"
+            )
+        if found is None:
+            self.faults.append(_NOT_FOUND if won else _NOT_CREATED)
+        elif found not in (won or contents):
+            self.faults.append("it returns another object than the one that it said was created")
+
+    def _try(self, start: threading.Barrier, key: str, content: bytes) -> bool:
+        with suppress(threading.BrokenBarrierError):
+            start.wait(_PATIENCE_SECONDS)
+        return self._store.create(key, content)
+
+    def _create(self, key: str, content: bytes) -> None:
+        """Create an object that is not there; a store may first answer that there was a conflict."""
+        if not any(self._store.create(key, content) for _ in range(_CONFLICTS)):
+            self.faults.append(_NOT_CREATED)
+
+    def _expect(self, key: str, content: bytes, fault: str) -> None:
+        if self._found(key) != content:
+            self.faults.append(fault)
+
+    def _found(self, key: str, part: tuple[int, int] | None = None) -> bytes | None:
+        try:
+            return bytes(self._store.get(key) if part is None else self._store.get_range(key, *part))
+        except ObjectMissingError:
+            return None

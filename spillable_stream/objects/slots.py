@@ -1,0 +1,89 @@
+"""The slots of a channel: reads them, and creates each at most once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.frame import Payload
+from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, parse_slot_header
+from spillable_stream.objects.parallel import in_parallel
+from spillable_stream.objects.store import ObjectMissingError, Store
+
+__all__ = ["LOG", "Slots", "slot_key"]
+
+LOG = "log/"
+"""What the keys of slots begin with."""
+
+
+def slot_key(number: int) -> str:
+    """Return the key of a slot."""
+    return f"{LOG}{number:020d}"
+
+
+class Slots:
+    """The slots of one channel. Thread-safe.
+
+    Args:
+        store: where they are.
+        channel: the channel's UUID.
+    """
+
+    def __init__(self, store: Store, channel: str) -> None:
+        self.store = store
+        self.channel = channel
+
+    def create(self, number: int, data: Payload) -> bool:
+        """Create a slot if it is not there, with one request; returns and raises what `Store.create` does."""
+        return self.store.create(slot_key(number), data)
+
+    def read(self, number: int) -> Slot | None:
+        """Return a slot; None if there is none now.
+
+        Raises:
+            CorruptionError: what is there is damaged, twice read.
+            StoreError: the store refused or failed.
+            UnsupportedFormatError: a newer version wrote it.
+        """
+        try:
+            try:
+                return self._parsed(number)
+            except CorruptionError:  # on the way, perhaps
+                return self._parsed(number)
+        except ObjectMissingError:
+            return None
+
+    def _parsed(self, number: int) -> Slot:
+        data = self.store.get(slot_key(number))
+        try:
+            return Slot.parse(self.channel, number, data)
+        except CorruptionError as e:
+            raise CorruptionError(e.args[0], f"{self.store.root}/{slot_key(number)}", e.offset) from e
+
+    def read_all(self, numbers: Sequence[int]) -> list[Slot | None]:
+        """Return several slots, read at the same time; what `read` returns and raises for each."""
+        return in_parallel([lambda n=number: self.read(n) for number in numbers])  # type: ignore[misc]
+
+    def token(self, number: int) -> bytes | None:
+        """Return the token of a slot; None if there is none now.
+
+        Raises:
+            CorruptionError: what is there is damaged, or another channel's, twice read.
+            StoreError: the store refused or failed.
+        """
+        key = slot_key(number)
+        try:
+            found = parse_slot_header(self.channel, number, self.store.get_range(key, 0, HEADER_READ_BYTES))
+            if found is None:  # damaged on the way; or slot 0, whose header holds a state of any size
+                found = parse_slot_header(self.channel, number, self.store.get(key))
+        except ObjectMissingError:
+            return None
+        if found is None:
+            raise CorruptionError(
+                "the header of a slot is damaged, or another channel's", f"{self.store.root}/{key}", 0
+            )
+        return found[0].token
+
+    def delete(self, number: int) -> None:
+        """Delete a slot; one that is not there is no error. Raises `StoreError`."""
+        self.store.delete(slot_key(number))

@@ -1,0 +1,119 @@
+"""The port of an object store: all that a log of objects asks of one.
+
+Put-if-absent, GET, range GET, DELETE and a rare LIST are enough. Nothing here retries, and no answer is guessed: a
+store that can't say what became of a request raises `StoreError` with ``may_have_happened``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from spillable_stream.errors import StorageError
+from spillable_stream.format.frame import Payload
+
+__all__ = ["ObjectInfo", "ObjectMissingError", "Store", "StoreError", "Upload"]
+
+
+class StoreError(StorageError):
+    """A request to an object store failed.
+
+    Args:
+        message: what happened, to which object, and what to do; never a credential.
+        may_have_happened: whether the store may have done it anyway, now or later: a timeout, a connection that
+            broke, an internal error. False for what it refused: no permission, no such bucket.
+        is_lasting: whether the same request would fail again however often it is sent.
+    """
+
+    def __init__(self, message: str, *, may_have_happened: bool = True, is_lasting: bool = False) -> None:
+        super().__init__(message)
+        self.may_have_happened = may_have_happened
+        self.is_lasting = is_lasting
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _store_error, (type(self), self.args[0], self.may_have_happened, self.is_lasting)
+
+
+def _store_error(kind: type[StoreError], message: str, may_have_happened: bool, is_lasting: bool) -> StoreError:
+    return kind(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+
+
+class ObjectMissingError(StoreError):
+    """There is no object with this key now. That says nothing about before or after."""
+
+    def __init__(self, message: str, *, may_have_happened: bool = False, is_lasting: bool = False) -> None:
+        super().__init__(message, may_have_happened=may_have_happened, is_lasting=is_lasting)
+
+
+class ObjectInfo(NamedTuple):
+    """An object as a listing shows it.
+
+    Args:
+        key: its key, relative to the store's root.
+        size_bytes: its size.
+    """
+
+    key: str
+    size_bytes: int
+
+
+class Upload(Protocol):
+    """An object that is being written in parts; it exists only once it is finished."""
+
+    def write(self, data: Payload) -> None:
+        """Append bytes.
+
+        Raises:
+            StoreError: the store refused, or can't be reached.
+        """
+
+    def finish(self) -> None:
+        """Make the object; raises what `write` raises."""
+
+    def discard(self) -> None:
+        """Forget what was uploaded; never raises."""
+
+
+class Store(Protocol):
+    """The objects under one root of a bucket, container or directory. Thread-safe. Keys are relative to the root.
+
+    Every method raises `StoreError` where the store refuses, fails or can't be reached.
+    """
+
+    @property
+    def root(self) -> str:
+        """What users call the root, for messages: no credentials in it."""
+
+    def create(self, key: str, data: Payload) -> bool:
+        """Create an object if there is none, in one request that is never repeated here.
+
+        Returns:
+            Whether it was created. False says: "exists", or S3's "conflict", with which nothing was stored. It does not
+            say whose object it is: an earlier request of the same caller may have created it.
+        """
+
+    def replace(self, key: str, data: Payload) -> None:
+        """Create an object, or replace the one there is."""
+
+    def upload(self, key: str) -> Upload:
+        """Begin an object of any size, which is written in parts."""
+
+    def get(self, key: str) -> Payload:
+        """Return an object, whole.
+
+        Raises:
+            ObjectMissingError: there is none now.
+        """
+
+    def get_range(self, key: str, start: int, end: int) -> Payload:
+        """Return the bytes from ``start`` to before ``end``; fewer where the object ends before that.
+
+        Raises:
+            ObjectMissingError: there is none now.
+        """
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield the objects whose keys begin with ``prefix``, in any order."""

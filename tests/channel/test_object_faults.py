@@ -1,0 +1,145 @@
+"""A channel on a store that fails once, at each of its requests and in every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from spillable_stream import Channel, CommitOutcomeUnknownError, Event, SpillableError
+from spillable_stream.objects.store import Store
+from tests.support.faulty_store import Fault, FaultyStore, Request, at
+from tests.support.object_channels import URL, stores_in_memory
+
+
+@dataclass
+class Told:
+    """What a program was told of its transactions."""
+
+    put: set[bytes] = field(default_factory=set)
+    refused: set[bytes] = field(default_factory=set)
+    taken: list[bytes] = field(default_factory=list)
+    maybe_taken: list[bytes] = field(default_factory=list)
+
+
+def program(told: Told) -> None:
+    """Open a channel, put small and large transactions, take, make a checkpoint, and close; stop where one fails."""
+    with Channel(URL, commit_interval=0, gc_delay=0, max_inline_bytes=500, checkpoint_on_close=False) as channel:
+        checkpointing = channel.engine().checkpointing
+        checkpointing.worth_a_trim = 1
+        checkpointing.merging.many_slots, checkpointing.merging.quiet_seconds = 2, 0
+        for number in range(4):
+            put(channel, told, number, 1_000 if number == 2 else 10)
+        for _ in range(2):
+            take(channel, told)
+        for _ in range(3):
+            channel.checkpoint()
+        put(channel, told, 4, 10)
+
+
+def put(channel: Channel, told: Told, number: int, size_bytes: int) -> None:
+    body = b"%d" % number + bytes(size_bytes)
+    tx = channel.put_transaction()
+    tx.begin()
+    try:
+        tx.put(Event(body))
+        tx.commit()
+        told.put.add(body)
+    except CommitOutcomeUnknownError:
+        raise
+    except SpillableError:
+        told.refused.add(body)
+        raise
+
+
+def take(channel: Channel, told: Told) -> None:
+    tx = channel.take_transaction()
+    tx.begin()
+    bodies = [e.body for e in tx.take_many(1)]
+    try:
+        tx.commit()
+        told.taken += bodies
+    except (CommitOutcomeUnknownError, Killed):
+        told.maybe_taken += bodies
+        raise
+
+
+def run(number: int, fault: Fault) -> int:
+    """Run the program with a fault at one request, then look what is there; return how many requests there were."""
+    return check(lambda store: FaultyStore(store, at(number, fault), late_by=lambda _: 3), SpillableError)
+
+
+def run_killed(number: int, *, is_done: bool) -> int:
+    """Kill the program at one request, which is done or not, then look what is there."""
+
+    def kill_from(request: Request) -> None:
+        if request.number >= number:
+            raise Killed
+
+    def killing(store: Store) -> FaultyStore:
+        if is_done:
+            return FaultyStore(store, after=kill_from)
+        return FaultyStore(store, kill_from)
+
+    return check(killing, Killed)
+
+
+class Killed(BaseException):
+    """The process is no more: whatever it asks of the store from now on does not arrive."""
+
+
+def check(failing: Callable[[Store], FaultyStore], ending: type[BaseException]) -> int:
+    """Run the program on such a store, and prove by what is there what it was told."""
+    told, stores = Told(), list[FaultyStore]()
+
+    def seen_by(store: Store) -> Store:
+        if not stores:
+            stores.append(failing(store))
+        return stores[0]
+
+    with stores_in_memory(seen_by):
+        with suppress(ending):
+            program(told)
+        count = len(stores[0].requests)
+        stores[0].schedule, stores[0].after = None, lambda _: None
+        stores[0].release()
+        with Channel(URL, commit_interval=0) as channel:
+            channel.engine().owners.answer_seconds = 0
+            tx = channel.take_transaction()
+            tx.begin()
+            left = [e.body for e in tx.take_many(100)]
+            tx.rollback()
+            ids = [first for first, _ in [(b.first_id, b) for b in channel.engine().state.blocks]]
+        assert sorted(ids) == ids
+        there = told.taken + left
+        assert len(set(left)) == len(left), "an event is there twice"
+        assert not set(left) & set(told.taken), "a committed take came back"
+        assert told.put - set(told.maybe_taken) <= set(there), "an acknowledged put is lost"
+        assert not told.refused & set(there), "a refused put is there"
+        assert [int(body[:1]) for body in there] == sorted(int(body[:1]) for body in there)
+    return count
+
+
+def requests_of_one_run() -> int:
+    return run(10**9, Fault.LOST)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+def test_a_request_that_fails_costs_nothing_that_was_acknowledged(fault: Fault) -> None:
+    for number in range(1, requests_of_one_run() + 1, 5):
+        run(number, fault)
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+def test_a_kill_at_any_request_costs_nothing_that_was_acknowledged(is_done: bool) -> None:
+    for number in range(1, requests_of_one_run() + 1, 3):
+        run_killed(number, is_done=is_done)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", list(Fault))
+def test_any_request_that_fails_costs_nothing_that_was_acknowledged(fault: Fault) -> None:
+    for number in range(1, requests_of_one_run() + 1):
+        run(number, fault)

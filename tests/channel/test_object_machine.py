@@ -1,0 +1,71 @@
+"""Any sequence of operations on several handles of a channel in an object store, beside lists."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import precondition, rule
+
+from spillable_stream import Channel
+from tests.channel.test_machine import CAPACITY, ChannelMachine
+from tests.support.examples import examples
+from tests.support.object_channels import URL, kill, stores_in_memory
+
+
+class ObjectMachine(ChannelMachine):
+    """The same with slots, owners in the log, and a hint that is damaged instead of a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = ExitStack()
+        self.stores = self.stack.enter_context(stores_in_memory())
+
+    def open(self) -> Channel:
+        channel = Channel(
+            URL,
+            keep_alive=0,
+            overflow_timeout=0,
+            overflow_capacity=CAPACITY,
+            max_inline_bytes=700,
+            commit_interval=0,
+            gc_delay=0,
+            checkpoint_on_close=False,
+        )
+        channel.engine().owners.answer_seconds = 0  # whoever owned the group was killed
+        checkpointing = channel.engine().checkpointing
+        checkpointing.worth_a_trim = 1
+        merging = checkpointing.merging
+        merging.many_slots, merging.quiet_seconds = 2, 0
+        return channel
+
+    @precondition(lambda self: self.handles)
+    @rule(number=st.integers(0, 2))
+    def kill_handle(self, number: int) -> None:
+        channel = self.handle(number)
+        self.give_back(channel)
+        kill(channel)
+        self.handles.remove(channel)
+
+    @rule(clean=st.booleans())
+    def damage_head(self, clean: bool) -> None:
+        """Close or kill everything, and lose the hint, or what it says."""
+        while self.handles:
+            if clean:
+                self.close_handle(0, checkpoint=False)
+            else:
+                self.kill_handle(0)
+        if URL in self.stores:
+            if clean:
+                self.stores[URL].objects.pop("hint", None)
+            else:
+                self.stores[URL].objects["hint"] = b'{"tail": 1, "checkpoint": 1}'
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.stack.close()
+
+
+TestObjectMachine = ObjectMachine.TestCase
+TestObjectMachine.settings = settings(max_examples=examples(120), stateful_step_count=60)

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from spillable_stream import Channel, Event, StorageError
+from spillable_stream.engine.object_merging import Merge
+from tests.support.events import ids, numbered, peek, put, take
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, stores_in_memory
+
+
+@pytest.fixture
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    with stores_in_memory() as stores:
+        yield stores
+
+
+def channel_of(puts: int, **options: object) -> Channel:
+    """Return a channel with so many transactions of two events, of which four are worth a copy."""
+    channel = Channel(URL, commit_interval=0, gc_delay=0, **options)
+    merging = channel.engine().checkpointing.merging
+    merging.many_slots, merging.quiet_seconds = 4, 0
+    for i in range(puts):
+        put(channel, b"%d a" % i, b"%d b" % i)
+    return channel
+
+
+def events(channel: Channel) -> list[Event]:
+    with channel.take_transaction() as tx:
+        found = tx.take_many(100)
+        tx.rollback()
+        return found
+
+
+def files(channel: Channel) -> set[int | str]:
+    return {block.file for block in channel.engine().state.blocks}
+
+
+def test_small_slots_are_copied_into_one_object_and_read_from_it(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        before = peek(channel)
+        channel.checkpoint()
+        (merged,) = [file for file in files(channel) if isinstance(file, str)]
+        assert "-merged.0." in merged
+        assert peek(channel) == before
+    with Channel(URL) as again:
+        assert peek(again) == before
+        assert [e.transaction_id for e in events(again)] == [n for n in range(1, 7) for _ in "ab"]
+
+
+def test_few_slots_stay(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(3) as channel:
+        channel.checkpoint()
+        assert not any(isinstance(file, str) for file in files(channel))
+
+
+def test_slots_that_are_young_stay(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        channel.engine().checkpointing.merging.quiet_seconds = 60
+        channel.checkpoint()
+        assert not any(isinstance(file, str) for file in files(channel))
+
+
+def test_events_that_were_taken_meanwhile_keep_the_copy_from_being_used(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        merging = channel.engine().checkpointing.merging
+        copied = merging._copied
+
+        def copied_and_taken(*args: object, **named: object) -> object:
+            found = copied(*args, **named)
+            take(channel, 4)
+            return found
+
+        merging._copied = copied_and_taken  # type: ignore[method-assign]
+        channel.consumer("default")
+        assert not merging.merge()
+        assert not any(isinstance(file, str) for file in files(channel))
+        assert peek(channel) == [b"%d %s" % (i, end) for i in range(2, 6) for end in (b"a", b"b")]
+
+
+def test_a_copy_that_a_collector_may_have_removed_is_not_used(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        engine = channel.engine()
+        blocks = list(engine.state.blocks)
+        merged = engine.checkpointing.merging._copied(blocks, 0, is_dated=False)
+        request = Merge(merged, blocks)
+        engine.state.trimmed = engine.state.trimmed._replace(births=engine.log.tail.number + 1)
+        with engine.committing():
+            engine.append_alone(request)
+        assert not request.done
+
+
+def test_what_was_merged_and_taken_is_deleted(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        channel.checkpoint()
+        assert any("-merged." in key for key in stores[URL].objects)
+        take(channel, 12)
+        channel.checkpoint()
+        channel.checkpoint()
+        assert not any("-merged." in key for key in stores[URL].objects)
+
+
+def test_kept_events_are_found_by_their_time_after_a_merge(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6, retention_ms=3_600_000) as channel:
+        (middle,) = [e for e in events(channel) if e.write_order_id == 7]
+        take(channel)
+        channel.checkpoint()
+        assert any(isinstance(file, str) for file in files(channel))
+        assert channel.seek("default", datetime.fromtimestamp(middle.timestamp, UTC)) == 7
+        assert ids(channel) == list(range(7, 13))
+
+
+def test_a_merge_that_fails_leaves_everything_as_it_was(stores: dict[str, MemoryStore]) -> None:
+    with channel_of(6) as channel:
+        before = peek(channel)
+
+        def refused(key: str) -> None:
+            raise StorageError("no")
+
+        channel.engine().log.store.upload = refused  # type: ignore[method-assign,assignment]
+        with pytest.raises(StorageError):
+            channel.checkpoint()
+        del channel.engine().log.store.upload
+        assert peek(channel) == before
+        put(channel, *numbered(0, 1))

@@ -1,0 +1,190 @@
+"""The settings of the clients: from the environment, as each cloud's own tools take it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.objects import credentials
+from spillable_stream.objects.cloud_clients import CloudClients, Patience, import_obstore, make_clients
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import StoreError
+from tests.support.servers.http_stub import HttpStub, Response
+
+S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
+SECRET = "hunter2-secret"
+
+
+@pytest.fixture(autouse=True)
+def no_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Hide the settings of whoever runs the tests."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(credentials, "_factories", {})
+    yield
+
+
+def make(location: Location, provider: str = "") -> CloudClients:
+    return make_clients(location, provider, Patience())
+
+
+def refusal(location: Location, provider: str = "") -> StoreError:
+    with pytest.raises(StoreError) as raised:
+        make(location, provider)
+    error = raised.value
+    assert not error.may_have_happened
+    assert error.__cause__ is None and error.__context__ is None
+    assert SECRET not in "".join(traceback.format_exception(error))
+    return error
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HttpStub]:
+    """A server that takes everything."""
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    with HttpStub(lambda _: Response(200, b"data", headers)) as stub:
+        yield stub
+
+
+def put(client: Any, mode: str = "create") -> None:
+    import_obstore().put(client, "orders/log/1", b"data", mode=mode, use_multipart=False)
+
+
+def test_one_client_sends_once_and_the_others_are_patient() -> None:
+    clients = make(S3)
+    assert clients.once.retry_config["max_retries"] == 0
+    for client in (clients.reading, clients.writing):
+        assert client.retry_config["max_retries"] == 10
+        assert client.retry_config["retry_timeout"].total_seconds() == 60
+    assert repr(clients) == "CloudClients()"
+
+
+def test_a_creation_has_its_condition_whatever_the_environment_says(
+    stub: HttpStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONDITIONAL_PUT", "disabled")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    put(make(S3).once)
+    assert stub.requests[0].headers["if-none-match"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("location", "variable", "settings"),
+    [
+        (S3, "AWS_ENDPOINT_URL", {"AWS_SKIP_SIGNATURE": "true"}),
+        (S3, "AWS_ENDPOINT_URL_S3", {"AWS_SKIP_SIGNATURE": "true", "AWS_ENDPOINT_URL": "https://nowhere.example"}),
+        (AZURE, "AZURE_STORAGE_ENDPOINT", {"AZURE_SKIP_SIGNATURE": "true", "AZURE_STORAGE_ACCOUNT_NAME": "account"}),
+        (AZURE, "AZURITE_BLOB_STORAGE_URL", {"AZURE_STORAGE_USE_EMULATOR": "true"}),
+        (GOOGLE, "GOOGLE_BASE_URL", {"GOOGLE_BEARER_TOKEN": "t"}),
+        (GOOGLE, "STORAGE_EMULATOR_HOST", {}),
+    ],
+)
+def test_another_address_of_the_store_is_taken(
+    stub: HttpStub, location: Location, variable: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**settings, variable: stub.url}.items():
+        monkeypatch.setenv(name, value)
+    for client in make(location):
+        put(client, "overwrite")
+    assert len(stub.requests) == 3
+    assert all(request.path.endswith("/bucket/orders/log/1") for request in stub.requests)
+
+
+def test_an_emulators_address_may_be_without_a_scheme_and_gets_no_credentials(
+    stub: HttpStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", stub.url.removeprefix("http://"))
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", SECRET)
+    put(make(GOOGLE).once)
+    assert SECRET not in repr(stub.requests)
+
+
+@pytest.mark.parametrize(
+    ("location", "variables", "allow"),
+    [
+        (S3, {"AWS_ENDPOINT_URL": "http://10.0.0.1:9000"}, "AWS_ALLOW_HTTP"),
+        (S3, {"AWS_ENDPOINT_URL": "http://localhost.example:9000"}, "AWS_ALLOW_HTTP"),
+        (GOOGLE, {"GOOGLE_BASE_URL": "HTTP://storage.example"}, "GOOGLE_ALLOW_HTTP"),
+        (AZURE, {"AZURE_STORAGE_ACCOUNT_NAME": "a", "AZURE_STORAGE_ENDPOINT": "http://h.example"}, "AZURE_ALLOW_HTTP"),
+        (
+            AZURE,
+            {"AZURE_STORAGE_USE_EMULATOR": "true", "AZURITE_BLOB_STORAGE_URL": "http://h.example"},
+            "AZURE_ALLOW_HTTP",
+        ),
+    ],
+)
+def test_without_encryption_only_this_host_is_reached_unless_it_is_allowed(
+    location: Location, variables: dict[str, str], allow: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    error = refusal(location)
+    assert error.is_lasting and str(error).endswith(
+        f"would be reached without encryption: give it an https:// address, or set {allow}=true"
+    )
+    monkeypatch.setenv(allow, "true")
+    make(location)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.1.2.3", "localhost", "[::1]"])
+def test_this_host_may_be_reached_without_encryption(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:9000")
+    make(S3)
+
+
+def test_azure_needs_an_account_under_either_name(stub: HttpStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = refusal(AZURE)
+    assert error.is_lasting
+    assert str(error) == "az://bucket/orders needs the name of a storage account: set AZURE_STORAGE_ACCOUNT_NAME"
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "account")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", "a2V5")
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", stub.url)
+    put(make(AZURE).once)
+    assert stub.requests[0].headers["authorization"].startswith("SharedKey account:")
+
+
+@pytest.mark.parametrize(
+    ("location", "variables"),
+    [
+        (S3, {"AWS_ACCESS_KEY_ID": SECRET}),
+        (S3, {"AWS_CHECKSUM_ALGORITHM": SECRET}),
+        (AZURE, {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ACCOUNT_KEY": f"{SECRET}%%%"}),
+        (GOOGLE, {"GOOGLE_SERVICE_ACCOUNT_KEY": f'{{"private_key": "{SECRET}"}}'}),
+        (GOOGLE, {"GOOGLE_APPLICATION_CREDENTIALS": f"/nowhere/{SECRET}"}),
+    ],
+)
+def test_settings_that_cannot_be_used_are_named_and_never_shown(
+    location: Location, variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    error = refusal(location)
+    assert error.is_lasting
+    assert str(error).startswith(f"{location} can't be opened with the settings in the environment: check ")
+    assert all(name in str(error) for name in variables)
+
+
+def test_a_named_provider_must_be_registered_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(OptionError, match="no provider of credentials named 'company'"):
+        make(S3, "company")
+
+    def fail(_: Location) -> Any:
+        raise RuntimeError(SECRET)
+
+    credentials.register_credentials("company", fail)
+    error = refusal(S3, "company")
+    assert str(error) == "the provider of credentials 'company' failed: RuntimeError" and not error.is_lasting
+
+
+def test_without_obstore_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    with pytest.raises(ImportError, match=r"pip install 'spillable-stream\[object\]'"):
+        import_obstore()

@@ -1,0 +1,72 @@
+"""The sentence for each outcome, and what it says about the request."""
+
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.objects.cloud_answer import Answer, Outcome
+from spillable_stream.objects.cloud_errors import Right, store_error
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import ObjectMissingError, StoreError
+
+S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
+OPEN = {Outcome.EXISTS, Outcome.BUSY, Outcome.UNREACHABLE, Outcome.BROKEN, Outcome.TIMEOUT, Outcome.UNKNOWN}
+
+
+def said(location: Location, right: Right, outcome: Outcome, status: int = 0, code: str = "") -> str:
+    return str(store_error(location, right, "log/1", Answer(outcome, status, code)))
+
+
+@pytest.mark.parametrize("location", [S3, AZURE, GOOGLE], ids=str)
+@pytest.mark.parametrize("outcome", Outcome, ids=lambda outcome: outcome.name)
+def test_every_outcome_is_one_sentence_that_names_the_object_and_what_to_do(
+    location: Location, outcome: Outcome
+) -> None:
+    error = store_error(location, "write", "log/1", Answer(outcome))
+    assert type(error) is StoreError
+    assert str(error).startswith(f"writing {location}/log/1 failed: ")
+    assert error.may_have_happened is (outcome in OPEN)
+    assert not (error.may_have_happened and error.is_lasting)
+
+
+def test_what_may_be_done_later_is_not_lasting() -> None:
+    lasting = {o for o in Outcome if store_error(S3, "write", "log/1", Answer(o)).is_lasting}
+    assert lasting == set(Outcome) - OPEN - {Outcome.NO_CREDENTIALS, Outcome.FAILED_PROVIDER, Outcome.BEYOND}
+
+
+def test_an_object_that_is_read_or_deleted_may_be_missing_and_a_bucket_may_not() -> None:
+    for right in ("read", "delete"):
+        error = store_error(S3, right, "log/1", Answer(Outcome.MISSING, 404, "NoSuchKey"))  # type: ignore[arg-type]
+        assert type(error) is ObjectMissingError and str(error) == "there is no object s3://bucket/orders/log/1"
+    error = store_error(S3, "read", "log/1", Answer(Outcome.NO_BUCKET, 404, "NoSuchBucket"))
+    assert type(error) is StoreError and error.is_lasting
+    assert str(error) == (
+        "reading s3://bucket/orders/log/1 failed (404 NoSuchBucket): the bucket 'bucket' does not exist: make it, or "
+        "correct the name"
+    )
+    assert "the container 'bucket' does not exist" in said(AZURE, "write", Outcome.NO_BUCKET)
+    assert "the bucket 'bucket' does not exist" in said(GOOGLE, "write", Outcome.MISSING, 404)
+    assert "a rule of the bucket" in said(S3, "write", Outcome.MISSING, 404, "NoSuchUpload")
+
+
+def test_what_is_forbidden_says_which_permission_is_lacking() -> None:
+    assert said(S3, "write", Outcome.FORBIDDEN, 403, "AccessDenied").endswith("may not write there: allow s3:PutObject")
+    assert "allow s3:ListBucket" in said(S3, "list", Outcome.FORBIDDEN)
+    assert "allow s3:DeleteObject" in said(S3, "delete", Outcome.FORBIDDEN)
+    assert "Storage Blob Data Contributor" in said(AZURE, "write", Outcome.FORBIDDEN)
+    assert "storage.objects.get" in said(GOOGLE, "read", Outcome.FORBIDDEN)
+
+
+def test_s3_answers_forbidden_for_what_is_missing_without_the_right_to_list() -> None:
+    text = said(S3, "read", Outcome.FORBIDDEN, 403)
+    assert "s3:GetObject, and s3:ListBucket on the bucket, without which S3 answers the same" in text
+    assert "ListBucket" not in said(AZURE, "read", Outcome.FORBIDDEN)
+
+
+def test_credentials_a_region_and_a_clock_say_what_to_set() -> None:
+    assert "AWS_ACCESS_KEY_ID" in said(S3, "write", Outcome.UNKNOWN_CREDENTIALS)
+    assert "AZURE_STORAGE_ACCOUNT_KEY" in said(AZURE, "write", Outcome.UNKNOWN_CREDENTIALS)
+    assert "GOOGLE_APPLICATION_CREDENTIALS" in said(GOOGLE, "write", Outcome.EXPIRED)
+    assert "set AWS_REGION" in said(S3, "write", Outcome.WRONG_REGION)
+    assert "clock of this host" in said(S3, "write", Outcome.WRONG_CLOCK)
+    assert "AWS_ENDPOINT_URL_S3" in said(S3, "write", Outcome.UNREACHABLE)

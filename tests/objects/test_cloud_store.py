@@ -1,0 +1,473 @@
+"""A store in a cloud, against servers that fail: what is told, what is repeated, and that no secret ever shows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import register_credentials
+from spillable_stream.objects import credentials
+from spillable_stream.objects.cloud_clients import Patience
+from spillable_stream.objects.cloud_store import PART_BYTES, CloudStore
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import ObjectMissingError, StoreError
+from tests.support.servers.gcs_stub import GcsStub
+from tests.support.servers.http_stub import HttpStub, Request, Response
+
+SECRET = "hunter2secret"
+S3, AZURE, GOOGLE = (Location.parse(f"{scheme}://bucket/orders") for scheme in ("s3", "az", "gs"))
+LOCATIONS = pytest.mark.parametrize("location", [S3, AZURE, GOOGLE], ids=lambda location: location.scheme)
+Answer = Callable[[Request], Response | None]
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the settings of whoever runs the tests, and plant secrets."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "AZURE_", "AZURITE_", "GOOGLE_", "STORAGE_EMULATOR")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(credentials, "_factories", {})
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"key-{SECRET}")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_SESSION_TOKEN", f"session-{SECRET}")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "account")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", f"sv=2023&sig={SECRET}")
+    monkeypatch.setenv("GOOGLE_BEARER_TOKEN", SECRET)
+
+
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Answer], HttpStub]]:
+    """Run a server that answers so, and lead all clouds there."""
+    with ExitStack() as stack:
+
+        def serve(answer: Answer) -> HttpStub:
+            stub: HttpStub = stack.enter_context(HttpStub(answer))
+            monkeypatch.setenv("AWS_ENDPOINT_URL", stub.url)
+            monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", stub.url)
+            monkeypatch.setenv("GOOGLE_BASE_URL", stub.url)
+            return stub
+
+        yield serve
+
+
+@pytest.fixture(autouse=True)
+def no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level(logging.DEBUG)
+    yield
+    assert SECRET not in caplog.text
+
+
+def failing(status: int, code: str = "") -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>{SECRET} of key-{SECRET}</Message></Error>".encode()
+    return lambda _: Response(status, body, {"x-secret": SECRET, "content-type": "application/xml"})
+
+
+def impatient(location: Location) -> CloudStore:
+    return CloudStore(location, patience=Patience(repeat_seconds=0))
+
+
+def error_of(ask: Callable[[], object]) -> StoreError:
+    """Return the error of a call, which shows no secret however it is looked at."""
+    with pytest.raises(StoreError) as raised:
+        ask()
+    error = raised.value
+    assert error.__cause__ is None and error.__context__ is None
+    shown = [str(error), repr(error), repr(error.args), repr(vars(error)), *traceback.format_exception(error)]
+    assert SECRET not in "".join(shown)
+    assert SECRET.encode() not in pickle.dumps(error)
+    return error
+
+
+@LOCATIONS
+@pytest.mark.parametrize(
+    ("status", "code", "words", "may_have_happened"),
+    [
+        (403, "AccessDenied", "may not write there: allow", False),
+        (403, "", "may not write there: allow", False),
+        (403, "SignatureDoesNotMatch", "does not accept them: check", False),
+        (401, "", "does not accept them: check", False),
+        (400, "ExpiredToken", "have expired", False),
+        (403, "RequestTimeTooSkewed", "clock of this host", False),
+        (404, "NoSuchBucket", "'bucket' does not exist: make it", False),
+        (404, "ContainerNotFound", "'bucket' does not exist: make it", False),
+        (404, "", "'bucket' does not exist: make it", False),
+        (301, "PermanentRedirect", "another region", False),
+        (400, "AuthorizationHeaderMalformed", "another region", False),
+        (501, "NotImplemented", "only if there is none", False),
+        (413, "", "larger than the store allows", False),
+        (400, SECRET, "refused the request", False),
+        (500, "InternalError", "busy, or failed inside", True),
+        (503, "SlowDown", "busy, or failed inside", True),
+        (429, "", "busy, or failed inside", True),
+    ],
+)
+def test_a_creation_that_the_store_refuses_says_why_and_whether_it_may_have_happened(
+    serve: Callable[[Answer], HttpStub], location: Location, status: int, code: str, words: str, may_have_happened: bool
+) -> None:
+    stub = serve(failing(status, code))
+    error = error_of(lambda: CloudStore(location).create("log/1", b"data"))
+    assert words in str(error) and f"{location}/log/1" in str(error)
+    assert error.may_have_happened is may_have_happened
+    assert error.is_lasting is not may_have_happened
+    assert len(stub.requests) == 1, "a creation is sent once, whatever comes back"
+
+
+@LOCATIONS
+@pytest.mark.parametrize("status", [409, 412])
+def test_a_creation_that_finds_an_object_or_a_conflict_is_false(
+    serve: Callable[[Answer], HttpStub], location: Location, status: int
+) -> None:
+    stub = serve(failing(status))
+    assert CloudStore(location).create("log/1", b"data") is False
+    (request,) = stub.requests
+    assert request.method == "PUT" and request.path.endswith("/bucket/orders/log/1") and request.body == b"data"
+    assert request.headers.get("if-none-match") == "*" or request.headers.get("x-goog-if-generation-match") == "0"
+
+
+@LOCATIONS
+def test_a_creation_whose_connection_breaks_may_have_happened_and_is_not_sent_again(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    stub = serve(lambda _: None)
+    error = error_of(lambda: CloudStore(location).create("log/1", b"data"))
+    assert error.may_have_happened and not error.is_lasting and "the connection broke" in str(error)
+    assert len(stub.requests) == 1
+
+
+@LOCATIONS
+def test_a_creation_that_nobody_answers_may_have_happened(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    end = threading.Event()
+
+    def hang(_: Request) -> None:
+        end.wait(60)
+
+    stub = serve(hang)
+    error = error_of(lambda: CloudStore(location, patience=Patience(create_seconds=0.2)).create("log/1", b"data"))
+    end.set()
+    assert error.may_have_happened and not error.is_lasting and "no answer in time" in str(error)
+    assert len(stub.requests) == 1
+
+
+@LOCATIONS
+def test_a_store_without_a_route_cannot_be_reached(location: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    error = error_of(lambda: CloudStore(location).create("log/1", b"data"))
+    assert error.may_have_happened and "can't be reached" in str(error)
+    assert "can't be reached" in str(error_of(lambda: impatient(location).get("log/1")))
+
+
+@LOCATIONS
+def test_an_address_with_a_password_that_leads_nowhere_is_not_shown(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AZURE_STORAGE_ENDPOINT", "GOOGLE_BASE_URL"):
+        monkeypatch.setenv(name, f"https://user:{SECRET}@[bad")
+    error_of(lambda: impatient(location).create("log/1", b"data"))
+    error_of(lambda: impatient(location).get("log/1"))
+
+
+@LOCATIONS
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (403, "AccessDenied", "may not {right} there: allow"),
+        (404, "NoSuchBucket", "'bucket' does not exist"),
+        (500, "InternalError", "busy, or failed inside"),
+        (401, "", "does not accept them"),
+    ],
+)
+def test_every_other_request_says_why_it_was_refused(
+    serve: Callable[[Answer], HttpStub], location: Location, status: int, code: str, words: str
+) -> None:
+    serve(failing(status, code))
+    store = impatient(location)
+
+    def upload(size: int) -> None:
+        upload = store.upload("segments/1")
+        upload.write(bytes(size))
+        upload.finish()
+
+    asked: list[tuple[str, Callable[[], object]]] = [
+        ("write", lambda: store.replace("log/1", b"data")),
+        ("write", lambda: upload(10)),
+        ("write", lambda: upload(PART_BYTES + 1)),
+        ("read", lambda: store.get("log/1")),
+        ("read", lambda: store.get_range("log/1", 0, 10)),
+        ("delete", lambda: store.delete("log/1")),
+        ("list", lambda: list(store.list("log/"))),
+    ]
+    for right, ask in asked:
+        error = error_of(ask)
+        assert words.format(right=right) in str(error), (right, str(error))
+        assert not isinstance(error, ObjectMissingError)
+
+
+@LOCATIONS
+def test_what_is_no_creation_is_repeated(serve: Callable[[Answer], HttpStub], location: Location) -> None:
+    answers = [Response(500), Response(503), None]
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    stub = serve(lambda _: answers.pop() if answers else Response(200, b"data", headers))
+    assert bytes(CloudStore(location).get("log/1")) == b"data"
+    assert len(stub.requests) == 4
+
+
+@LOCATIONS
+def test_a_silent_store_is_asked_again(serve: Callable[[Answer], HttpStub], location: Location) -> None:
+    end = threading.Event()
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+
+    def first_in_silence(_: Request) -> Response | None:
+        if len(stub.requests) > 1:
+            return Response(200, b"data", headers)
+        end.wait(60)
+        return None
+
+    stub = serve(first_in_silence)
+    assert bytes(CloudStore(location, patience=Patience(silence_seconds=0.2)).get("log/1")) == b"data"
+    end.set()
+    assert len(stub.requests) == 2
+
+
+@LOCATIONS
+def test_a_body_that_is_cut_short_is_an_error_and_no_object(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    headers = {"etag": '"x"', "last-modified": "Mon, 23 Nov 2026 12:00:00 GMT"}
+    serve(lambda _: Response(200, bytes(100), headers, cut=50))
+    error = error_of(lambda: impatient(location).get("log/1"))
+    assert not isinstance(error, ObjectMissingError) and not error.is_lasting
+
+
+@LOCATIONS
+def test_an_interrupt_is_no_answer(
+    serve: Callable[[Answer], HttpStub], location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve(lambda _: Response(200))
+    store = CloudStore(location)
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._obstore, "put", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        store.create("log/1", b"data")
+
+
+@LOCATIONS
+def test_a_panic_of_the_client_is_an_error_that_leaves_it_open(
+    location: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rust's panics are no `Exception`, so nobody above would catch one."""
+    store = CloudStore(location)
+
+    def panic(*_: object, **__: object) -> None:
+        raise type("PanicException", (BaseException,), {})(SECRET)
+
+    monkeypatch.setattr(store._obstore, "put", panic)
+    error = error_of(lambda: store.create("log/1", b"data"))
+    assert error.may_have_happened and not error.is_lasting
+
+
+@pytest.mark.parametrize("key", ["a//b", "a/../b"])
+def test_a_key_that_no_store_has_is_refused(gcs: GcsStub, key: str) -> None:
+    error = error_of(lambda: CloudStore(GOOGLE).create(key, b""))
+    assert error.is_lasting and not error.may_have_happened and not gcs.requests
+
+
+# ── parts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_small_upload_is_one_request_and_a_large_one_is_sent_in_parts(gcs: GcsStub) -> None:
+    store = CloudStore(GOOGLE)
+    for size, expected in ((0, 1), (100, 1), (PART_BYTES, 1), (2 * PART_BYTES + 1, 5)):
+        gcs.requests.clear()
+        upload = store.upload("segments/1")
+        left = size
+        while left:
+            upload.write(bytes(min(left, 9 << 20)))
+            left -= min(left, 9 << 20)
+        upload.finish()
+        assert len(gcs.objects["bucket", "orders/segments/1"]) == size
+        assert len(gcs.requests) == expected
+
+
+def test_what_is_kept_of_an_upload_is_not_copied(gcs: GcsStub) -> None:
+    upload = CloudStore(GOOGLE).upload("segments/1")
+    data = bytes(10 << 20)
+    upload.write(data)
+    assert upload._kept[0] is data
+
+
+def test_a_discarded_upload_leaves_no_parts_in_the_bucket(gcs: GcsStub) -> None:
+    upload = CloudStore(GOOGLE).upload("segments/1")
+    for _ in range(9):
+        upload.write(bytes(8 << 20))
+    assert gcs.uploads
+    upload.discard()
+    assert not gcs.uploads and not gcs.objects
+
+
+def test_an_upload_whose_parts_fail_is_an_error_and_can_be_discarded(
+    gcs: GcsStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = gcs.answer
+    gcs.answer = lambda request: Response(403) if "partNumber" in request.query else answer(request)
+    upload = impatient(GOOGLE).upload("segments/1")
+
+    def write() -> None:
+        for _ in range(12):
+            upload.write(bytes(8 << 20))
+        upload.finish()
+
+    assert "may not write" in str(error_of(write))
+    upload.discard()
+    assert not gcs.objects
+
+
+# ── credentials ─────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("location", "mapping", "header", "value"),
+    [
+        (S3, {"access_key_id": "AKID", "secret_access_key": SECRET, "token": "t"}, "authorization", "Credential=AKID/"),
+        (AZURE, {"token": "the-token"}, "authorization", "Bearer the-token"),
+        (GOOGLE, {"token": "the-token"}, "authorization", "Bearer the-token"),
+    ],
+    ids=["s3", "az", "gs"],
+)
+def test_a_named_provider_is_asked_for_credentials(
+    serve: Callable[[Answer], HttpStub],
+    location: Location,
+    mapping: dict[str, str],
+    header: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AZURE_STORAGE_SAS_TOKEN"):
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("GOOGLE_BEARER_TOKEN")
+    stub = serve(lambda _: Response(200, headers={"etag": '"x"'}))
+    register_credentials("company", lambda _: lambda: mapping)
+    assert CloudStore(location, "company").create("log/1", b"data")
+    assert value in stub.requests[0].headers[header]
+
+
+@LOCATIONS
+def test_a_provider_that_fails_is_named_without_its_words(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    stub = serve(lambda _: Response(200, headers={"etag": '"x"'}))
+
+    def fail() -> dict[str, str]:
+        raise RuntimeError(SECRET)
+
+    register_credentials("company", lambda _: fail)
+    error = error_of(lambda: CloudStore(location, "company").create("log/1", b"data"))
+    assert "the registered provider of credentials failed" in str(error)
+    assert not error.may_have_happened and not error.is_lasting and not stub.requests
+
+
+@LOCATIONS
+def test_a_pickle_has_the_location_and_the_name_of_the_provider_only(
+    serve: Callable[[Answer], HttpStub], location: Location
+) -> None:
+    serve(lambda _: Response(200, headers={"etag": '"x"'}))
+    store = CloudStore(location)
+    assert store.create("log/1", b"data")
+    pickled = pickle.dumps(store)
+    assert SECRET.encode() not in pickled and b"obstore" not in pickled and b"127.0.0.1" not in pickled
+    assert SECRET not in repr(store) + repr(vars(store))
+    back = pickle.loads(pickled)
+    assert back.root == store.root == str(location) and back.create("log/1", b"data")
+    assert pickle.loads(pickle.dumps(CloudStore(location, "company")))._provider == "company"
+
+
+# ── forks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def in_child(test: Callable[[], bool]) -> bool:
+    """Return what a test found in a forked child; a child that hangs is ended."""
+    child = os.fork()
+    if not child:
+        timer = threading.Timer(60, lambda: os._exit(3))
+        timer.daemon = True
+        timer.start()
+        try:
+            os._exit(0 if test() else 1)
+        except BaseException:
+            os._exit(2)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def is_refused(ask: Callable[[], object]) -> bool:
+    try:
+        ask()
+    except StoreError as e:
+        return "forked after its parent had used an object store" in str(e) and not e.may_have_happened
+    return False
+
+
+def test_a_child_forked_before_the_first_request_uses_the_store(gcs: GcsStub) -> None:
+    """In a process of its own: this one may have sent requests."""
+    program = (
+        "import os\n"
+        "from spillable_stream.objects.cloud_store import CloudStore\n"
+        "from spillable_stream.objects.location import Location\n"
+        "store = CloudStore(Location('gs', 'bucket', 'orders'))\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    os._exit(0 if store.create('log/1', b'of the child') else 1)\n"
+        "assert os.waitpid(child, 0)[1] == 0\n"
+        "assert store.create('log/2', b'of the parent')\n"
+    )
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(gcs.objects) == {("bucket", "orders/log/1"), ("bucket", "orders/log/2")}
+
+
+def test_a_child_forked_after_the_first_request_is_refused_at_once_and_the_parent_is_not(gcs: GcsStub) -> None:
+    store = CloudStore(GOOGLE)
+    assert store.create("log/1", b"data")
+    upload = store.upload("segments/1")
+    upload.write(bytes(PART_BYTES + 1))
+    asked: list[Callable[[], object]] = [
+        lambda: store.create("log/2", b""),
+        lambda: store.replace("log/2", b""),
+        lambda: store.get("log/1"),
+        lambda: store.get_range("log/1", 0, 2),
+        lambda: store.delete("log/1"),
+        lambda: list(store.list("")),
+        lambda: upload.write(b"more"),
+        upload.finish,
+        lambda: CloudStore(S3).create("log/1", b""),
+        lambda: pickle.loads(pickle.dumps(store)).get("log/1"),
+    ]
+    for ask in asked:
+        assert in_child(lambda ask=ask: is_refused(ask))
+    assert in_child(lambda: upload.discard() is None)
+    upload.finish()
+    assert bytes(store.get("log/1")) == b"data"
+    assert {request.method for request in gcs.requests} <= {"PUT", "POST", "GET"}
+    assert {request.path for request in gcs.requests} <= {"/bucket/orders/log/1", "/bucket/orders/segments/1"}
+    assert sum(request.method == "GET" for request in gcs.requests) == 1, "none of a child"

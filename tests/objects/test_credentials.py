@@ -1,0 +1,83 @@
+"""Named providers of credentials."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from spillable_stream import register_credentials
+from spillable_stream.errors import OptionError
+from spillable_stream.objects import credentials
+from spillable_stream.objects.credentials import CredentialsProvider, FailedProviderError, provider_of
+from spillable_stream.objects.location import Location
+
+PLACE = Location("s3", "bucket", "orders")
+SECRET = "hunter2-secret"
+
+
+@pytest.fixture(autouse=True)
+def no_providers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(credentials, "_factories", {})
+    yield
+
+
+def test_a_provider_is_made_for_the_location_and_asked_each_time() -> None:
+    asked: list[Location] = []
+
+    def factory(location: Location) -> CredentialsProvider:
+        asked.append(location)
+        return lambda: {"token": f"token {len(asked)}", "expires_at": dt.datetime.max}
+
+    register_credentials("company", factory)
+    provider = provider_of("company", PLACE)
+    assert asked == [PLACE]
+    asked.append(PLACE)
+    assert provider()["token"] == "token 2"
+
+
+def test_credentials_without_an_end_do_not_expire() -> None:
+    register_credentials("company", lambda _: lambda: {"token": "t"})
+    assert provider_of("company", PLACE)() == {"token": "t", "expires_at": None}
+
+
+def test_a_later_provider_of_the_same_name_counts() -> None:
+    for token in ("first", "second"):
+        register_credentials("company", lambda _, token=token: lambda: {"token": token})
+    assert provider_of("company", PLACE)()["token"] == "second"
+
+
+def test_how_early_to_renew_may_be_said_by_the_provider() -> None:
+    class Provider:
+        refresh_threshold = dt.timedelta(minutes=1)
+
+        def __call__(self) -> Mapping[str, Any]:
+            return {"token": "t"}
+
+    register_credentials("company", lambda _: Provider())
+    assert provider_of("company", PLACE).refresh_threshold == dt.timedelta(minutes=1)  # type: ignore[attr-defined]
+
+
+def test_an_unknown_provider_is_refused_with_the_known_ones() -> None:
+    register_credentials("company", lambda _: dict)
+    with pytest.raises(OptionError, match=r"no provider of credentials named 'compani', only \['company'\]"):
+        provider_of("compani", PLACE)
+    with pytest.raises(OptionError, match="needs a name"):
+        register_credentials("", lambda _: dict)
+
+
+@pytest.mark.parametrize("when", ["made", "asked", "answered"])
+def test_what_fails_is_named_without_its_words(when: str) -> None:
+    def fail(*_: object) -> Any:
+        raise RuntimeError(SECRET)
+
+    factories: dict[str, Any] = {"made": fail, "asked": lambda _: fail, "answered": lambda _: lambda: SECRET}
+    register_credentials("company", factories[when])
+    with pytest.raises(FailedProviderError, match="the provider of credentials 'company' failed: ") as raised:
+        provider_of("company", PLACE)()
+    error: BaseException | None = raised.value
+    while error is not None:
+        assert SECRET not in repr(error)
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,56 @@
+"""Where a channel of objects is."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.objects.location import Location, is_location
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("s3://bucket/orders", Location("s3", "bucket", "orders")),
+        ("az://container/a/b/", Location("az", "container", "a/b")),
+        ("gs://bucket//a//b", Location("gs", "bucket", "a/b")),
+        ("object+file:///data/orders", Location("object+file", "", "/data/orders")),
+        ("object+file:///data/../orders/", Location("object+file", "", "/orders")),
+    ],
+)
+def test_a_url_is_a_scheme_a_bucket_and_a_path(url: str, location: Location) -> None:
+    assert is_location(url)
+    assert Location.parse(url) == location
+    assert Location.parse(str(location)) == location == pickle.loads(pickle.dumps(location))
+    assert location.name in ("orders", "b")
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s3a://bucket/orders", "write s3://"),
+        ("abfss://container/orders", "write az://"),
+        ("ftp://host/orders", "use one of s3://, az://, gs://"),
+        ("s3://bucket", "needs a bucket and a path"),
+        ("s3:///orders", "needs a bucket and a path"),
+        ("s3://bucket/a/../b", "leave it out"),
+        ("object+file://data/orders", "no absolute path"),
+        ("object+file:///", "no absolute path"),
+    ],
+)
+def test_other_urls_are_refused_with_what_to_write(url: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        Location.parse(url)
+
+
+@pytest.mark.parametrize("url", ["s3://key:secret@bucket/orders", "az://c/orders?sig=secret", "gs://b/orders#secret"])
+def test_a_url_with_credentials_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(OptionError, match="without options or credentials") as raised:
+        Location.parse(url)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_path_is_no_location() -> None:
+    assert not is_location("/data/orders") and not is_location(None) and not is_location("s3:bucket")

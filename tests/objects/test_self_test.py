@@ -1,0 +1,110 @@
+"""The self-test: it finds each promise that a store breaks, and leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import UnsafeStoreError
+from spillable_stream.objects.cloud_store import CloudStore
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.self_test import FULL_RACES, check_store, require_sound
+from spillable_stream.objects.store import Store, StoreError
+from tests.support import lying_store
+from tests.support.faulty_store import Fault, FaultyStore, Request, at, once
+from tests.support.memory_store import MemoryStore
+from tests.support.servers.s3rver import S3RVER_ENVIRONMENT, s3rver_server
+
+LIES = {
+    lying_store.OverwritingStore: "told 8 of 8 writers",
+    lying_store.LosingStore: "returns another object than the one that it said was created",
+    lying_store.ForgetfulStore: "does not return an object that was just created",
+    lying_store.StuckStore: "does not create an object that is not there",
+    lying_store.RememberingStore: "does not return an object that was just created",
+    lying_store.StaleStore: "returns an object as it was before it was replaced",
+    lying_store.LateStore: "returns an object that was just deleted",
+    lying_store.MixingStore: "returns other bytes of an object",
+    lying_store.HidingStore: "does not list an object that was just created",
+}
+
+
+def test_a_sound_store_is_found_sound_and_left_as_it_was() -> None:
+    store = MemoryStore()
+    store.create("log/1", b"of somebody")
+    verdict = check_store(store, races=20)
+    assert verdict.sound and verdict.faults == ()
+    assert (verdict.root, verdict.races, verdict.threads, verdict.winners) == (store.root, 20, 8, 1)
+    assert store.objects == {"log/1": b"of somebody"}
+    require_sound(store)
+
+
+@pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.__name__)
+def test_every_lie_is_found_and_named(lie: Callable[[], Store]) -> None:
+    verdict = check_store(lie())
+    assert not verdict.sound
+    assert any(LIES[lie] in fault for fault in verdict.faults), verdict.faults
+    with pytest.raises(UnsafeStoreError, match=r"is not safe for a channel: it .*; use another store"):
+        require_sound(lie())
+
+
+def test_a_store_with_several_winners_is_found_out_by_as_many_as_there_are() -> None:
+    assert check_store(lying_store.OverwritingStore()).winners == 8
+
+
+def test_a_conflict_with_which_nothing_was_stored_is_no_fault() -> None:
+    """S3 answers 409 to one of two requests at once, or to both."""
+
+    def schedule(request: Request) -> Fault | None:
+        conflicts = 8 if request.key.endswith("-0000") else 1  # all of the first race
+        return Fault.CONFLICT if request.kind == "create" and request.attempt <= conflicts else None
+
+    verdict = check_store(FaultyStore(MemoryStore(), schedule), races=2)
+    assert verdict.sound and verdict.winners == 1, verdict.faults
+
+
+@pytest.mark.parametrize("kind", ["create", "get", "get_range", "replace", "delete", "list"])
+def test_a_store_that_cannot_be_asked_is_not_judged(kind: str) -> None:
+    store = FaultyStore(MemoryStore(), once(kind, Fault.REFUSED))  # type: ignore[arg-type]
+    with pytest.raises(StoreError):
+        require_sound(store)
+    assert not store.inner.objects
+
+
+def test_whichever_request_fails_all_that_was_made_is_deleted() -> None:
+    count = FaultyStore(MemoryStore())
+    check_store(count, races=1, threads=1)
+    failed = 0
+    for request in count.requests:
+        fault = Fault.LOST if request.kind in ("get", "get_range", "list") else Fault.ANSWER_LOST
+        store = FaultyStore(MemoryStore(), at(request.number, fault))
+        try:
+            check_store(store, races=1, threads=1)
+        except StoreError:
+            failed += 1
+        assert store.faults == {fault: 1} and not store.inner.objects
+    assert failed == len(count.requests) - 4, "only the deletions at the end may fail unseen"
+
+
+def test_keys_are_of_this_check_alone() -> None:
+    store = FaultyStore(MemoryStore())
+    check_store(store, races=1)
+    check_store(store, races=1)
+    keys = {request.key for request in store.requests if request.kind == "create"}
+    assert all(key.startswith("check/") for key in keys) and len(keys) == 2 * 4
+
+
+@pytest.mark.slow
+def test_a_store_is_sound_in_a_long_race(store: Store) -> None:
+    verdict = check_store(store, races=FULL_RACES)
+    assert verdict.sound and verdict.winners == 1, verdict.faults
+
+
+def test_a_server_that_ignores_conditions_is_refused(
+    tmp_path: Path, set_environment: Callable[[dict[str, str]], None]
+) -> None:
+    with s3rver_server(tmp_path, "bucket") as url:
+        set_environment(S3RVER_ENVIRONMENT | {"AWS_ENDPOINT_URL": url})
+        with pytest.raises(UnsafeStoreError, match="writers that they had created the same object"):
+            require_sound(CloudStore(Location("s3", "bucket", "orders")))

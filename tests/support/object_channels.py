@@ -1,0 +1,89 @@
+"""Channels in an object store that is a dictionary, whatever their addresses say."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from spillable_stream import Channel
+from spillable_stream.engine import object_opening, object_plans
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.store import Store
+from tests.support.faulty_store import FaultyStore
+from tests.support.memory_store import MemoryStore
+
+__all__ = ["URL", "Watched", "collect_now", "kill", "store_of", "stores_in_memory"]
+
+URL = "s3://bucket/orders"
+
+
+@contextmanager
+def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) -> Iterator[dict[str, MemoryStore]]:
+    """Keep every store in memory within the block; yields them by location.
+
+    Args:
+        seen_by: returns the store as the next handle sees it, such as one that fails.
+    """
+    stores: dict[str, MemoryStore] = {}
+
+    def open_store(location: Location, provider: str = "") -> Store:
+        return seen_by(stores.setdefault(str(location), MemoryStore(str(location))))
+
+    with (
+        mock.patch.object(object_opening, "open_store", open_store),
+        mock.patch.object(object_plans, "open_store", open_store),
+    ):
+        yield stores
+
+
+def kill(channel: Channel) -> None:
+    """Let go of a handle as a process does that is killed: nothing is written, so its groups look owned."""
+    channel._consumers.clear()
+    channel._engine.close(forked=True)  # type: ignore[union-attr]
+    channel._closed = channel._left = True
+
+
+def store_of(channel: Channel) -> FaultyStore:
+    """Return the store as this handle alone sees it, where every handle has a `FaultyStore` of its own."""
+    store = channel.engine().log.store  # type: ignore[attr-defined]
+    assert isinstance(store, FaultyStore)
+    return store
+
+
+def collect_now(channel: Channel) -> None:
+    """Delete all slots that nobody needs any more; every group has taken what is in them."""
+    checkpointing = channel.engine().checkpointing
+    checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    for _ in range(2):
+        checkpointing.make()
+
+
+class Watched:
+    """A lock that says when somebody comes for it, who may have to wait then.
+
+    Args:
+        lock: the lock.
+
+    Attributes:
+        came: is released once for each that comes.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.came = threading.Semaphore(0)
+        self._lock = lock
+
+    def acquire(self, *arguments: Any, **keywords: Any) -> bool:
+        self.came.release()
+        return self._lock.acquire(*arguments, **keywords)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

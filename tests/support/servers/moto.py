@@ -1,0 +1,36 @@
+"""S3 as moto plays it, in a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.servers.process import HOST, serving
+
+__all__ = ["S3_ENVIRONMENT", "make_bucket", "moto_server"]
+
+S3_ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "test-key",
+    "AWS_SECRET_ACCESS_KEY": "test-secret",
+    "AWS_REGION": "us-east-1",
+}
+
+
+@contextlib.contextmanager
+def moto_server(directory: Path, address: str = HOST) -> Iterator[str]:
+    """Run the server at a host's address, and yield where."""
+    start = "from moto.server import main; main()"
+    with serving(
+        lambda port: [sys.executable, "-c", start, "-H", address, "-p", str(port)],
+        directory / "moto.log",
+        address=address,
+    ) as port:
+        yield f"http://{address}:{port}"
+
+
+def make_bucket(url: str, name: str) -> None:
+    """Make a bucket; the server checks no signatures."""
+    urllib.request.urlopen(urllib.request.Request(f"{url}/{name}", method="PUT"), timeout=30).close()
