@@ -222,6 +222,7 @@ class ObjectLog:
         self._news.clear()
         self._must_load = False
         self._tail = loaded.tail
+        self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
         return loaded.state, self._positions()
 

@@ -70,7 +70,7 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
         for slot in found:
             apply_slot(slots, state, tail, slot)
             tail = tail.then(slot)
-    return Checkpoint(tail, state)
+    return Checkpoint(tail, state, base.base)
 
 
 def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
