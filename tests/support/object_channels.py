@@ -48,7 +48,7 @@ def kill(channel: Channel) -> None:
 
 def store_of(channel: Channel) -> FaultyStore:
     """Return the store as this handle alone sees it, where every handle has a `FaultyStore` of its own."""
-    store = channel.engine().log.store  # type: ignore[attr-defined]
+    store = channel.engine().log.store._inner  # type: ignore[attr-defined]  # the meter is between
     assert isinstance(store, FaultyStore)
     return store
 
