@@ -1,8 +1,8 @@
 """Merging: the events of many small slots are copied into one object, to be read and forgotten at once.
 
-A channel that takes a commit a second has a thousand slots in a quarter of an hour. Each costs a request to read, a block
-of the state, and its place in the log as long as one of its events is needed. So what is still needed after a minute is
-copied::
+A channel that takes a commit a second has a thousand slots in a quarter of an hour. Each costs a request to read, a
+block of the state, and its place in the log as long as one of its events is needed. So what is still needed after a
+minute is copied::
 
     slot 7 ─ PUT ─┐
     slot 8 ─ PUT ─┼─▶ segments/BIRTH-merged.0.UUID ── COMMIT "merge" ──▶ the state finds the events there
