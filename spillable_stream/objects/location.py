@@ -54,8 +54,8 @@ class Location:
             raise OptionError(f"a channel can't be at a {scheme}:// address: {hint}, or a directory's path")
         if "?" in rest or "#" in rest or "@" in rest.partition("/")[0]:
             raise OptionError(
-                f"a {scheme}:// address of a channel is a bucket and a path, without options or credentials: these come "
-                "from the environment, as the cloud's own tools take them"
+                f"a {scheme}:// address of a channel is a bucket and a path, without options or credentials: these "
+                "come from the environment, as the cloud's own tools take them"
             )
         if scheme == DIRECTORY:
             if not rest.startswith("/") or not rest.strip("/"):

@@ -11,7 +11,7 @@ from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.port import Put, SinkBatch
 from spillable_stream.errors import ChannelClosedError, OptionError, StorageError
 from tests.support.events import numbered, put, take
-from tests.support.faulty_store import Fault, once
+from tests.support.faulty_store import Fault
 from tests.support.object_channels import URL, OwnersClock, kill, store_of
 from tests.support.object_logs import frames_of
 
