@@ -29,7 +29,13 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control, Request
-from spillable_stream.errors import ChannelClosedError, GroupOwnedError, OptionError, SpillableError, TransactionStateError
+from spillable_stream.errors import (
+    ChannelClosedError,
+    GroupOwnedError,
+    OptionError,
+    SpillableError,
+    TransactionStateError,
+)
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group

@@ -1,4 +1,4 @@
-"""Options that a channel can't have where it is are refused by name, with the reason; those at their default are not."""
+"""Options that a channel can't have where it is are refused by name, with the reason; defaults are not."""
 
 from __future__ import annotations
 
