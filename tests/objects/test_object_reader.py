@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -91,7 +91,7 @@ def test_frames_that_lie_across_windows_are_read_and_no_byte_is_asked_for_twice(
     extent, _ = staged(memory, *bodies)
     assert bodies_of(reader_of(store), extent) == bodies
     ranges = sorted((start, end) for _, start, end in store.asked)
-    assert all(end <= start for (_, end), (start, _) in zip(ranges, ranges[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in pairwise(ranges))
     assert ranges[-1][0] <= len(memory.objects[str(extent.file)]) + small_windows
 
 
