@@ -112,7 +112,9 @@ def _new(location: Location) -> Location:
 def _opened(store: Store) -> Iterator[ss.Channel]:
     """Open the channel in a store, as one handle."""
     with mock.patch.object(object_opening, "open_store", lambda *_: store):
-        channel = ss.Channel("s3://bucket/orders", commit_interval=0, max_inline_bytes=_INLINE_BYTES, transaction_capacity=1 << 20)
+        channel = ss.Channel(
+            "s3://bucket/orders", commit_interval=0, max_inline_bytes=_INLINE_BYTES, transaction_capacity=1 << 20
+        )
     with channel:
         yield channel
 

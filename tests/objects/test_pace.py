@@ -28,10 +28,10 @@ def append(pace: Pace, time: FakeTime, took_seconds: float = 0.5) -> float:
     return waited
 
 
-def test_who_is_alone_waits_after_one_append_in_ten(time: FakeTime) -> None:
+def test_who_is_alone_waits_for_a_whole_turn_after_one_append_in_thirty(time: FakeTime) -> None:
     pace = Pace(0, time.monotonic, time.sleep)
-    waits = [append(pace, time) for _ in range(21)]
-    assert [number for number, waited in enumerate(waits) if waited] == [10, 20]
+    waits = [append(pace, time) for _ in range(61)]
+    assert {number: waited for number, waited in enumerate(waits) if waited} == {30: 0.75, 60: 0.75}
 
 
 def test_who_has_company_waits_after_each_for_up_to_what_an_append_takes(time: FakeTime) -> None:
