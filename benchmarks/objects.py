@@ -1,7 +1,7 @@
 """Channels in an object store beside plain conditional PUTs of the same bytes, by the same client to the same store.
 
-A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the same
-region does. One thread commits; or several handles do, on a thread each, as hosts would.
+A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the
+same region does. One thread commits; or several handles do, on a thread each, as hosts would.
 """
 
 from __future__ import annotations
