@@ -18,7 +18,7 @@ from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
 from spillable_stream.integrity.verify import verify as verify_channel
-from spillable_stream.objects.location import Location
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
@@ -37,7 +37,7 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_PATH = Annotated[Path, typer.Argument(metavar="PATH", help="The channel's directory.")]
+_PATH = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory.")]
 _URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -104,14 +104,13 @@ def _print_verdict(verdict: StoreVerdict) -> None:
     typer.echo(f"{verdict.root}: {'safe for a channel' if verdict.sound else 'not safe for a channel'} ({tried})")
 
 
-def _examined(examine: Callable[[Path], Report], path: Path, as_json: bool) -> Report:
+def _examined(examine: Callable[[str], Report], path: str, as_json: bool) -> Report:
     """Return a report, or say why there is none and exit."""
     try:
         return examine(path)
-    except CorruptionError as e:
-        _fail(str(path.absolute()), e, as_json, UNHEALTHY)
     except SpillableError as e:
-        _fail(str(path.absolute()), e, as_json, UNKNOWN)
+        shown_path = path if is_location(path) else str(Path(path).absolute())
+        _fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
 
 
 def _fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:

@@ -157,3 +157,16 @@ def test_a_store_that_cannot_be_asked_is_status_2(tmp_path: Path, monkeypatch: p
     assert done.exit_code == 2 and done.stderr.startswith("StoreError: creating ")
     said = json.loads(run("check-store", "--json", "s3a://bucket/orders").stdout)
     assert said["path"] == "s3a://bucket/orders" and said["error"] == "OptionError"
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_a_channel_in_a_store_is_refused_by_its_address_as_it_was_given(verb: str, tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/orders"
+    Channel(url).close()
+    before = sorted(tmp_path.rglob("*"))
+    done = run(verb, url)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"OptionError: {url} is in an object store: verify and repair work on channels on a ")
+    said = json.loads(run(verb, "--json", "s3://bucket/orders").stdout)
+    assert (said["path"], said["error"]) == ("s3://bucket/orders", "OptionError")
+    assert sorted(tmp_path.rglob("*")) == before

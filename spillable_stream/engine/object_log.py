@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 
 import pyarrow as pa
@@ -28,10 +29,11 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
-from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on
+from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on, require_there
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
+from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
@@ -222,6 +224,7 @@ class ObjectLog:
         self._news.clear()
         self._must_load = False
         self._tail = loaded.tail
+        self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
         return loaded.state, self._positions()
 
@@ -356,13 +359,33 @@ class ObjectLog:
             raise
         self._unsettled = None
         if lost is not None:
-            self._find()
+            self._learn(lost)
             return None
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
         self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
+
+    def _learn(self, lost: Slot) -> None:
+        """Take note of the slot that took an append's place, and of what follows it.
+
+        The proof and the look at the next slot are one wait: whoever just won may win again meanwhile.
+        """
+        tail, slots, found = self._tail, self.slots, [lost]
+        assert tail is not None
+        try:
+            while True:
+                looking = begin(partial(slots.read, found[-1].number + 1))
+                require_there(slots, tail)
+                if (following := looking.result()) is None:
+                    break
+                found.append(following)
+        except BehindError:
+            self._begin_anew()
+            return
+        self.pace.saw_others()
+        self._know(found)
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""

@@ -37,7 +37,7 @@ from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
-from spillable_stream.integrity.verify import examine, report_of
+from spillable_stream.integrity.verify import directory_of, examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again
 from spillable_stream.log.event_reader import EventReader
@@ -70,13 +70,14 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
         What was found and what was lost; its ``quarantine`` says where the copies are of what was changed.
 
     Raises:
+        OptionError: the path is the address of an object store.
         ChannelBusyError: some process has the channel open.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it can't be repaired; the message says why.
         StorageError: the file system refused; do it again.
     """
-    fs, path = fs or FileSystem(), Path(path).absolute()
+    fs, path = fs or FileSystem(), directory_of(path)
     with _alone(fs, path, make=False):
         inspection = examine(fs, path)
         if report_of(inspection).healthy:

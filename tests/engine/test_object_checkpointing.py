@@ -73,6 +73,15 @@ def test_a_checkpoint_is_made_after_many_slots_however_young_the_last_one_is(
         assert keys(channel, "checkpoints/") == ([5] if number == 5 else [])
 
 
+def test_a_close_makes_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
+    for puts, is_worth_it in ((15, False), (1, True)):
+        channel = open_handle(checkpoint_on_close=True)
+        for number in range(puts):
+            put(channel, b"%d" % number)
+        channel.close()
+        assert bool(keys(open_handle(), "checkpoints/")) == is_worth_it
+
+
 def test_an_open_reads_no_slot_before_the_newest_checkpoint(open_handle: Open) -> None:
     channel = open_handle()
     for number in range(10):
@@ -186,6 +195,19 @@ def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> Non
     channel.checkpoint()
     assert trimmed_through(channel) == first[0] - 1
     assert keys(channel, "log/")[0] == first[0]
+
+
+def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(open_handle: Open) -> None:
+    """Handles that are open for a moment, and make one checkpoint each, let objects go all the same."""
+    for number in range(3):
+        with open_handle() as channel:
+            checkpointing_of(channel).worth_a_trim = 1
+            put(channel, b"%d" % number)
+            take(channel)
+            channel.checkpoint()
+    last = open_handle()
+    assert trimmed_through(last) > 5
+    assert keys(last, "log/")[0] == trimmed_through(last) + 1
 
 
 def test_objects_go_after_the_delay_by_the_clock_of_the_handle_that_deletes_them(open_handle: Open) -> None:

@@ -206,7 +206,7 @@ def test_a_look_between_an_append_and_its_effect_loads_nothing(
 
 def test_a_thread_that_commits_can_not_begin_another_commit(open_handle: Open) -> None:
     log = log_of(open_handle())
-    with log.hold(1), pytest.raises(TransactionStateError, match="commits to .* already"), log.hold(1):
+    with log.hold(1), pytest.raises(TransactionStateError, match=r"commits to .* already"), log.hold(1):
         pass
     with log.hold(1):
         pass

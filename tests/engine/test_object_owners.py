@@ -1,11 +1,10 @@
-"""Owners of groups in a log of objects: claims and answers, by a clock that only the claimant's waiting moves."""
+"""Owners of groups in a log of objects: claims and answers, by a clock that only claimants' waiting moves."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 
 import pytest
 
@@ -14,35 +13,9 @@ from spillable_stream.engine import object_owners
 from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
-from tests.support.object_channels import kill, store_of
-from tests.support.object_logs import FakeTime
+from tests.support.object_channels import OwnersClock, kill, store_of
 
 Open = Callable[..., Channel]
-
-
-class Waiting(FakeTime):
-    """The claimants' clock.
-
-    Attributes:
-        meanwhile: called at each of their sleeps.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.meanwhile: Callable[[], object] = lambda: None
-
-    def sleep(self, seconds: float) -> None:
-        super().sleep(seconds)
-        self.meanwhile()
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Waiting:
-    """Let owners answer by hand only, and let claimants wait without losing time."""
-    clock = Waiting()
-    monkeypatch.setattr(object_owners, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.monotonic))
-    monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 3600.0)
-    return clock
 
 
 def owners_of(channel: Channel) -> ObjectOwners:
@@ -62,65 +35,69 @@ def epoch_of(channel: Channel, group: str = "default") -> int:
 
 
 def test_an_owner_that_answers_keeps_its_group_and_the_claimant_is_told_whose_it_is(
-    open_handle: Open, clock: Waiting
+    open_handle: Open, owners_clock: OwnersClock
 ) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 3))
     consumer = owner.consumer("default")
-    clock.meanwhile = owners_of(owner).answer_claims
+    owners_clock.meanwhile = owners_of(owner).answer_claims
     with pytest.raises(GroupOwnedError, match="which answers; stop it") as caught:
         other.consumer("default", owner_timeout_seconds=0)
     assert caught.value.owner == consumer.owner
-    assert sum(clock.slept) < ANSWER_SECONDS
+    assert sum(owners_clock.slept) < ANSWER_SECONDS
     assert take(owner) == numbered(0, 3)
 
 
-def test_a_claimant_waits_for_an_owner_that_lives_as_long_as_it_was_told_to(open_handle: Open, clock: Waiting) -> None:
+def test_a_claimant_waits_for_an_owner_that_lives_as_long_as_it_was_told_to(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
     owner, other = open_handle(), open_handle()
     owner.consumer("default")
-    clock.meanwhile = owners_of(owner).answer_claims
+    owners_clock.meanwhile = owners_of(owner).answer_claims
     with pytest.raises(GroupOwnedError):
         other.consumer("default", owner_timeout_seconds=5000)
-    assert 5000 <= sum(clock.slept) < 10_000
+    assert 5000 <= sum(owners_clock.slept) < 10_000
 
     def leave_after_a_while() -> None:
-        if len(clock.slept) > count + 3:
+        if len(owners_clock.slept) > count + 3:
             owner.close()
         else:
             owners_of(owner).answer_claims()
 
-    count, clock.meanwhile = len(clock.slept), leave_after_a_while
+    count, owners_clock.meanwhile = len(owners_clock.slept), leave_after_a_while
     assert other.consumer("default", owner_timeout_seconds=5000).position() == 0
 
 
-def test_a_group_whose_owner_does_not_answer_for_10_seconds_is_the_claimants(open_handle: Open, clock: Waiting) -> None:
+def test_a_group_whose_owner_does_not_answer_for_10_seconds_is_the_claimants(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 3))
     owner.consumer("default")
     before = epoch_of(owner)
     assert take(other) == numbered(0, 3)
-    assert ANSWER_SECONDS <= sum(clock.slept) < ANSWER_SECONDS + 1
+    assert ANSWER_SECONDS <= sum(owners_clock.slept) < ANSWER_SECONDS + 1
     assert epoch_of(owner) > before
 
 
 def test_an_answer_has_all_of_its_time_though_the_claim_took_long_to_be_written(
-    open_handle: Open, clock: Waiting
+    open_handle: Open, owners_clock: OwnersClock
 ) -> None:
     owner, other = open_handle(), open_handle()
     owner.consumer("default")
 
     def slow(request: Request) -> None:
         if request.kind == "create":
-            clock.now += 2 * ANSWER_SECONDS
+            owners_clock.now += 2 * ANSWER_SECONDS
 
     store_of(other).schedule = slow  # type: ignore[assignment]
-    clock.meanwhile = lambda: len(clock.slept) > 5 and owners_of(owner).answer_claims()
+    owners_clock.meanwhile = lambda: len(owners_clock.slept) > 5 and owners_of(owner).answer_claims()
     with pytest.raises(GroupOwnedError, match="which answers"):
         other.consumer("default", owner_timeout_seconds=0)
 
 
 def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winner(
-    open_handle: Open, clock: Waiting
+    open_handle: Open, owners_clock: OwnersClock
 ) -> None:
     dead, first, second = open_handle(), open_handle(), open_handle()
     put(dead, b"0")
@@ -128,17 +105,19 @@ def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winne
     kill(dead)
 
     def the_other_one_comes_first() -> None:
-        clock.meanwhile = lambda: None
+        owners_clock.meanwhile = lambda: None
         first.consumer("default")
-        clock.meanwhile = owners_of(first).answer_claims
+        owners_clock.meanwhile = owners_of(first).answer_claims
 
-    clock.meanwhile = the_other_one_comes_first
+    owners_clock.meanwhile = the_other_one_comes_first
     with pytest.raises(GroupOwnedError):
         second.consumer("default", owner_timeout_seconds=0)
     assert take(first) == [b"0"]
 
 
-def test_the_owners_thread_answers(open_handle: Open, clock: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owners_thread_answers(
+    open_handle: Open, owners_clock: OwnersClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 0.001)
     owner, other = open_handle(), open_handle()
     owners, looked = owners_of(owner), threading.Semaphore(0)
@@ -153,12 +132,14 @@ def test_the_owners_thread_answers(open_handle: Open, clock: Waiting, monkeypatc
             assert looked.acquire(timeout=30)
 
     owner.consumer("default")
-    clock.meanwhile = until_it_looked
+    owners_clock.meanwhile = until_it_looked
     with pytest.raises(GroupOwnedError, match="which answers"):
         other.consumer("default", owner_timeout_seconds=0)
 
 
-def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(open_handle: Open, clock: Waiting) -> None:
+def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
     channel = open_handle()
     put(channel, b"0")
     store = store_of(channel)
@@ -176,7 +157,7 @@ def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(open_hand
 
 
 def test_what_a_former_owner_takes_or_prepares_is_refused_and_names_the_new_one(
-    open_handle: Open, clock: Waiting
+    open_handle: Open, owners_clock: OwnersClock
 ) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 6))
@@ -184,7 +165,7 @@ def test_what_a_former_owner_takes_or_prepares_is_refused_and_names_the_new_one(
     claimed = former.claim(3)
     new = other.consumer("default")
     for verb in (former.prepare, former.commit):
-        with pytest.raises(GroupOwnedError, match="owns the group 'default' of .* no more: .* took it over") as caught:
+        with pytest.raises(GroupOwnedError, match=r"owns the group 'default' of .* no more: .* took it over") as caught:
             verb(claimed)
         assert caught.value.owner == new.owner
     assert take(other) == numbered(0, 6)
@@ -192,7 +173,7 @@ def test_what_a_former_owner_takes_or_prepares_is_refused_and_names_the_new_one(
 
 @pytest.mark.parametrize("made_again", [True, False])
 def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
-    open_handle: Open, clock: Waiting, made_again: bool
+    open_handle: Open, owners_clock: OwnersClock, made_again: bool
 ) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 3))
@@ -209,7 +190,7 @@ def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
 
 
 @pytest.mark.parametrize("commits_at", range(9))
-def test_no_event_is_committed_by_two_owners(open_handle: Open, clock: Waiting, commits_at: int) -> None:
+def test_no_event_is_committed_by_two_owners(open_handle: Open, owners_clock: OwnersClock, commits_at: int) -> None:
     """The former owner sleeps, and wakes up before the takeover, in its middle, or after it."""
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 6))
@@ -224,9 +205,9 @@ def test_no_event_is_committed_by_two_owners(open_handle: Open, clock: Waiting, 
             pass
 
     count = 200 // 7 * commits_at  # of about 200 sleeps
-    clock.meanwhile = lambda: wake() if len(clock.slept) == count else None
+    owners_clock.meanwhile = lambda: wake() if len(owners_clock.slept) == count else None
     done += take(other)
-    if len(clock.slept) < count or not count:
+    if len(owners_clock.slept) < count or not count:
         wake()
     assert sorted(done) == numbered(0, 6)
 
@@ -234,7 +215,7 @@ def test_no_event_is_committed_by_two_owners(open_handle: Open, clock: Waiting, 
 # ── giving up ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, clock: Waiting) -> None:
+def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, owners_clock: OwnersClock) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, b"0")
     owner.consumer("default")
@@ -242,11 +223,11 @@ def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, clock:
     other.engine().follow()
     assert not owners_of(other).look("default").is_alive
     assert take(other) == [b"0"]
-    assert clock.slept == []
+    assert owners_clock.slept == []
 
 
 def test_a_close_that_can_not_give_up_says_so_and_the_group_has_to_be_claimed(
-    open_handle: Open, clock: Waiting, caplog: pytest.LogCaptureFixture
+    open_handle: Open, owners_clock: OwnersClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, b"0")
@@ -257,10 +238,10 @@ def test_a_close_that_can_not_give_up_says_so_and_the_group_has_to_be_claimed(
     assert "the group 'default' looks owned until it is claimed" in caplog.text
     assert owners_of(other).look("default").is_alive
     assert take(other) == [b"0"]
-    assert sum(clock.slept) >= ANSWER_SECONDS
+    assert sum(owners_clock.slept) >= ANSWER_SECONDS
 
 
-def test_what_a_former_owner_gives_up_is_not_the_new_ones(open_handle: Open, clock: Waiting) -> None:
+def test_what_a_former_owner_gives_up_is_not_the_new_ones(open_handle: Open, owners_clock: OwnersClock) -> None:
     owner, other = open_handle(), open_handle()
     owner.consumer("default")
     other.consumer("default")
@@ -272,14 +253,16 @@ def test_what_a_former_owner_gives_up_is_not_the_new_ones(open_handle: Open, clo
 # ── changing a group that nobody owns ───────────────────────────────────────────────────────────
 
 
-def test_a_group_is_changed_while_it_has_no_other_owner(open_handle: Open, clock: Waiting) -> None:
+def test_a_group_is_changed_while_it_has_no_other_owner(open_handle: Open, owners_clock: OwnersClock) -> None:
     owner, other = open_handle(), open_handle()
     put(owner, *numbered(0, 3))
     take(owner)
-    clock.meanwhile = owners_of(owner).answer_claims
-    with pytest.raises(GroupOwnedError, match="which answers; stop it, or use another group: close it first"):
-        with owners_of(other).without_owner("default", otherwise=": close it first"):
-            pytest.fail("it has an owner")
+    owners_clock.meanwhile = owners_of(owner).answer_claims
+    with (
+        pytest.raises(GroupOwnedError, match="which answers; stop it, or use another group: close it first"),
+        owners_of(other).without_owner("default", otherwise=": close it first"),
+    ):
+        pytest.fail("it has an owner")
     owner.close()
     with owners_of(other).without_owner("default") as held:
         held.require()
@@ -287,10 +270,12 @@ def test_a_group_is_changed_while_it_has_no_other_owner(open_handle: Open, clock
     assert not owners_of(other).look("default").is_alive
 
 
-def test_a_group_that_is_missing_is_not_changed(open_handle: Open, clock: Waiting) -> None:
+def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock: OwnersClock) -> None:
     channel = open_handle()
     before = channel.engine().log.position()
-    with pytest.raises(OptionError, match=r"has no group 'g'; its groups are: none"):
-        with owners_of(channel).without_owner("g"):
-            pytest.fail("there is no such group")
+    with (
+        pytest.raises(OptionError, match=r"has no group 'g'; its groups are: none"),
+        owners_of(channel).without_owner("g"),
+    ):
+        pytest.fail("there is no such group")
     assert channel.engine().log.position() == before

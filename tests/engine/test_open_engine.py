@@ -98,7 +98,7 @@ def test_a_place_without_a_channel_of_objects_is_refused_and_nothing_is_made(tmp
 
 def test_a_path_where_a_channel_of_objects_is_says_how_to_open_it(tmp_path: Path) -> None:
     Channel(f"object+file://{tmp_path}/orders").close()
-    with pytest.raises(NotAChannelError, match="a channel of objects, not of files: open it as object.file://"):
+    with pytest.raises(NotAChannelError, match=r"a channel of objects, not of files: open it as object.file://"):
         Channel(tmp_path / "orders")
 
 

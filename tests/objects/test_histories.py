@@ -286,7 +286,7 @@ def _give_up_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 
 def _read_without_proof(patch: pytest.MonkeyPatch) -> None:
     """Follow without a look at the slot before."""
-    patch.setattr("spillable_stream.objects.loading._require_there", lambda slots, tail: None)
+    patch.setattr("spillable_stream.objects.loading.require_there", lambda slots, tail: None)
 
 
 def _callers() -> set[str]:

@@ -84,9 +84,7 @@ def test_a_hint_that_is_missing_or_nonsense_costs_a_listing(
     assert store.counts["list"] == 1
 
 
-def test_a_hint_whose_slots_were_collected_leads_to_the_newest_checkpoint(
-    writer: Writer, memory: MemoryStore
-) -> None:
+def test_a_hint_whose_slots_were_collected_leads_to_the_newest_checkpoint(writer: Writer, memory: MemoryStore) -> None:
     writer.put(b"1")
     checkpoint(writer, hint=True)
     for _ in range(4):

@@ -14,8 +14,9 @@ from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import FakeTime
 
-__all__ = ["URL", "Watched", "collect_now", "kill", "store_of", "stores_in_memory"]
+__all__ = ["URL", "OwnersClock", "Watched", "collect_now", "kill", "store_of", "stores_in_memory"]
 
 URL = "s3://bucket/orders"
 
@@ -48,7 +49,7 @@ def kill(channel: Channel) -> None:
 
 def store_of(channel: Channel) -> FaultyStore:
     """Return the store as this handle alone sees it, where every handle has a `FaultyStore` of its own."""
-    store = channel.engine().log.store  # type: ignore[attr-defined]
+    store = channel.engine().log.store._inner  # type: ignore[attr-defined]  # the meter is between
     assert isinstance(store, FaultyStore)
     return store
 
@@ -59,6 +60,22 @@ def collect_now(channel: Channel) -> None:
     checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
     for _ in range(2):
         checkpointing.make()
+
+
+class OwnersClock(FakeTime):
+    """The clock of those who claim groups.
+
+    Attributes:
+        meanwhile: called at each of their sleeps; lets an owner answer, or do something else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.meanwhile()
 
 
 class Watched:
