@@ -59,11 +59,16 @@ class LocalEngine(Engine):
         position_files: the open position files of the groups that took last.
     """
 
+    appender: Appender
     become_last: Callable[[], bool]
     checkpointing: Checkpointing
+    follower: Follower
     log: LocalLog
+    make_room: Callable[[], None]
     make_room_if_short: Callable[[], None]
     owners: LocalOwners
+    prepare_put: Callable[[], None]
+    put_bytes: Callable[[], int]
     upkeep: Upkeep
 
     def __init__(

@@ -40,9 +40,15 @@ class ObjectEngine(Engine):
         usage: returns what was asked of the store since the handle was opened.
     """
 
+    appender: Appender
     checkpointing: ObjectCheckpointing
+    follower: Follower
     log: ObjectLog
+    make_room: Callable[[], None]
     owners: ObjectOwners
+    prepare_put: Callable[[], None]
+    put_bytes: Callable[[], int]
+    store_usage: Callable[[], StoreUsage | None]
     upkeep: ObjectUpkeep
 
     def __init__(self, log: ObjectLog, usage: Callable[[], StoreUsage]) -> None:
