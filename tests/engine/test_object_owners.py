@@ -115,6 +115,22 @@ def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winne
     assert take(first) == [b"0"]
 
 
+def test_of_two_that_own_a_group_at_once_the_second_in_the_log_finds_the_first(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    first, second = open_handle(), open_handle()
+
+    def come_first(request: Request) -> None:
+        if request.kind == "create" and "default" not in first._consumers:
+            first.consumer("default")
+
+    store_of(second).schedule = come_first  # type: ignore[assignment]
+    owners_clock.meanwhile = owners_of(first).answer_claims
+    with pytest.raises(GroupOwnedError, match="which answers"):
+        second.consumer("default", owner_timeout_seconds=0)
+    assert first.consumer("default").prepare([]) > 0
+
+
 def test_the_owners_thread_answers(
     open_handle: Open, owners_clock: OwnersClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

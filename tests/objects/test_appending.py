@@ -148,6 +148,15 @@ def test_where_nobody_answers_the_outcome_is_not_known_until_it_is_settled(
     assert memory.objects[slot_key(1)] == attempt.data
 
 
+def test_what_exists_may_be_mine_though_the_store_refuses_to_show_it(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    attempt = writer.attempt(b"x")
+    store.schedule = lambda request: {"create": Fault.RETRIED, "get": Fault.REFUSED}.get(request.kind)
+    with pytest.raises(CommitOutcomeUnknownError):
+        writer.appending.append(attempt)
+    assert memory.objects[slot_key(1)] == attempt.data
+
+
 def test_a_writer_that_slept_while_its_place_was_used_and_collected_does_not_acknowledge(
     writer_on: Writers, memory: MemoryStore
 ) -> None:

@@ -174,7 +174,7 @@ def test_an_object_that_is_gone_is_data_loss_that_names_its_events(memory: Memor
     assert caught.value.path == f"{memory.root}/{extent.file}"
 
 
-@pytest.mark.parametrize("at", [20, HEADER_SIZE_BYTES + 30], ids=["header", "payload"])
+@pytest.mark.parametrize("at", [20, HEADER_SIZE_BYTES + 30, 500], ids=["header", "payload", "body"])
 def test_damage_names_object_offset_and_events_and_what_is_before_it_is_read(
     memory: MemoryStore, store: Ranges, small_windows: int, at: int
 ) -> None:
