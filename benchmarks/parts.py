@@ -68,7 +68,7 @@ NOT_CLAIMED = """\
 
 PARTS = {
     "sustained": Part(
-        "Durable puts that go on",
+        "Sustained durable puts",
         "Each contestant runs for 6 seconds a round, a tenth of that before it counts. *A steady state*: 32 "
         "transactions are put, and taken, in turn, on one thread; each is timed for itself. So the channel uses its "
         "data files again. *A growing backlog*: puts alone.",

@@ -1,4 +1,4 @@
-"""Who owns a group of a channel in an object store: records in the log say it, and no clock of another host counts.
+"""Owners of the groups of a channel in an object store: records in the log name them, and no other host's clock counts.
 
 ::
 
@@ -60,7 +60,7 @@ class Own(Request):
     Args:
         group: the group's name.
         note: what the owner says of itself.
-        over: who owns the group, as it was seen last: if that has changed, nothing is written.
+        over: the owner, as it was seen last: if that has changed, nothing is written.
         is_answer: whether this is the owner, which lives.
 
     Attributes:
@@ -92,7 +92,7 @@ class Claim(Request):
     Args:
         group: the group's name.
         over: the owner, as it was seen last.
-        by: who asks.
+        by: the name of the one that asks.
     """
 
     group: str
@@ -203,7 +203,7 @@ class ObjectOwners:
         return self._follower.state.owners.get(group)
 
     def look(self, group: str) -> OwnerSeen:
-        """Look who owns a group; one that died without a word counts as alive until somebody claims the group."""
+        """Look who owns a group; one that died silently counts as alive until somebody claims the group."""
         self._follower.follow()
         known = self.known(group)
         return OwnerSeen(known is not None, "" if known is None else known.note)

@@ -128,7 +128,7 @@ class ObjectStagePlan:
     birth: int
 
     def require_here(self) -> None:
-        """Refuse a host that can't read the channel; who can't write there fails with its first segment."""
+        """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""
         _require_here(open_store(self.location, self.provider), self.location, self.channel)
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:

@@ -15,7 +15,7 @@ __all__ = ["Pace"]
 
 _COMPANY_SECONDS = 60.0
 _ONE_IN = 30
-_WHOLE_TURN = 1.5  # of an append's time: who is starved reads the slot that it lost to, proves it, and creates the next
+_WHOLE_TURN = 1.5  # of an append's time: a starved writer reads the slot that it lost to, and creates the next
 
 
 class Pace:
