@@ -81,7 +81,7 @@ def test_a_refusal_is_told_at_once(memory: MemoryStore) -> None:
 
 def test_something_else_in_the_place_of_slot_0_is_left_alone(memory: MemoryStore) -> None:
     memory.objects[slot_key(0)] = b"somebody's"
-    with pytest.raises(CorruptionError, match="this is no slot of a channel; choose another path"):
+    with pytest.raises(CorruptionError, match="this is not a slot of a channel; choose another path"):
         make(memory)
     assert memory.objects == {slot_key(0): b"somebody's"}
 
