@@ -153,7 +153,7 @@ class Follower:
     # ── following ───────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """Look at the log, and apply nothing yet; for a caller that holds no lock, and is about to hold the state still.
+        """Look at the log, and apply nothing yet; for a caller without a lock that is about to hold the state still.
 
         Raises what `follow` raises.
         """
