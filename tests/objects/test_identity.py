@@ -111,7 +111,7 @@ def damaged(changed: Callable[[dict[str, object]], object]) -> bytes:
         damaged(lambda value: value.update(channel=str(uuid.uuid4()))),
         damaged(lambda value: value.pop("checksum") and value),
     ],
-    ids=["empty", "text", "a list", "a format of text", "a format alone", "checksum", "another UUID", "no checksum"],
+    ids=["empty", "no JSON", "no map", "its version", "its UUID", "its checksum", "another UUID", "no checksum"],
 )
 def test_an_identity_that_makes_no_sense_is_damage_and_not_a_missing_channel(memory: MemoryStore, data: bytes) -> None:
     memory.objects[IDENTITY] = data

@@ -33,7 +33,12 @@ def test_a_key_says_how_old_a_segment_is_and_whose() -> None:
 
 @pytest.mark.parametrize(
     "key",
-    ["segments/notes.txt", "segments/17-q.1." + "0" * 32, segment_key(1, "q", 1) + ".tmp", segment_key(1, "q", 1)[9:]],
+    [
+        "segments/notes.txt",
+        "segments/17-query.1." + "0" * 32,
+        f"segments/{17:020d}-query.1.{'0' * 32}.tmp",
+        f"{17:020d}-query.1.{'0' * 32}",
+    ],
 )
 def test_other_keys_are_no_segments(key: str) -> None:
     assert (birth_of(key), owner_of(key)) == (None, None)
