@@ -102,8 +102,8 @@ class ChannelKeywords(TypedDict, total=False):
     open. Default: 604800.0."""
 
     commit_interval: int | None
-    """In an object store: how much time there is between two appends of a handle, at least. What is committed meanwhile
-    shares the next one; fewer appends cost less. Default: 100."""
+    """In an object store: how much time there is between two appends of a handle, at least. Commits that come meanwhile
+    share the next one; fewer appends cost less. Default: 100."""
 
     gc_delay: float | str | None
     """In an object store: how long objects stay that nobody needs any more, for readers that are slow. Default:

@@ -320,8 +320,8 @@ OPTIONS: tuple[Option, ...] = (
            "How long the position of a stream without `group` is kept while nobody reads it, counted while the channel "
            "is open.", stored_at_default=False),
     Option("commitInterval", (CHANNEL,), 100, _integer(0, 60_000), "a number of milliseconds, 0 to 60,000",
-           "In an object store: how much time there is between two appends of a handle, at least. What is committed "
-           "meanwhile shares the next one; fewer appends cost less.", stored_at_default=False),
+           "In an object store: how much time there is between two appends of a handle, at least. Commits that "
+           "come meanwhile share the next one; fewer appends cost less.", stored_at_default=False),
     Option("gcDelay", (CHANNEL,), 3_600.0, _duration, "seconds, or a number with ms, s, m, h or d",
            "In an object store: how long objects stay that nobody needs any more, for readers that are slow.",
            stored_at_default=False),

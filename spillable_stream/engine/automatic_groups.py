@@ -98,7 +98,7 @@ class AutomaticGroups:
         log: the channel's log.
         follower: its state.
         appender: appends to the log.
-        owners: who owns the groups.
+        owners: the owners of the groups.
     """
 
     def __init__(self, log: Log, follower: Follower, appender: Appender, owners: GroupOwners) -> None:

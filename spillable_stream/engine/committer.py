@@ -52,14 +52,14 @@ class Committer:
         moving: moves taken events out of a put's way.
         room: gives disk space back.
         staged: proves that what a put was staged in is there.
-        owners: who owns the groups, for the error of a put that finds no room.
+        owners: the owners of the groups, for the error of a put that finds no room.
         active_calls: the calls that are under way in this process.
         counters: what the handle counts.
 
     Attributes:
         group_commit: the requests that wait.
         when_full: called when a put finds no room, before it waits; the engine sets it.
-        poll_seconds: how often a put that waits for room looks whether anybody has committed anything.
+        poll_seconds: how long a put that waits for room waits between two looks at what others committed.
     """
 
     def __init__(

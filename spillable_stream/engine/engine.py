@@ -67,7 +67,7 @@ class Engine(ABC):
         follower: keeps the state up to date with the log.
         appender: appends to the log.
         committer: commits requests.
-        owners: who owns the groups.
+        owners: the owners of the groups.
         checkpointing: makes checkpoints.
         upkeep: does in the background what is due.
         active_calls: the calls under way: a close waits for them, and no call may start inside another.
@@ -203,7 +203,7 @@ class Engine(ABC):
 
     @abstractmethod
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Do what is to be done before a close; a handle that only looks, or whose log failed, does nothing.
+        """Do what comes before a close; a handle that only looks, or whose log failed, does nothing.
 
         Args:
             checkpoint: whether to make a checkpoint; None: as ``checkpointOnClose`` says.

@@ -153,7 +153,7 @@ class Follower:
     # ── following ───────────────────────────────────────────────────────────────────────────
 
     def look(self) -> None:
-        """Look at the log, and apply nothing yet: for who is about to hold the state still; with no lock held.
+        """Look at the log, and apply nothing yet: for a caller that is about to hold the state still. No lock is held.
 
         Raises what `follow` raises.
         """

@@ -50,7 +50,7 @@ class GroupHold(Protocol):
 
     @property
     def note(self) -> str:
-        """What is written about its owner: this one, or the last one where nobody owns it."""
+        """The note about its owner: this one, or the last one where nobody owns it."""
 
     @property
     def position(self) -> KeptPosition | None:
@@ -75,7 +75,7 @@ class Ownership(GroupHold, Protocol):
 
 
 class GroupOwners(Protocol):
-    """Who owns the groups of a channel. Thread-safe."""
+    """The owners of a channel's groups. Thread-safe."""
 
     def own(self, group: str, timeout_seconds: float, note: str) -> Ownership:
         """Become a group's owner, whether the channel has the group or not.

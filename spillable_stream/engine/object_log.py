@@ -197,7 +197,7 @@ class ObjectLog:
         tail = self._tail
         assert tail is not None
         state = HeadState.APPENDING if self._unsettled is not None else HeadState.CLEAN
-        # What is to be loaded lies beyond what was applied, wherever that is.
+        # A state that must be loaded lies beyond the one that was applied, wherever that is.
         number, end = (tail.number + 1, 0) if self._must_load else (tail.number, tail.end)
         self._point = CommitPoint(TierEnd(number, end, state), NO_TIER)
 

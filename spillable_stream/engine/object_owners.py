@@ -1,4 +1,4 @@
-"""Who owns a group of a channel in an object store: records in the log say it, and no clock of another host counts.
+"""The owners of a channel's groups in an object store: records in the log name them; no clock of another host counts.
 
 ::
 
@@ -56,7 +56,7 @@ class Own(Request):
     Args:
         group: the group's name.
         note: what the owner says of itself.
-        over: who owns the group, as it was seen last: if that has changed, nothing is written.
+        over: the group's owner, as it was seen last: if that has changed, nothing is written.
         is_answer: whether this is the owner, which lives.
 
     Attributes:
@@ -88,7 +88,7 @@ class Claim(Request):
     Args:
         group: the group's name.
         over: the owner, as it was seen last.
-        by: who asks.
+        by: the claimant.
     """
 
     group: str
@@ -202,7 +202,7 @@ class ObjectOwners:
         return self._follower.state.owners.get(group)
 
     def look(self, group: str) -> OwnerSeen:
-        """Look who owns a group; one that died without a word counts as alive until somebody claims the group."""
+        """Look who owns a group; one that died silently counts as alive until somebody claims the group."""
         self._follower.follow()
         known = self.known(group)
         return OwnerSeen(known is not None, "" if known is None else known.note)

@@ -126,7 +126,7 @@ class ObjectStagePlan:
     birth: int
 
     def require_here(self) -> None:
-        """Refuse a host that can't read the channel; who can't write there fails with its first segment."""
+        """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""
         found = read_identity(open_store(self.location, self.provider))
         if found != self.channel:
             what = "no channel" if found is None else "another channel"

@@ -39,7 +39,7 @@ class ObjectUpkeep:
     Args:
         log: the channel's log.
         follower: its state.
-        owners: who owns its groups.
+        owners: the owners of its groups.
         retention: lets kept events go.
         groups: drops automatic groups that nobody reads as.
         checkpointing: makes checkpoints, trims and collects.

@@ -1,6 +1,6 @@
 """Where a channel is, what makes it, and which engine opens it: by the path that a user gives.
 
-What only channels in object stores need is imported with the first of them.
+The modules that only channels in object stores need are imported with the first of them.
 """
 
 from __future__ import annotations

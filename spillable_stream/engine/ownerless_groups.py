@@ -33,7 +33,7 @@ def ownerless_groups(owners: GroupOwners, state: ChannelState) -> list[Ownerless
     left out.
 
     Args:
-        owners: who owns the channel's groups.
+        owners: the owners of the channel's groups.
         state: the channel's state.
     """
     automatic = ((state.lag(name), name) for name, g in state.groups.items() if g.is_automatic)

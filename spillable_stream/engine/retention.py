@@ -38,7 +38,7 @@ class Retention:
         log: the channel's log.
         follower: its state.
         appender: appends the records.
-        owners: who owns the groups.
+        owners: the owners of the groups.
         boot: returns in which boot of this host the clock since the boot runs.
         begin_file: begins a new file of the log if it is time, given the time now in microseconds since 1970.
 

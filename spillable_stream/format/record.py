@@ -282,7 +282,7 @@ class GroupRecord(TypedDict):
     which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
     for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
     milliseconds; whether that stream has planned a batch, though without events; whether it is dropped. In a log of
-    objects: who owns it, "" for nobody; the number of that ownership; who asks for it.
+    objects: its owner, "" for nobody; the number of that ownership; the claimant.
     """
 
     group: str

@@ -35,7 +35,7 @@ class Collector:
         monotonic: tells the time; for tests.
 
     Attributes:
-        gc_delay_seconds: how long slow readers may go on to read what was taken.
+        gc_delay_seconds: how long slow readers may still read what was taken.
         deleted_through: every slot up to this one is gone, as far as this process knows; -1 if it knows none.
     """
 

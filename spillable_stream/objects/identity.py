@@ -102,7 +102,7 @@ def _first_slot(store: Store) -> SlotHeader:
     data = store.get(slot_key(0))
     found = parse_slot_header(claimed_channel(data), 0, data)
     if found is None:
-        raise CorruptionError("this is no slot of a channel; choose another path", f"{store.root}/{slot_key(0)}", 0)
+        raise CorruptionError("this is not a slot of a channel; choose another path", f"{store.root}/{slot_key(0)}", 0)
     return found[0]
 
 

@@ -1,8 +1,8 @@
 """When the next append of a handle may begin.
 
-A writer that appends again at once shuts out all others: they read what beat them while it goes on. So whoever is not
-alone waits for up to a request's time after each slot of its own. Who seems to be alone does so now and then, or a
-writer that is starved would never show.
+A writer that appends again at once shuts out all others: they read what beat them while it appends. So a writer that
+is not alone waits for up to a request's time after each slot of its own. One that seems to be alone does so now and
+then, or a writer that is starved would never show.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ class Pending:
 
 
 class Owner(NamedTuple):
-    """Who owns a group, in a log of objects. On a disk, a lock says it.
+    """A group's owner, in a log of objects. On a disk, a lock says it.
 
     Args:
         epoch: the number of the ownership, which no other has. What an earlier owner wants to write is refused.
         note: what the owner says of itself.
-        claim: who asks whether it is alive; "" if nobody does.
+        claim: the one that asks whether it is alive; "" if nobody does.
     """
 
     epoch: int

@@ -89,7 +89,7 @@ class RetentionImage(TypedDict, total=False):
 
 
 class ObjectsImage(TypedDict, total=False):
-    """What only a log of objects has.
+    """The keys that only a log of objects has.
 
     The keys: the last slot that nobody needs, from which birth on segments count, and the last slot that was deleted;
     of each group that somebody owns the number of the ownership, what the owner says of itself, and who asks for it.
