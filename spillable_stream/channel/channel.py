@@ -51,13 +51,14 @@ __all__ = ["Channel"]
 
 
 class Channel:
-    """A durable, transactional queue of events in a directory.
+    """A durable, transactional queue of events in a directory, or in an object store.
 
-    Any number of processes of one host may have it open, and any number of threads may share a
-    handle. A handle used after ``fork`` opens itself again in the child.
+    Any number of processes may have it open: of one host if it is in a directory, of any hosts if it is in a store. Any
+    number of threads may share a handle. A handle used after ``fork`` opens itself again in the child; in a cloud's
+    store the child is refused.
 
     Args:
-        path: the channel's directory.
+        path: the channel's directory, or its address in a store, as ``s3://bucket/orders``.
         schema: for a new channel, the Arrow (or Spark) schema of a typed channel; None for an event
             channel. For a channel that exists, a schema that must fit it; new nullable columns
             are added to it.
@@ -69,7 +70,7 @@ class Channel:
             in the channel, and a value that differs from the stored one changes it for all.
 
     Attributes:
-        path: the channel's directory, absolute; `str` says it.
+        path: the channel's directory, absolute, or its address; `str` says it.
         readonly: whether the handle only looks.
 
     Raises:
@@ -79,9 +80,11 @@ class Channel:
         SchemaError: the schema does not fit the channel's.
         CorruptionError: the channel is damaged; names file and offset.
         LockUnsupportedError: the file system has no working locks.
+        UnsafeStoreError: the store does not create an object only if there is none.
         ChannelBusyError: another live host has it open.
         ReadonlyChannelError: an option or a column was given, with ``readonly``, that the channel does not have.
-        StorageError: the file system refused.
+        StorageError: the file system or the store refused.
+        ImportError: the channel is in a cloud, and the extra ``object`` is not installed.
     """
 
     def __init__(
