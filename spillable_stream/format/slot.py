@@ -1,6 +1,7 @@
 """Slots: the data files of a log of objects, one append each.
 
-A slot begins like a data file, and its frames are a data file's::
+A slot begins like a data file, and its frames are a data file's. The frame header of its FILE_HEADER says how large the
+slot is, where others say a write-order ID::
 
     ┌─────────────────────────────────────────────────────────────┬─────┬─────┬───┬────────┐
     │ FILE_HEADER {format, channel, file, previous, token, writer}│ PUT │ PUT │ … │ COMMIT │
@@ -101,9 +102,15 @@ class SlotHeader:
         """Return where the append begins behind it, in bytes."""
         return frame_size(len(self.frame().payload))
 
-    def encode(self) -> list[Payload]:
-        """Return its bytes."""
-        return encode(self.frame(), file_seed(self.channel, log_name(self.number)))
+    def encode(self, append_bytes: int = 0) -> list[Payload]:
+        """Return its bytes.
+
+        Args:
+            append_bytes: the size of the append behind it. The header says the size of the whole slot, where other
+                frames have a write-order ID: so a body that was cut short between two frames is no slot.
+        """
+        seed, frame = file_seed(self.channel, log_name(self.number)), self.frame()
+        return encode(frame, seed, write_order_id=frame_size(len(frame.payload)) + append_bytes)
 
     @classmethod
     def parse(cls, payload: bytes) -> SlotHeader:
@@ -196,6 +203,11 @@ class Slot:
         slot = cls(found[0], buffer, found[1])
         for _ in slot._walk():
             pass
+        header = parse_header(buffer, 0, None)
+        if header is None or header.write_order_id != len(buffer):
+            raise CorruptionError(
+                "a slot is cut short between two frames; its append was committed", offset=len(buffer)
+            )
         return slot
 
     def frames(self) -> list[SlotFrame]:

@@ -122,10 +122,10 @@ class Appending:
         token = new_token()
         header = self._header(at, token)
         seed = file_seed(header.channel, log_name(header.number))
-        buffers: list[Payload] = header.encode()
+        buffers: list[Payload] = []
         for entry in entries:
             buffers += encode_with(entry.header, entry.payload, seed)
-        return Attempt(at, token, b"".join(buffers))
+        return Attempt(at, token, b"".join([*header.encode(sum(map(len, buffers))), *buffers]))
 
     def _header(self, at: Tail, token: bytes) -> SlotHeader:
         return SlotHeader(self._slots.channel, at.number + 1, at.counts, token, self._writer)
