@@ -107,7 +107,7 @@ class SlotHeader:
 
         Args:
             append_bytes: the size of the append behind it. The header says the size of the whole slot, where other
-                frames have a write-order ID: so a body that was cut short between two frames is no slot.
+                frames have a write-order ID: so a body that was cut short between two frames is not a slot.
         """
         seed, frame = file_seed(self.channel, log_name(self.number)), self.frame()
         return encode(frame, seed, write_order_id=frame_size(len(frame.payload)) + append_bytes)
