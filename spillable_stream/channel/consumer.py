@@ -205,6 +205,7 @@ class Consumer:
 
     def _read_all(self, ranges: Iterable[Range]) -> list[ReadBatch]:
         found: list[ReadBatch] = []
+        self._engine.require_not_closed()
         with self._mutex:
             for first, last in ranges:
                 while first <= last:

@@ -59,7 +59,7 @@ class Committer:
     Attributes:
         group_commit: the requests that wait.
         when_full: called when a put finds no room, before it waits; the engine sets it.
-        poll_seconds: how long a put that waits for room waits between two looks at what others committed.
+        poll_seconds: how often a put that waits for room checks whether anybody has committed anything.
     """
 
     def __init__(

@@ -203,7 +203,7 @@ class Engine(ABC):
 
     @abstractmethod
     def leave(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
-        """Do what comes before a close; a handle that only looks, or whose log failed, does nothing.
+        """Do what a close must do first; a handle that only looks, or whose log failed, does nothing.
 
         Args:
             checkpoint: whether to make a checkpoint; None: as ``checkpointOnClose`` says.

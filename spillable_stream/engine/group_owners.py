@@ -50,7 +50,7 @@ class GroupHold(Protocol):
 
     @property
     def note(self) -> str:
-        """The note about its owner: this one, or the last one where nobody owns it."""
+        """Return the note about its owner: this one, or the last one where nobody owns it."""
 
     @property
     def position(self) -> KeptPosition | None:

@@ -1,8 +1,8 @@
 """The owners of groups on this host. A group's owner holds a lock file, which the kernel frees when its process dies.
 
-The file holds a note about the owner, or about the last one. The only way to ask the kernel whether
-somebody holds the lock is to share it for a moment. A consumer that comes just then waits that moment out
-(`FileLock.acquire_alone`), and is not refused for it.
+The file has a note about the owner, or about the last one. The only way to ask the kernel whether somebody holds the
+lock is to share it for a moment. A consumer that comes just then waits that moment out (`FileLock.acquire_alone`), and
+is not refused for it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class UnownedGroup:
 
 
 class LocalOwners:
-    """The owners of a channel's groups on this host. `GroupOwners` documents the verbs.
+    """The owners of the groups of a channel on this host. `GroupOwners` documents the verbs.
 
     Args:
         log: the channel's log.

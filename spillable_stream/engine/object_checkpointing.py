@@ -77,7 +77,7 @@ class ObjectCheckpointing:
         self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
         self._made_at = monotonic()
-        self._made_of = follower.positions.disk.file_id  # the slot that was the newest then
+        self._made_of = log.checkpoint_number  # the slot that was the newest then
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
 

@@ -52,7 +52,7 @@ class ObjectEngine(Engine):
         self.follower = follower = Follower(log, self.active_calls, self.readers.clear)
         self.appender = appender = Appender(log, follower, self.counters)
         self.checkpointing = ObjectCheckpointing(log, follower, appender, self.active_calls, self.counters)
-        owners = ObjectOwners(log.location, follower, appender, lambda request: self.commit(request))
+        owners = ObjectOwners(log.location, follower, appender)
         without = _Nothing()
         committer = Committer(
             log,

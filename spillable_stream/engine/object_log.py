@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from threading import get_ident
 
 import pyarrow as pa
@@ -28,10 +29,11 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
-from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on
+from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on, require_there
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
+from spillable_stream.objects.parallel import begin
 from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.objects.staged_object import LOCAL_OWNER, StagedObjectWriter
@@ -108,6 +110,7 @@ class ObjectLog:
         self._looks_ended = 0  # the number of the newest one that ended well
         self._unsettled: Attempt | None = None
         self._news: dict[int, tuple[Tail, Slot]] = {}  # what was found and not applied: by number, with its predecessor
+        self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
         self._tail: Tail | None = None
         self._point = CommitPoint(NO_TIER, NO_TIER)
@@ -163,7 +166,6 @@ class ObjectLog:
                 return
             if not found and is_end:
                 return
-            self.pace.saw_others()
             with self._knowing():
                 tail = self._know(found)
 
@@ -177,11 +179,12 @@ class ObjectLog:
             yield
 
     def _know(self, found: Sequence[Slot]) -> Tail:
-        """Take note of slots that follow each other; an append may have come before."""
+        """Take note of slots that follow each other; an append of this handle may have come before, and be in them."""
         tail = self._tail
         assert tail is not None
         for slot in found:
             if slot.number == tail.number + 1:
+                self.pace.saw_others()
                 self._news[slot.number] = tail, slot
                 self.cache.put(slot_key(slot.number), slot.data)
                 tail = tail.then(slot)
@@ -221,6 +224,7 @@ class ObjectLog:
         self._news.clear()
         self._must_load = False
         self._tail = loaded.tail
+        self.checkpoint_number = max(self.checkpoint_number, loaded.base)
         self._publish()
         return loaded.state, self._positions()
 
@@ -237,10 +241,17 @@ class ObjectLog:
         if self._must_load:
             raise FileNotFoundError(f"slots after {start.disk.file_id} were collected")
         for number in range(start.disk.file_id + 1, end.disk.file_id + 1):
-            found = self._news.pop(number, None)
+            found = self._news.pop(number, None) or self._own(number)
             if found is None:
                 raise FileNotFoundError(f"slot {number} is not at hand")
             apply_slot(self.slots, state, *found)
+
+    def _own(self, number: int) -> tuple[Tail, Slot] | None:
+        """Return a slot that this handle has just appended, for a thread that looks before it is applied."""
+        own = self._appended
+        if own is None or own.number != number:
+            return None
+        return own.at, Slot.parse(self.channel, number, own.data)
 
     def is_current(self) -> bool:
         """Tell whether what this handle follows is still the channel's log."""
@@ -348,12 +359,33 @@ class ObjectLog:
             raise
         self._unsettled = None
         if lost is not None:
-            self._find()
+            self._learn(lost)
             return None
         self.pace.appended(time.monotonic() - began)
         self.cache.put(slot_key(attempt.number), pa.py_buffer(attempt.data))
+        self._appended = attempt
         self._move_to(attempt.won)
         return Position(attempt.number, len(attempt.data))
+
+    def _learn(self, lost: Slot) -> None:
+        """Take note of the slot that took an append's place, and of what follows it.
+
+        The proof and the look at the next slot are one wait: whoever just won may win again meanwhile.
+        """
+        tail, slots, found = self._tail, self.slots, [lost]
+        assert tail is not None
+        try:
+            while True:
+                looking = begin(partial(slots.read, found[-1].number + 1))
+                require_there(slots, tail)
+                if (following := looking.result()) is None:
+                    break
+                found.append(following)
+        except BehindError:
+            self._begin_anew()
+            return
+        self.pace.saw_others()
+        self._know(found)
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""

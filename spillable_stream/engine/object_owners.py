@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -29,7 +29,13 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control, Request
-from spillable_stream.errors import ChannelClosedError, GroupOwnedError, OptionError, SpillableError
+from spillable_stream.errors import (
+    ChannelClosedError,
+    GroupOwnedError,
+    OptionError,
+    SpillableError,
+    TransactionStateError,
+)
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group
@@ -45,8 +51,6 @@ ANSWER_SECONDS = 10.0
 
 _LOOK_SECONDS = 1.0
 _RECORD_BYTES = 2048
-
-_Commit = Callable[[Request], CommitResult]
 
 
 @dataclass(slots=True)
@@ -173,7 +177,6 @@ class ObjectOwners:
         path: the channel.
         follower: its state.
         appender: appends to its log.
-        commit: commits a request.
         answer_seconds: how long a claim waits for an answer.
     """
 
@@ -182,14 +185,12 @@ class ObjectOwners:
         path: ChannelPath,
         follower: Follower,
         appender: Appender,
-        commit: _Commit,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.path = path
         self.answer_seconds = answer_seconds
         self._follower = follower
         self._appender = appender
-        self._commit = commit
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -236,7 +237,7 @@ class ObjectOwners:
             over = waiting.may_end(self.known(group))
             if over is not _WAIT:
                 request = Own(group, full, over)
-                self._commit(request)
+                self._append(request)
                 if request.epoch:
                     return self._keep(ObjectOwnership(self, group, full, request.epoch))
             else:
@@ -253,6 +254,17 @@ class ObjectOwners:
                 self._thread.start()
         return owned
 
+    def _append(self, request: Request) -> None:
+        """Append a request; also inside of upkeep, and while the handle is being closed, both of which refuse commits.
+
+        Raises:
+            TransactionStateError: this thread commits, or looks at the channel.
+        """
+        if self._follower.snapshot.thread == threading.get_ident():
+            raise TransactionStateError(f"a group of {self.path} can't get another owner inside of a look at the state")
+        with self._appender.committing():
+            self._appender.append_alone(request)
+
     def give_up(self, owned: ObjectOwnership) -> None:
         """Own a group no more, and say so; a failure is logged."""
         with self._mutex:
@@ -260,8 +272,7 @@ class ObjectOwners:
                 del self._mine[owned.group]
         with contextlib.suppress(ChannelClosedError):
             try:
-                with self._appender.committing():  # also while the handle is being closed, which refuses commits
-                    self._appender.append_alone(GiveUp(owned.group, owned.epoch))
+                self._append(GiveUp(owned.group, owned.epoch))
             except SpillableError as e:
                 _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
 
@@ -304,7 +315,7 @@ class ObjectOwners:
         for owned in mine:
             known = self.known(owned.group)
             if known is not None and known.epoch == owned.epoch and known.claim:
-                self._commit(Own(owned.group, owned.note, known, is_answer=True))
+                self._append(Own(owned.group, owned.note, known, is_answer=True))
         return bool(mine)
 
     def close(self, *, forked: bool = False) -> None:
@@ -353,10 +364,10 @@ class _Waiting:
             return _WAIT
         if self._claimed is None or self._claimed[0] != known:
             if not known.claim:
-                self._owners._commit(Claim(self._group, known, self._by))
+                self._owners._append(Claim(self._group, known, self._by))
                 known = self._owners.known(self._group) or known
             if known.claim:
-                self._claimed = known, now
+                self._claimed = known, time.monotonic()
             return _WAIT
         return known if now - self._claimed[1] >= self._owners.answer_seconds else _WAIT
 

@@ -52,7 +52,9 @@ class ObjectReadPlan:
         return {}  # objects don't grow
 
     def open(self) -> PlanReader:
-        return ObjectPlanReader(open_store(self.location, self.provider), self)
+        store = open_store(self.location, self.provider)
+        _require_here(store, self.location, self.channel)
+        return ObjectPlanReader(store, self)
 
 
 class ObjectPlanReader:
@@ -127,13 +129,22 @@ class ObjectStagePlan:
 
     def require_here(self) -> None:
         """Refuse a host that can't read the channel; one that can't write there fails with its first segment."""
-        found = read_identity(open_store(self.location, self.provider))
-        if found != self.channel:
-            what = "no channel" if found is None else "another channel"
-            raise NotAChannelError(f"this host finds {what} at {self.location}: give all hosts the same credentials")
+        _require_here(open_store(self.location, self.provider), self.location, self.channel)
 
     def begin(self, owner: str, batch_id: int) -> StagedObjectWriter:
         return StagedObjectWriter(open_store(self.location, self.provider), self.channel, self.birth, owner, batch_id)
+
+
+def _require_here(store: Store, location: Location, channel: str) -> None:
+    """Refuse a host that finds something else at a location; a task may write there.
+
+    Raises:
+        NotAChannelError: no channel is there, or another one.
+    """
+    found = read_identity(store)
+    if found != channel:
+        what = "no channel" if found is None else "another channel"
+        raise NotAChannelError(f"this host finds {what} at {location}: give all hosts the same credentials")
 
 
 def record_query(store: Store, group: str, query: str) -> None:

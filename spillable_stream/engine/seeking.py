@@ -1,8 +1,8 @@
 """Moving a group to another position, back or forward.
 
 Under the channel's lock, in one append: what the group has in flight is rolled back, and the group continues elsewhere.
-The note beside the log of what the group has taken (`KeptPosition`; on this host `PositionHint`) is forgotten
-before that. If it were still there, the loss of a memory tier would move the group forward again.
+The position that is kept beside the log (`KeptPosition`; on this host `PositionHint`) is forgotten before that. If it
+were still there, the loss of a memory tier would move the group forward again.
 """
 
 from __future__ import annotations

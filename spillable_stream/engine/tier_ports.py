@@ -110,7 +110,7 @@ class CheckpointingPort(Protocol):
 
 
 class UpkeepPort(Protocol):
-    """The work that is due in time, whether anybody commits or not."""
+    """Does in time what must be done whether anybody commits or not."""
 
     def ensure(self) -> None:
         """Have somebody do it, if the channel needs it: after it was opened, and whenever the need may be new."""

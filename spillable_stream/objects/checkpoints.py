@@ -41,10 +41,12 @@ class Checkpoint:
     Args:
         tail: the slot.
         state: the state.
+        base: the slot of the checkpoint from which it was loaded; its own, if it is one, and 0 if there was none.
     """
 
     tail: Tail
     state: ChannelState
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,4 +156,4 @@ def _parse(data: Payload, seed: int, number: int) -> Checkpoint:
     if position[0] != number or len(token) != TOKEN_BYTES or len(counts) != TOKEN_BYTES:
         raise CorruptionError("a checkpoint is another slot's")
     tail = Tail(number, bytes(token), bytes(counts), int(position[1]))
-    return Checkpoint(tail, ChannelState.from_image(value["state"]))
+    return Checkpoint(tail, ChannelState.from_image(value["state"]), number)

@@ -11,7 +11,7 @@ from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["BehindError", "apply_slot", "load", "read_on"]
+__all__ = ["BehindError", "apply_slot", "load", "read_on", "require_there"]
 
 _MOST_LOOKS = 10
 _MOST_SLOTS = 256  # read before they are applied
@@ -70,7 +70,7 @@ def _replayed(slots: Slots, base: Checkpoint) -> Checkpoint:
         for slot in found:
             apply_slot(slots, state, tail, slot)
             tail = tail.then(slot)
-    return Checkpoint(tail, state)
+    return Checkpoint(tail, state, base.base)
 
 
 def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
@@ -96,11 +96,11 @@ def read_on(slots: Slots, tail: Tail) -> tuple[list[Slot], bool]:
             size_bytes += slot.end
         if len(found) > 1:
             width = min(width * 4, MOST_AT_ONCE)
-    _require_there(slots, tail)
+    require_there(slots, tail)
     return found, is_end
 
 
-def _require_there(slots: Slots, tail: Tail) -> None:
+def require_there(slots: Slots, tail: Tail) -> None:
     """Prove that a slot is still there: then none after it has ever been deleted.
 
     Raises:

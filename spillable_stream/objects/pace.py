@@ -1,8 +1,8 @@
 """When the next append of a handle may begin.
 
-A writer that appends again at once shuts out all others: they read what beat them while it appends. So a writer that
-is not alone waits for up to a request's time after each slot of its own. One that seems to be alone does so now and
-then, or a writer that is starved would never show.
+A writer that appends again at once shuts out all others: they read what beat them while it continues. So a writer that
+is not alone waits for up to the time of an append after each slot of its own. One that seems to be alone waits for a
+whole turn now and then, or a writer that is starved would never show.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Callable
 __all__ = ["Pace"]
 
 _COMPANY_SECONDS = 60.0
-_ONE_IN = 10
+_ONE_IN = 30
+_WHOLE_TURN = 1.5  # of an append: a starved writer reads the slot that it lost to, proves it, and creates the next
 
 
 class Pace:
@@ -52,8 +53,12 @@ class Pace:
         """
         now = self._monotonic()
         self._began_at, self._count = now - took_seconds, self._count + 1
-        is_in_company = now - self._others_at < _COMPANY_SECONDS or self._count % _ONE_IN == 0
-        self._may_at = now + (random.uniform(0, took_seconds) if is_in_company else 0.0)
+        pause_seconds = 0.0
+        if now - self._others_at < _COMPANY_SECONDS:
+            pause_seconds = random.uniform(0, took_seconds)
+        elif self._count % _ONE_IN == 0:
+            pause_seconds = _WHOLE_TURN * took_seconds
+        self._may_at = now + pause_seconds
 
     def wait(self) -> None:
         """Wait until the next append may begin."""

@@ -232,7 +232,7 @@ def test_puts_over_drained_files_allocate_nothing_and_cut_nothing_but_ends(open_
 
 @pytest.mark.parametrize(
     ("options", "work", "most"),
-    [({}, "put", 227), ({}, "take", 300), (MEMORY, "put", 240), (MEMORY, "take", 309)],
+    [({}, "put", 227), ({}, "take", 293), (MEMORY, "put", 240), (MEMORY, "take", 302)],
     ids=["disk-put", "disk-take", "memory-put", "memory-take"],
 )
 def test_python_does_as_much_for_a_thousand_events_as_for_one(

@@ -1,12 +1,20 @@
-"""A disk that gets full."""
+"""A disk that gets full, and channels in an object store of which every handle has its own view."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from spillable_stream.engine import disk_room
+from spillable_stream import Channel
+from spillable_stream.engine import disk_room, object_owners
 from spillable_stream.log import disk_space
+from tests.support.faulty_store import FaultyStore
 from tests.support.full_disk import DiskOf64MiB
+from tests.support.object_channels import URL, OwnersClock, stores_in_memory
 
 
 @pytest.fixture
@@ -15,3 +23,24 @@ def small_disk(monkeypatch: pytest.MonkeyPatch) -> DiskOf64MiB:
     monkeypatch.setattr(disk_space, "_LOOK_SECONDS", 0)
     monkeypatch.setattr(disk_room, "_EVERY_SECONDS", 0)
     return DiskOf64MiB()
+
+
+@pytest.fixture
+def open_handle() -> Iterator[Callable[..., Channel]]:
+    """Open handles of one channel in an object store in memory; the store of each fails and counts by itself."""
+    with stores_in_memory(FaultyStore), ExitStack() as stack:
+
+        def open_handle(url: str = URL, **options: Any) -> Channel:
+            options = {"commit_interval": 0, "gc_delay": 0, "checkpoint_on_close": False, **options}
+            return stack.enter_context(Channel(url, **options))
+
+        yield open_handle
+
+
+@pytest.fixture
+def owners_clock(monkeypatch: pytest.MonkeyPatch) -> OwnersClock:
+    """Let owners of groups in object stores answer by hand only, and let claimants wait without losing time."""
+    clock = OwnersClock()
+    monkeypatch.setattr(object_owners, "time", SimpleNamespace(sleep=clock.sleep, monotonic=clock.monotonic))
+    monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 3600.0)
+    return clock

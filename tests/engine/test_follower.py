@@ -143,6 +143,7 @@ def test_following_looks_once_at_the_log_and_takes_what_that_found(
     open_channel: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     channel, other = open_channel(), open_channel()
+    channel.engine().follow()
     asked = looks_at(channel, monkeypatch)
     channel.engine().follow()
     assert asked == ["position"]

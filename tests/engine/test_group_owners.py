@@ -102,7 +102,7 @@ def test_each_commit_of_an_owner_proves_that_it_is_one_and_keeps_the_position_un
     assert owners.told() == ["require locked"]
     consumer.commit([(4, 5)], prepared)
     assert owners.told() == ["require locked", "keep 5 locked"]
-    consumer.seek(0)
+    consumer.seek(5)
     assert owners.told() == ["require locked", "forget locked"]
     consumer.close()
     assert owners.told() == ["close"]

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from spillable_stream import (
 )
 from spillable_stream.engine import groups
 from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.local_owners import LocalOwners
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
 from spillable_stream.format.frame import FrameType
@@ -228,7 +230,8 @@ def test_a_refused_change_does_not_name_an_owner_that_is_dead(
     done = subprocess.run(
         [sys.executable, "-c", program, str(channel.path)], capture_output=True, text=True, check=True
     )
-    monkeypatch.setattr(groups, "_CHANGE_SECONDS", 0.0)
+    at_once = partialmethod(LocalOwners.without_owner, timeout_seconds=0.0)
+    monkeypatch.setattr(LocalOwners, "without_owner", at_once)
     with changing(channel), pytest.raises(GroupOwnedError, match="another process changes the group 'g' of") as error:
         change(channel)
     assert error.value.owner == "" and done.stdout.strip() not in str(error.value)

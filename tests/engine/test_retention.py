@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,52 +10,19 @@ import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.appender import Appender
+from spillable_stream.engine.group_owners import OwnerSeen
 from spillable_stream.engine.local_log import FILES_OF_A_LIMIT
 from spillable_stream.engine.requests import Control
-from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import OptionError, StorageError
 from spillable_stream.format.frame import FrameType
-from spillable_stream.log.layout import Layout
 from spillable_stream.state.wall_clock import ClockReading
-from spillable_stream.storage.boot import boot_id
-from spillable_stream.storage.filesystem import FileSystem
+from tests.support.clocks import by_hand
 from tests.support.events import numbered, put, take
 
 Open = Callable[..., Channel]
 
 HOUR_MS = 3_600_000
 MIB = 1 << 20
-
-
-class Clocks:
-    """Both clocks, which a test sets; they begin where the real wall clock is."""
-
-    def __init__(self, channel: Channel) -> None:
-        self.wall_us = channel.engine().retention.read_clocks().wall_us
-        self.since_boot_us = 10**12
-        self.boot = boot_id().hex()
-
-    def __call__(self) -> ClockReading:
-        return ClockReading(self.boot, self.since_boot_us, self.wall_us)
-
-    def pass_by(self, ms: int) -> None:
-        """Let time pass."""
-        self.wall_us += ms * 1000
-        self.since_boot_us += ms * 1000
-
-
-def by_hand(channel: Channel, stamps: pytest.MonkeyPatch | None = None) -> tuple[Retention, Clocks]:
-    """Return a channel's retention, which only the test lets look, and the clocks that it reads.
-
-    With ``stamps``, what is put is stamped by these clocks, too.
-    """
-    engine = channel.engine()
-    engine.upkeep.stop()
-    clocks = Clocks(channel)
-    engine.retention.read_clocks = clocks
-    if stamps is not None:
-        stamps.setattr(time, "time_ns", lambda: clocks.wall_us * 1000)
-    return engine.retention, clocks
 
 
 def kept(channel: Channel) -> tuple[int, int]:
@@ -184,44 +150,6 @@ def test_files_go_whole_and_the_disk_stays_flat(open_channel: Open, path: Path) 
         assert engine.state.first_kept > 1
 
 
-def test_a_slow_channel_begins_a_file_at_an_eighth_of_the_time(open_channel: Open) -> None:
-    channel = open_channel(retention_ms=8 * HOUR_MS)
-    retention, clocks = by_hand(channel)
-    layout, fs = channel.engine().layout, FileSystem()
-    put(channel, b"1")
-    retention.look()
-    assert _count_files(layout, fs) == 1
-    clocks.pass_by(HOUR_MS + 1000)
-    retention.look()
-    assert _count_files(layout, fs) == 2
-    retention.look()
-    assert _count_files(layout, fs) == 2
-
-
-def test_events_that_were_old_when_they_moved_from_memory_begin_no_file_each(
-    open_channel: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    channel = open_channel(retention_ms=8 * HOUR_MS, memory_capacity=1000, byte_capacity=8 * MIB)
-    retention, clocks = by_hand(channel, monkeypatch)
-    for _ in range(30):
-        put(channel, b"1")
-        clocks.pass_by(1000)
-    clocks.pass_by(2 * HOUR_MS)
-    for _ in range(30):
-        take(channel, 1)
-        assert channel.engine().moving.move_taken()
-        retention.look()
-        clocks.pass_by(1000)
-    assert _count_files(channel.engine().layout, FileSystem()) <= 2
-    clocks.pass_by(HOUR_MS)
-    retention.look()
-    assert _count_files(channel.engine().layout, FileSystem()) <= 3
-
-
-def _count_files(layout: Layout, fs: FileSystem) -> int:
-    return len(layout.log_files(fs))
-
-
 def test_untaken_events_are_dropped_in_time_and_told_to_their_group(open_channel: Open) -> None:
     channel = open_channel(retention_ms=HOUR_MS, retention_untaken="drop")
     retention, clocks = by_hand(channel)
@@ -273,7 +201,7 @@ def test_a_take_of_events_that_have_expired_holds_no_others(
     clocks.pass_by(2 * HOUR_MS)
     assert retention.look()
     put(channel, *numbered(5, 5))
-    monkeypatch.setattr("spillable_stream.engine.retention.has_owner", lambda *_: True)
+    monkeypatch.setattr(channel.engine().owners, "look", lambda group: OwnerSeen(is_alive=True, note=""))
     clocks.pass_by(2 * HOUR_MS)
     assert (retention.look(), kept(channel)) == (True, (11, 11))
 

@@ -21,6 +21,7 @@ from spillable_stream.objects.slots import Slots
 from spillable_stream.objects.store import StoreError
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
+from tests.lab.size import sized
 from tests.support.faulty_store import Fault, FaultyStore, Request, seeded
 from tests.support.interleaving import Interleaving
 from tests.support.memory_store import MemoryStore
@@ -234,9 +235,22 @@ def _history(seed: int, share: float) -> History:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
-@pytest.mark.parametrize("first", range(0, 100, 25))
-def test_what_was_acknowledged_is_in_the_log_once_and_in_order(share: float, first: int) -> None:
-    for seed in range(first, first + 25):
+def test_what_was_acknowledged_is_in_the_log_once_and_in_order(share: float) -> None:
+    for seed in range(15):
+        _history(seed, share).check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
+def test_what_was_acknowledged_is_there_in_hundreds_of_histories(share: float) -> None:
+    for seed in range(15, 200):
+        _history(seed, share).check()
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.4])
+def test_what_was_acknowledged_is_there_in_thousands_of_histories(share: float) -> None:
+    for seed in range(200, 200 + sized(ci=100, full=5_000)):
         _history(seed, share).check()
 
 
@@ -272,7 +286,7 @@ def _give_up_without_a_fence(patch: pytest.MonkeyPatch) -> None:
 
 def _read_without_proof(patch: pytest.MonkeyPatch) -> None:
     """Follow without a look at the slot before."""
-    patch.setattr("spillable_stream.objects.loading._require_there", lambda slots, tail: None)
+    patch.setattr("spillable_stream.objects.loading.require_there", lambda slots, tail: None)
 
 
 def _callers() -> set[str]:
@@ -285,6 +299,7 @@ def _callers() -> set[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "mutate", [_trust_what_exists, _trust_what_was_absent, _give_up_without_a_fence, _read_without_proof]
 )

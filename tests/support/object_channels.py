@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
+from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import FakeTime
 
-__all__ = ["URL", "kill", "stores_in_memory"]
+__all__ = ["URL", "OwnersClock", "Watched", "collect_now", "kill", "store_of", "stores_in_memory"]
 
 URL = "s3://bucket/orders"
 
@@ -41,3 +45,62 @@ def kill(channel: Channel) -> None:
     channel._consumers.clear()
     channel._engine.close(forked=True)  # type: ignore[union-attr]
     channel._closed = channel._left = True
+
+
+def store_of(channel: Channel) -> FaultyStore:
+    """Return the store as this handle alone sees it, where every handle has a `FaultyStore` of its own."""
+    store = channel.engine().log.store._inner  # type: ignore[attr-defined]  # the meter is between
+    assert isinstance(store, FaultyStore)
+    return store
+
+
+def collect_now(channel: Channel) -> None:
+    """Delete all slots that nobody needs any more; every group has taken what is in them."""
+    checkpointing = channel.engine().checkpointing
+    checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    for _ in range(2):
+        checkpointing.make()
+
+
+class OwnersClock(FakeTime):
+    """The clock of those who claim groups.
+
+    Attributes:
+        meanwhile: called at each of their sleeps; lets an owner answer, or do something else.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.meanwhile()
+
+
+class Watched:
+    """A lock that says when somebody comes for it, who may have to wait then.
+
+    Args:
+        lock: the lock.
+
+    Attributes:
+        came: is released once for each that comes.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self.came = threading.Semaphore(0)
+        self._lock = lock
+
+    def acquire(self, *arguments: Any, **keywords: Any) -> bool:
+        self.came.release()
+        return self._lock.acquire(*arguments, **keywords)
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()

@@ -1,0 +1,177 @@
+"""Channels in an object store beside plain conditional PUTs of the same bytes, by the same client to the same store.
+
+A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the
+same region does. One thread commits; or several handles do, on a thread each, as hosts would.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from unittest import mock
+
+import spillable_stream as ss
+from benchmarks.events import Shape, event_batch
+from benchmarks.ours import BATCHES
+from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
+from spillable_stream.engine import object_opening
+from spillable_stream.format.frame import Payload
+from spillable_stream.objects.location import Location
+from spillable_stream.objects.open_store import open_store
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import Store
+from tests.support.memory_store import MemoryStore
+from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
+
+__all__ = ["FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
+
+FLOOR = "conditional PUT of the same bytes"
+WRITERS = "writers"
+
+SHAPES = (Shape(1_000, 100), Shape(100_000, 100), Shape(1, 100))
+_PUT_SECONDS, _GET_SECONDS = 0.05, 0.02
+_LEAST_SECONDS = 2.0
+_WRITERS = (1, 2, 4, 8)
+_INLINE_BYTES = 64 << 20
+_numbers = count(1)
+
+
+class _Far(MemoryStore):
+    """A dictionary whose answers take as long as those of a bucket in the same region."""
+
+    def create(self, key: str, data: Payload) -> bool:
+        time.sleep(_PUT_SECONDS)
+        return super().create(key, data)
+
+    def get(self, key: str) -> bytes:
+        time.sleep(_GET_SECONDS)
+        return super().get(key)
+
+    def get_range(self, key: str, start: int, end: int) -> bytes:
+        time.sleep(_GET_SECONDS)
+        return super().get(key)[start:end]
+
+
+def loopback_name(shape: Shape) -> str:
+    """Return the name of a shape's group on a server of this machine."""
+    return f"objects loopback {shape}"
+
+
+def region_name(shape: Shape) -> str:
+    """Return the name of a shape's group in a store as far away as a bucket in the same region."""
+    return f"objects region {shape}"
+
+
+def groups(plan: Plan, directory: Path) -> Iterator[Group]:
+    """Yield the groups of every shape, then those of several writers."""
+    seconds = max(plan.seconds, _LEAST_SECONDS)
+    with _s3(directory) as location:
+        for shape in SHAPES:
+            title = f"An S3 over the loopback interface: transactions of {shape}"
+            contestants: dict[str, Contestant] = {
+                FLOOR: lambda _, shape=shape: _plain(open_store(_new(location)), shape, seconds),
+                BATCHES: lambda _, shape=shape: _channel(open_store(_new(location)), shape, seconds),
+            }
+            yield Group(loopback_name(shape), title, "events/s", FLOOR, contestants, 3)
+    for shape in SHAPES:
+        title = f"A store in the region, PUT 50 ms and GET 20 ms: transactions of {shape}"
+        contestants = {
+            FLOOR: lambda _, shape=shape: _plain(_Far(), shape, seconds),
+            BATCHES: lambda _, shape=shape: _channel(_Far(), shape, seconds),
+        }
+        yield Group(region_name(shape), title, "events/s", FLOOR, contestants, 3)
+    contestants = {
+        f"{n} {'writer' if n == 1 else 'writers'}": lambda _, n=n: _writers(n, 4 * seconds) for n in _WRITERS
+    }
+    title = f"Several writers of one channel in that region, {4 * seconds:.0f} s"
+    yield Group(WRITERS, title, "commits/s", "1 writer", contestants, 3)
+
+
+@contextmanager
+def _s3(directory: Path) -> Iterator[Location]:
+    """Run an S3, and yield a place in a bucket of it."""
+    with ExitStack() as stack:
+        url = stack.enter_context(moto_server(directory))
+        stack.callback((directory / "moto.log").unlink, missing_ok=True)
+        stack.enter_context(mock.patch.dict(os.environ, {**S3_ENVIRONMENT, "AWS_ENDPOINT_URL": url}))
+        make_bucket(url, "bucket")
+        yield Location("s3", "bucket", "orders")
+
+
+def _new(location: Location) -> Location:
+    return Location(location.scheme, location.bucket, f"{location.prefix}/{next(_numbers)}")
+
+
+@contextmanager
+def _opened(store: Store) -> Iterator[ss.Channel]:
+    """Open the channel in a store, as one handle."""
+    with mock.patch.object(object_opening, "open_store", lambda *_: store):
+        channel = ss.Channel(
+            "s3://bucket/orders", commit_interval=0, max_inline_bytes=_INLINE_BYTES, transaction_capacity=1 << 20
+        )
+    with channel:
+        yield channel
+
+
+def _plain(store: Store, shape: Shape, seconds: float) -> Figures:
+    """Create the objects that a channel would create."""
+    data = _bytes_of(shape)
+    numbers = count(1)
+
+    def put() -> int:
+        assert store.create(slot_key(next(numbers)), data)
+        return shape.events
+
+    return {"put": rate(put, seconds)}
+
+
+def _bytes_of(shape: Shape) -> bytes:
+    """Return the bytes of a slot with one transaction."""
+    store = MemoryStore()
+    with _opened(store) as channel, channel.put_transaction() as tx:
+        tx.put_batch(event_batch(channel.schema, shape))
+    return store.objects[slot_key(1)]
+
+
+def _channel(store: Store, shape: Shape, seconds: float) -> Figures:
+    with _opened(store) as channel:
+        batch = event_batch(channel.schema, shape)
+
+        def put() -> int:
+            with channel.put_transaction() as tx:
+                tx.put_batch(batch)
+            return shape.events
+
+        return {"put": rate(put, seconds)}
+
+
+def _writers(writers: int, seconds: float) -> Figures:
+    """Let handles commit one event after the other, and return what they did together, and the least of one."""
+    store, done, slowest = _Far(), [0] * writers, [0.0] * writers
+    end = time.monotonic() + seconds
+    with ExitStack() as stack:
+        channels = [stack.enter_context(_opened(store)) for _ in range(writers)]
+
+        def commit(number: int) -> None:
+            while (began := time.monotonic()) < end:
+                with channels[number].put_transaction() as tx:
+                    tx.put(ss.Event(b"x" * 100))
+                done[number] += 1
+                slowest[number] = max(slowest[number], time.monotonic() - began)
+
+        threads = [threading.Thread(target=commit, args=(number,)) for number in range(writers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    return {
+        "together": sum(done) / seconds,
+        "the least of one": min(done) / seconds,
+        "slowest commit, s": statistics.fmean(slowest),
+    }

@@ -1,0 +1,226 @@
+"""When a checkpoint of a log of objects is made, and what may go after it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, StorageError
+from spillable_stream.engine import object_checkpointing
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.errors import TransactionStateError
+from tests.support.events import numbered, peek, put, take
+from tests.support.faulty_store import Fault, once
+from tests.support.object_channels import collect_now, store_of
+from tests.support.object_logs import FakeTime
+
+Open = Callable[..., Channel]
+
+
+def checkpointing_of(channel: Channel) -> ObjectCheckpointing:
+    checkpointing = channel.engine().checkpointing
+    assert isinstance(checkpointing, ObjectCheckpointing)
+    return checkpointing
+
+
+def by_clock(channel: Channel) -> FakeTime:
+    """Return the clock by which the channel's checkpoints are due and objects go from now on."""
+    checkpointing, clock = checkpointing_of(channel), FakeTime()
+    checkpointing._monotonic = checkpointing.collector._monotonic = clock.monotonic
+    checkpointing._made_at = clock.now
+    return clock
+
+
+def keys(channel: Channel, prefix: str) -> list[int]:
+    """Return the numbers of the slots, or of the checkpoints, that are there."""
+    return sorted(int(info.key.removeprefix(prefix)) for info in store_of(channel).inner.list(prefix))
+
+
+def trimmed_through(channel: Channel) -> int:
+    return channel.engine().follow().trimmed.through
+
+
+# ── when one is made ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_checkpoint_is_made_by_the_first_commit_after_its_interval(open_handle: Open) -> None:
+    channel = open_handle(checkpoint_interval=5000)
+    clock = by_clock(channel)
+    put(channel, b"0")
+    clock.now += 4.9
+    put(channel, b"1")
+    checkpointing_of(channel).make_if_due()
+    assert keys(channel, "checkpoints/") == []
+    clock.now += 0.1
+    checkpointing_of(channel).make_if_due()
+    assert keys(channel, "checkpoints/") == [2]
+    clock.now += 60
+    checkpointing_of(channel).make_if_due()
+    assert keys(channel, "checkpoints/") == [2], "nothing was appended since"
+
+
+def test_a_checkpoint_is_made_after_many_slots_however_young_the_last_one_is(
+    open_handle: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_checkpointing, "_MOST_SLOTS", 5)
+    channel = open_handle()
+    by_clock(channel)
+    for number in range(1, 6):
+        put(channel, b"%d" % number)
+        checkpointing_of(channel).make_if_due()
+        assert keys(channel, "checkpoints/") == ([5] if number == 5 else [])
+
+
+def test_a_close_makes_one_if_an_open_would_have_much_to_read(open_handle: Open) -> None:
+    for puts, is_worth_it in ((15, False), (1, True)):
+        channel = open_handle(checkpoint_on_close=True)
+        for number in range(puts):
+            put(channel, b"%d" % number)
+        channel.close()
+        assert bool(keys(open_handle(), "checkpoints/")) == is_worth_it
+
+
+def test_an_open_reads_no_slot_before_the_newest_checkpoint(open_handle: Open) -> None:
+    channel = open_handle()
+    for number in range(10):
+        put(channel, b"%d" % number)
+    channel.checkpoint()
+    put(channel, b"10")
+    other = open_handle()
+    read = {r.key for r in store_of(other).requests if r.key.startswith("log/")}
+    assert len(read) == 3
+    assert peek(other) == numbered(0, 11)
+
+
+def test_none_is_made_inside_of_a_look(open_handle: Open) -> None:
+    channel = open_handle()
+    with channel.engine().snapshot(), pytest.raises(TransactionStateError, match="a checkpoint of the channel"):
+        checkpointing_of(channel).make()
+
+
+# ── failures ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_hint_that_can_not_be_written_fails_no_checkpoint(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    store_of(channel).schedule = lambda r: Fault.REFUSED if r.kind == "replace" else None
+    channel.checkpoint()
+    assert keys(channel, "checkpoints/") == [1]
+    assert peek(open_handle()) == [b"0"]
+
+
+def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again_later(
+    open_handle: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = open_handle(checkpoint_interval=1000)
+    clock, checkpointing = by_clock(channel), checkpointing_of(channel)
+    put(channel, b"0")
+    clock.now += 1
+    store_of(channel).schedule = once("create", Fault.REFUSED, "checkpoints/")
+    with caplog.at_level(logging.WARNING):
+        checkpointing.make_if_due()
+    assert "no checkpoint was made; the next open takes longer" in caplog.text
+    assert channel.engine().counters.checkpoint_write_error_count == 1
+    checkpointing.make_if_due()
+    assert keys(channel, "checkpoints/") == []
+    clock.now += 1
+    checkpointing.make_if_due()
+    assert keys(channel, "checkpoints/") == [1]
+
+
+def test_nothing_is_trimmed_after_a_checkpoint_that_can_not_be_read(open_handle: Open) -> None:
+    channel = open_handle()
+    checkpointing_of(channel).worth_a_trim = 1
+    put(channel, *numbered(0, 3))
+    take(channel)
+    channel.checkpoint()
+    before = keys(channel, "log/")
+    left = [Fault.SHORT]
+    store_of(channel).schedule = lambda r: left.pop() if left and (r.kind, r.key[:3]) == ("get", "che") else None
+    put(channel, b"3")
+    with pytest.raises(StorageError, match="can't be read after it was written; nothing depends on it yet"):
+        channel.checkpoint()
+    assert set(before) <= set(keys(channel, "log/")) and trimmed_through(channel) == -1
+
+
+# ── what may go ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: Open) -> None:
+    channel = open_handle()
+    checkpointing = checkpointing_of(channel)
+    checkpointing.worth_a_trim = 30
+    for number in range(10):
+        put(channel, b"%d" % number)
+        take(channel)
+    collect_now_as_it_is(channel)
+    assert (trimmed_through(channel), keys(channel, "log/")[0]) == (-1, 0)
+    for number in range(10):
+        put(channel, b"%d" % number)
+        take(channel)
+    collect_now_as_it_is(channel)
+    assert trimmed_through(channel) + 1 == keys(channel, "log/")[0] >= 30
+
+
+def collect_now_as_it_is(channel: Channel) -> None:
+    for _ in range(2):
+        channel.checkpoint()
+
+
+def test_a_slot_stays_as_long_as_a_group_has_to_take_an_event_of_it(open_handle: Open) -> None:
+    channel = open_handle()
+    for number in range(6):
+        put(channel, b"%d" % number)
+    take(channel, 2, "slow")
+    take(channel, 6)
+    collect_now(channel)
+    assert (trimmed_through(channel), keys(channel, "log/")[0]) == (2, 3)
+    assert take(channel, group="slow") == numbered(2, 4)
+
+
+def test_slots_stay_up_to_the_older_of_two_checkpoints(open_handle: Open) -> None:
+    """The newest may turn out to be damaged."""
+    channel = open_handle()
+    checkpointing_of(channel).worth_a_trim = 1
+    put(channel, b"0")
+    take(channel)
+    channel.checkpoint()
+    first = keys(channel, "checkpoints/")
+    assert trimmed_through(channel) == -1
+    put(channel, b"1")
+    take(channel)
+    channel.checkpoint()
+    assert trimmed_through(channel) == first[0] - 1
+    assert keys(channel, "log/")[0] == first[0]
+
+
+def test_a_handle_knows_the_checkpoint_that_it_was_loaded_from_for_the_older_one(open_handle: Open) -> None:
+    """Handles that are open for a moment, and make one checkpoint each, let objects go all the same."""
+    for number in range(3):
+        with open_handle() as channel:
+            checkpointing_of(channel).worth_a_trim = 1
+            put(channel, b"%d" % number)
+            take(channel)
+            channel.checkpoint()
+    last = open_handle()
+    assert trimmed_through(last) > 5
+    assert keys(last, "log/")[0] == trimmed_through(last) + 1
+
+
+def test_objects_go_after_the_delay_by_the_clock_of_the_handle_that_deletes_them(open_handle: Open) -> None:
+    channel = open_handle(gc_delay=600)
+    clock = by_clock(channel)
+    put(channel, *numbered(0, 3))
+    take(channel)
+    collect_now(channel)
+    assert trimmed_through(channel) > 0
+    clock.now += 599
+    channel.checkpoint()
+    assert keys(channel, "log/")[0] == 0
+    clock.now += 1
+    through = trimmed_through(channel)
+    channel.checkpoint()
+    assert 0 < keys(channel, "log/")[0] <= through + 1

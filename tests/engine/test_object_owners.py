@@ -1,0 +1,281 @@
+"""Owners of groups in a log of objects: claims and answers, by a clock that only claimants' waiting moves."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, GroupOwnedError, OptionError
+from spillable_stream.engine import object_owners
+from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
+from tests.support.events import numbered, peek, put, take
+from tests.support.faulty_store import Fault, Request
+from tests.support.object_channels import OwnersClock, kill, store_of
+
+Open = Callable[..., Channel]
+
+
+def owners_of(channel: Channel) -> ObjectOwners:
+    owners = channel.engine().owners
+    assert isinstance(owners, ObjectOwners)
+    return owners
+
+
+def epoch_of(channel: Channel, group: str = "default") -> int:
+    channel.engine().follow()
+    known = owners_of(channel).known(group)
+    assert known is not None
+    return known.epoch
+
+
+# ── claims ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_an_owner_that_answers_keeps_its_group_and_the_claimant_is_told_whose_it_is(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 3))
+    consumer = owner.consumer("default")
+    owners_clock.meanwhile = owners_of(owner).answer_claims
+    with pytest.raises(GroupOwnedError, match="which answers; stop it") as caught:
+        other.consumer("default", owner_timeout_seconds=0)
+    assert caught.value.owner == consumer.owner
+    assert sum(owners_clock.slept) < ANSWER_SECONDS
+    assert take(owner) == numbered(0, 3)
+
+
+def test_a_claimant_waits_for_an_owner_that_lives_as_long_as_it_was_told_to(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    owner.consumer("default")
+    owners_clock.meanwhile = owners_of(owner).answer_claims
+    with pytest.raises(GroupOwnedError):
+        other.consumer("default", owner_timeout_seconds=5000)
+    assert 5000 <= sum(owners_clock.slept) < 10_000
+
+    def leave_after_a_while() -> None:
+        if len(owners_clock.slept) > count + 3:
+            owner.close()
+        else:
+            owners_of(owner).answer_claims()
+
+    count, owners_clock.meanwhile = len(owners_clock.slept), leave_after_a_while
+    assert other.consumer("default", owner_timeout_seconds=5000).position() == 0
+
+
+def test_a_group_whose_owner_does_not_answer_for_10_seconds_is_the_claimants(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 3))
+    owner.consumer("default")
+    before = epoch_of(owner)
+    assert take(other) == numbered(0, 3)
+    assert ANSWER_SECONDS <= sum(owners_clock.slept) < ANSWER_SECONDS + 1
+    assert epoch_of(owner) > before
+
+
+def test_an_answer_has_all_of_its_time_though_the_claim_took_long_to_be_written(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    owner.consumer("default")
+
+    def slow(request: Request) -> None:
+        if request.kind == "create":
+            owners_clock.now += 2 * ANSWER_SECONDS
+
+    store_of(other).schedule = slow  # type: ignore[assignment]
+    owners_clock.meanwhile = lambda: len(owners_clock.slept) > 5 and owners_of(owner).answer_claims()
+    with pytest.raises(GroupOwnedError, match="which answers"):
+        other.consumer("default", owner_timeout_seconds=0)
+
+
+def test_who_loses_a_race_for_a_dead_owners_group_has_to_claim_it_from_the_winner(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    dead, first, second = open_handle(), open_handle(), open_handle()
+    put(dead, b"0")
+    dead.consumer("default")
+    kill(dead)
+
+    def the_other_one_comes_first() -> None:
+        owners_clock.meanwhile = lambda: None
+        first.consumer("default")
+        owners_clock.meanwhile = owners_of(first).answer_claims
+
+    owners_clock.meanwhile = the_other_one_comes_first
+    with pytest.raises(GroupOwnedError):
+        second.consumer("default", owner_timeout_seconds=0)
+    assert take(first) == [b"0"]
+
+
+def test_the_owners_thread_answers(
+    open_handle: Open, owners_clock: OwnersClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(object_owners, "_LOOK_SECONDS", 0.001)
+    owner, other = open_handle(), open_handle()
+    owners, looked = owners_of(owner), threading.Semaphore(0)
+    answer = owners.answer_claims
+    monkeypatch.setattr(owners, "answer_claims", lambda: (answer(), looked.release()))
+
+    def until_it_looked() -> None:
+        """Wait for the end of a look that began after now."""
+        while looked.acquire(blocking=False):
+            pass
+        for _ in range(2):
+            assert looked.acquire(timeout=30)
+
+    owner.consumer("default")
+    owners_clock.meanwhile = until_it_looked
+    with pytest.raises(GroupOwnedError, match="which answers"):
+        other.consumer("default", owner_timeout_seconds=0)
+
+
+def test_a_handle_that_owns_nothing_asks_for_nothing_and_has_no_thread(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    channel = open_handle()
+    put(channel, b"0")
+    store = store_of(channel)
+    store.forget_counts()
+    assert not owners_of(channel).answer_claims()
+    assert store.requests == []
+    assert not [t for t in threading.enumerate() if t.name == "spillable owner"]
+    channel.consumer("default")
+    assert [t.name for t in threading.enumerate()].count("spillable owner") == 1
+    channel.close()
+    assert not [t for t in threading.enumerate() if t.name == "spillable owner"]
+
+
+# ── former owners ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_former_owner_takes_or_prepares_is_refused_and_names_the_new_one(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 6))
+    former = owner.consumer("default")
+    claimed = former.claim(3)
+    new = other.consumer("default")
+    for verb in (former.prepare, former.commit):
+        with pytest.raises(GroupOwnedError, match=r"owns the group 'default' of .* no more: .* took it over") as caught:
+            verb(claimed)
+        assert caught.value.owner == new.owner
+    assert take(other) == numbered(0, 6)
+
+
+@pytest.mark.parametrize("made_again", [True, False])
+def test_a_group_that_was_dropped_and_made_again_is_not_its_former_owners(
+    open_handle: Open, owners_clock: OwnersClock, made_again: bool
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 3))
+    former = owner.consumer("default")
+    claimed, before = former.claim(3), epoch_of(owner)
+    other.consumer("default")
+    other.drop_group("default")
+    if made_again:
+        other.consumer("default")
+        assert epoch_of(other) > before
+    with pytest.raises(GroupOwnedError, match="no more"):
+        former.commit(claimed)
+    assert peek(other) == numbered(0, 3)
+
+
+@pytest.mark.parametrize("commits_at", range(9))
+def test_no_event_is_committed_by_two_owners(open_handle: Open, owners_clock: OwnersClock, commits_at: int) -> None:
+    """The former owner sleeps, and wakes up before the takeover, in its middle, or after it."""
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 6))
+    former = owner.consumer("default")
+    claimed, done = former.claim(3), list[bytes]()
+
+    def wake() -> None:
+        try:
+            former.commit(claimed)
+            done.extend(numbered(0, 3))
+        except GroupOwnedError:
+            pass
+
+    count = 200 // 7 * commits_at  # of about 200 sleeps
+    owners_clock.meanwhile = lambda: wake() if len(owners_clock.slept) == count else None
+    done += take(other)
+    if len(owners_clock.slept) < count or not count:
+        wake()
+    assert sorted(done) == numbered(0, 6)
+
+
+# ── giving up ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_group_of_a_closed_handle_is_nobodys_at_once(open_handle: Open, owners_clock: OwnersClock) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, b"0")
+    owner.consumer("default")
+    owner.close()
+    other.engine().follow()
+    assert not owners_of(other).look("default").is_alive
+    assert take(other) == [b"0"]
+    assert owners_clock.slept == []
+
+
+def test_a_close_that_can_not_give_up_says_so_and_the_group_has_to_be_claimed(
+    open_handle: Open, owners_clock: OwnersClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, b"0")
+    owner.consumer("default")
+    store_of(owner).schedule = lambda request: Fault.REFUSED
+    with caplog.at_level(logging.WARNING):
+        owner.close()
+    assert "the group 'default' looks owned until it is claimed" in caplog.text
+    assert owners_of(other).look("default").is_alive
+    assert take(other) == [b"0"]
+    assert sum(owners_clock.slept) >= ANSWER_SECONDS
+
+
+def test_what_a_former_owner_gives_up_is_not_the_new_ones(open_handle: Open, owners_clock: OwnersClock) -> None:
+    owner, other = open_handle(), open_handle()
+    owner.consumer("default")
+    other.consumer("default")
+    owner.close()
+    assert owners_of(other).look("default").is_alive
+    assert other.consumer("default").position() == 0
+
+
+# ── changing a group that nobody owns ───────────────────────────────────────────────────────────
+
+
+def test_a_group_is_changed_while_it_has_no_other_owner(open_handle: Open, owners_clock: OwnersClock) -> None:
+    owner, other = open_handle(), open_handle()
+    put(owner, *numbered(0, 3))
+    take(owner)
+    owners_clock.meanwhile = owners_of(owner).answer_claims
+    with (
+        pytest.raises(GroupOwnedError, match="which answers; stop it, or use another group: close it first"),
+        owners_of(other).without_owner("default", otherwise=": close it first"),
+    ):
+        pytest.fail("it has an owner")
+    owner.close()
+    with owners_of(other).without_owner("default") as held:
+        held.require()
+        assert owners_of(other).look("default").note.endswith(", to change it")
+    assert not owners_of(other).look("default").is_alive
+
+
+def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock: OwnersClock) -> None:
+    channel = open_handle()
+    before = channel.engine().log.position()
+    with (
+        pytest.raises(OptionError, match=r"has no group 'g'; its groups are: none"),
+        owners_of(channel).without_owner("g"),
+    ):
+        pytest.fail("there is no such group")
+    assert channel.engine().log.position() == before

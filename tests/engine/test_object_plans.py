@@ -1,0 +1,144 @@
+"""What a task is sent of a channel in an object store, and what it finds on its host."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine.object_plans import ObjectReadPlan, ObjectStagePlan, query_of_group
+from spillable_stream.errors import DataLossError, NotAChannelError, StorageError
+from spillable_stream.log.salvage import Unreadable
+from spillable_stream.objects.slots import slot_key
+from tests.support.events import numbered, put
+from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import URL, stores_in_memory
+from tests.support.object_logs import frames_of
+
+
+@pytest.fixture
+def stores() -> Iterator[dict[str, MemoryStore]]:
+    with stores_in_memory() as stores:
+        yield stores
+
+
+def plans() -> tuple[ObjectReadPlan, ObjectStagePlan]:
+    """Make a channel of five events, and return the plans of reading some and of staging others."""
+    with Channel(URL, compression="zstd", commit_interval=0) as channel:
+        put(channel, *numbered(0, 5))
+        [read] = channel.port().plan_read([[(2, 4)]])
+        stage = channel.port().plan_stage()
+    assert isinstance(read, ObjectReadPlan) and isinstance(stage, ObjectStagePlan)
+    return read, stage
+
+
+BEGIN: dict[str, Callable[[ObjectReadPlan, ObjectStagePlan], None]] = {
+    "read": lambda read, _: read.open().close(),
+    "stage": lambda _, stage: stage.require_here(),
+}
+
+
+@pytest.fixture(params=BEGIN)
+def begin(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """What a task does first by one of its plans."""
+    return BEGIN[request.param]
+
+
+def test_plans_are_sent_without_a_store_and_without_credentials(
+    stores: dict[str, MemoryStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "a-credential")
+    made = plans()
+    sent = pickle.dumps(made)
+    assert pickle.loads(sent) == made
+    assert b"a-credential" not in sent and b"Store" not in sent
+    for plan in made:
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            plan.channel = ""  # type: ignore[misc]
+
+
+def test_events_are_read_by_a_plan_alone(stores: dict[str, MemoryStore]) -> None:
+    read, _ = pickle.loads(pickle.dumps(plans()))
+    reader = read.open()
+    (extent,) = read.extents
+    assert [body for r in reader.read(extent) for body in r.batch["body"].to_pylist()] == numbered(1, 3)
+    assert (reader.path, reader.channel, read.ends) == (URL, read.channel, {})
+
+
+def test_events_are_staged_by_a_plan_alone_and_an_old_plan_says_its_age(stores: dict[str, MemoryStore]) -> None:
+    _, stage = plans()
+    writer = stage.begin("query", 7)
+    writer.write(frames_of(b"x"))
+    name = writer.finish().name
+    assert name in stores[URL].objects
+    assert name.startswith(f"segments/{stage.birth:020d}-query.7.") and stage.birth == 1
+    assert stage.compression == "zstd"
+
+
+def test_a_host_that_finds_the_channel_is_accepted(stores: dict[str, MemoryStore], begin: Callable[..., None]) -> None:
+    begin(*plans())
+
+
+def test_a_host_that_finds_no_channel_is_refused(stores: dict[str, MemoryStore], begin: Callable[..., None]) -> None:
+    made = plans()
+    stores.clear()
+    with pytest.raises(NotAChannelError, match=f"this host finds no channel at {URL}: give all hosts the same cred"):
+        begin(*made)
+    assert stores[URL].objects == {}
+
+
+def test_a_host_that_finds_another_channel_there_is_refused(
+    stores: dict[str, MemoryStore], begin: Callable[..., None]
+) -> None:
+    made = plans()
+    stores.clear()
+    plans()
+    before = dict(stores[URL].objects)
+    with pytest.raises(NotAChannelError, match=f"this host finds another channel at {URL}: give all hosts the same"):
+        begin(*made)
+    assert stores[URL].objects == before
+
+
+def test_what_can_not_be_read_is_kept_and_known(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    (extent,) = read.extents
+    data = bytearray(stores[URL].objects[slot_key(1)])
+    data[extent.offset + 70] ^= 1
+    stores[URL].objects[slot_key(1)] = bytes(data)
+    reader = read.open()
+    (damage,) = reader.read_past_damage(extent)
+    assert isinstance(damage, Unreadable) and damage[:2] == (2, 4)
+    assert damage.path == Path(slot_key(1))
+    assert reader.not_quarantined([(1, 5)]) == [(1, 5)]
+    reader.keep_damaged(damage)
+    assert reader.not_quarantined([(1, 5)]) == [(1, 1), (5, 5)]
+
+
+def test_events_that_are_gone_are_data_loss(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    stores[URL].objects.pop(slot_key(1))
+    (extent,) = read.extents
+    with pytest.raises(DataLossError, match="the events 2 to 4 are gone"):
+        list(read.open().read(extent))
+
+
+def test_a_tasks_query_is_written_beside_its_group_once(stores: dict[str, MemoryStore]) -> None:
+    read, _ = plans()
+    store = FaultyStore(stores[URL])
+    assert query_of_group(store, "g") is None
+    for query in ("first", "first", "second"):
+        read.open().record_query("g", query)
+        assert query_of_group(store, "g") == query
+    with stores_in_memory(lambda _: store):
+        read.open().record_query("g", "second")
+    assert store.counts["replace"] == 0
+    store.schedule = lambda _: Fault.UNAVAILABLE
+    assert query_of_group(store, "g") is None
+    with pytest.raises(StorageError), stores_in_memory(lambda _: store):
+        read.open().record_query("g", "third")

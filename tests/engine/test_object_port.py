@@ -1,0 +1,168 @@
+"""The port of a channel in an object store: each verb does what it says to the channel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, ProducerBusyError
+from spillable_stream.engine.object_engine import ObjectEngine
+from spillable_stream.engine.port import Put, SinkBatch
+from spillable_stream.errors import ChannelClosedError, OptionError, StorageError
+from tests.support.events import numbered, put, take
+from tests.support.faulty_store import Fault
+from tests.support.object_channels import URL, OwnersClock, kill, store_of
+from tests.support.object_logs import frames_of
+
+Open = Callable[..., Channel]
+
+
+def engine_of(channel: Channel) -> ObjectEngine:
+    engine = channel.engine()
+    assert isinstance(engine, ObjectEngine)
+    return engine
+
+
+def test_position_is_another_one_after_every_commit_of_anybody(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    port, seen = channel.port(), set()
+    for handle in (channel, other):
+        assert port.position() == port.position()
+        seen.add(port.position())
+        put(handle, b"x")
+    assert len(seen | {port.position()}) == 3
+
+
+def test_its_place_is_its_uuid_and_its_address(open_handle: Open) -> None:
+    channel, other, elsewhere = open_handle(), open_handle(), open_handle("s3://bucket/copy")
+    assert channel.port().place() == other.port().place() == f"{channel.uuid} {URL}"
+    assert elsewhere.port().place() != channel.port().place()
+
+
+def test_snapshot_is_up_to_date_and_stands_still(open_handle: Open) -> None:
+    channel, other = open_handle(), open_handle()
+    put(other, *numbered(0, 3))
+    with channel.port().snapshot() as state:
+        put(other, *numbered(3, 3))
+        [plan] = channel.port().plan_read([[(1, 6)]])
+        assert (state.last_id, plan.extents[-1].last_id) == (3, 3)
+    with channel.port().snapshot() as state:
+        assert state.last_id == 6
+
+
+def test_port_of_a_closed_channel_is_refused(open_handle: Open) -> None:
+    channel = open_handle()
+    port = channel.port()
+    port.require_open()
+    channel.close()
+    with pytest.raises(ChannelClosedError):
+        port.require_open()
+
+
+def test_batch_of_a_sink_is_published_once_by_whichever_handle(open_handle: Open) -> None:
+    ports = [open_handle().port(), open_handle().port()]
+    for number, (batch_id, is_new) in enumerate(((4, True), (4, False), (3, False), (5, True), (5, False))):
+        batch = Put(frames_of(b"x", b"y"), [], SinkBatch("query", batch_id))
+        assert ports[number % 2].publish(batch, 0) is is_new
+    assert open_handle().stats().last_id == 4
+
+
+@pytest.mark.parametrize("adopted", [False, True])
+def test_what_was_staged_is_discarded_unless_it_was_adopted(open_handle: Open, adopted: bool) -> None:
+    channel = open_handle()
+    port = channel.port()
+    writer = port.plan_stage().begin("query", 1)
+    writer.write(frames_of(b"x", b"y"))
+    staged = writer.finish()
+    if adopted:
+        assert port.publish(Put([], [staged], SinkBatch("query", 1)), 0)
+    port.discard([staged.name])
+    port.end_staging("query", 1)
+    assert (staged.name in store_of(channel).inner.objects) == adopted  # type: ignore[attr-defined]
+    assert take(channel) == ([b"x", b"y"] if adopted else [])
+
+
+def test_what_a_commit_adopted_whose_answer_never_came_is_not_discarded(open_handle: Open) -> None:
+    channel = open_handle()
+    port, store = channel.port(), store_of(channel)
+    engine_of(channel).log._appending.patience.timeout_seconds = 0
+    writer = port.plan_stage().begin("query", 1)
+    writer.write(frames_of(b"x"))
+    staged = writer.finish()
+    store.schedule = lambda r: {"create": Fault.ANSWER_LOST, "delete": None}.get(r.kind, Fault.UNAVAILABLE)
+    with pytest.raises(StorageError):
+        port.publish(Put([], [staged], SinkBatch("query", 1)), 0)
+    store.schedule = None
+    port.discard([staged.name])
+    assert take(channel) == [b"x"]
+
+
+def test_takes_are_committed_for_their_owner_and_not_for_another(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, *numbered(0, 10))
+    port = channel.port()
+    assert port.owner_of("g").note == ""
+    assert port.create_group("g", "4") == port.create_group("g", "earliest") == 3
+    consumer = channel.consumer("g", note="of a test")
+    consumer.prepare([(4, 7)])
+    helper = open_handle().port()
+    owner = helper.owner_of("g")
+    assert owner.note == consumer.owner and owner.note.endswith(", of a test")
+    assert owner.since is not None and owner.since.utcoffset() is not None
+    assert helper.commit_through("g", 7, "somebody else") == 0
+    assert helper.commit_through("g", 6, owner.note) == 0
+    assert helper.commit_through("g", 7, owner.note) == 1
+    assert port.group("g").position == 7
+
+
+def test_group_that_is_missing_is_refused(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, b"x")
+    with pytest.raises(OptionError, match="has no group 'g'"):
+        channel.port().group("g")
+    assert channel.port().starting_position("latest") == 1
+
+
+def test_lost_events_are_reported_to_everybody_and_those_in_quarantine_are_known(open_handle: Open) -> None:
+    channel = open_handle()
+    put(channel, *numbered(0, 10))
+    channel.port().report_lost(4, 6)
+    assert open_handle().stats().lost == ((4, 6),)
+    store_of(channel).inner.objects["quarantine/events-4-6/report.json"] = b""  # type: ignore[attr-defined]
+    assert channel.port().not_quarantined([(1, 5)]) == [(1, 3)]
+
+
+# ── producers ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_producers_id_has_one_holder_until_it_is_released(open_handle: Open, owners_clock: OwnersClock) -> None:
+    channel, other = open_handle(), open_handle()
+    claim = channel.port().claim_producer("me")
+    owners_clock.meanwhile = engine_of(channel).owners.answer_claims
+    with pytest.raises(ProducerBusyError, match=f"the producer 'me' of {URL} is pid .* use another producer_id"):
+        other.port().claim_producer("me")
+    other.port().claim_producer("another").release()
+    claim.release()
+    slept = len(owners_clock.slept)
+    other.port().claim_producer("me").release()
+    assert len(owners_clock.slept) == slept
+
+
+def test_the_id_of_a_producer_that_was_killed_is_free_after_10_seconds(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    channel, other = open_handle(), open_handle()
+    channel.port().claim_producer("me").leave()
+    kill(channel)
+    other.port().claim_producer("me")
+    assert 10 <= sum(owners_clock.slept) < 11
+
+
+def test_a_producers_id_is_no_group(open_handle: Open) -> None:
+    channel = open_handle()
+    channel.port().claim_producer("me")
+    assert channel.stats().groups == {}
+    put(channel, b"0")
+    take(channel)
+    assert channel.engine().state.floor == 2

@@ -1,0 +1,80 @@
+"""Options that a channel can't have where it is are refused by name, with the reason; defaults are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.options import CHANNEL, CREATION, defaults
+
+Open = Callable[..., Channel]
+
+MEMORY, ROOT = "there is no memory tier", "all objects of a channel are under one root"
+OF_DISKS = {
+    "memoryCapacity": (10, MEMORY),
+    "byteCapacity": (1 << 20, MEMORY),
+    "memoryDir": ("/dev/shm", MEMORY),
+    "minimumRequiredSpace": (1 << 20, "a store does not say how much space is free"),
+    "dataDirs": (["/a"], ROOT),
+    "checkpointDir": ("/a", ROOT),
+    "backupCheckpointDir": ("/a", ROOT),
+    "mode": (0o750, "the store's own policies say who may read and write"),
+}
+OF_STORES = {"commitInterval": 5, "gcDelay": 5.0}
+
+
+def keyword(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name)
+
+
+@pytest.mark.parametrize("name", OF_DISKS)
+def test_an_option_of_disks_is_refused_in_a_store_with_its_reason(name: str) -> None:
+    value, why = OF_DISKS[name]
+    with pytest.raises(OptionError, match=f"^{name} is for channels on a disk: {why}.*; leave it out, or use a direct"):
+        refuse_options_of_disks({keyword(name): value})
+
+
+@pytest.mark.parametrize("name", OF_STORES)
+def test_an_option_of_stores_is_refused_on_a_disk_with_its_reason(name: str) -> None:
+    with pytest.raises(OptionError, match=f"^{name} is for channels in an object store: a commit to a disk is synced"):
+        refuse_options_of_stores({keyword(name): OF_STORES[name]})
+
+
+def test_defaults_and_options_of_both_are_refused_nowhere() -> None:
+    everything = {**defaults(CHANNEL), **defaults(CREATION)}
+    for refuse, others in ((refuse_options_of_disks, OF_STORES), (refuse_options_of_stores, OF_DISKS)):
+        refuse(everything)
+        refuse({"keep_alive": 7.0, "retention_ms": 5000, **{keyword(name): "anything" for name in others}})
+
+
+@pytest.mark.parametrize("name", OF_STORES)
+def test_a_channel_on_a_disk_is_neither_made_nor_changed_by_an_option_of_stores(
+    open_channel: Open, path: Path, name: str
+) -> None:
+    with pytest.raises(OptionError, match=name):
+        open_channel(**{keyword(name): OF_STORES[name]})
+    with pytest.raises(NotAChannelError):
+        Channel(path, create=False)
+    before = open_channel().options
+    with pytest.raises(OptionError, match=name):
+        open_channel(**{keyword(name): OF_STORES[name]})
+    assert open_channel().options == before
+
+
+@pytest.mark.parametrize("given", [{"memory_capacity": 10}, {"data_dirs": ["/a"]}, {"mode": "0750"}])
+def test_a_channel_in_a_store_is_neither_made_nor_changed_by_an_option_of_disks(
+    open_handle: Open, given: dict[str, object]
+) -> None:
+    with pytest.raises(OptionError, match="is for channels on a disk"):
+        open_handle(**given)
+    with pytest.raises(NotAChannelError):
+        open_handle(create=False)
+    before = open_handle().options
+    with pytest.raises(OptionError, match="is for channels on a disk"):
+        open_handle(**given)
+    assert open_handle().options == before

@@ -1,0 +1,195 @@
+"""One append: what it costs, what each answer leads to, and what can come of it later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.objects.slots import slot_key
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import Writer, new_channel
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def writer_on(memory: MemoryStore) -> Callable[..., tuple[Writer, FaultyStore]]:
+    """Return one more writer of the channel, and the store as it sees it."""
+    channel = new_channel(memory)
+
+    def writer_on(timeout_seconds: float = 10.0) -> tuple[Writer, FaultyStore]:
+        store = FaultyStore(memory)
+        writer = Writer(store, channel, timeout_seconds)
+        store.forget_counts()
+        return writer, store
+
+    return writer_on
+
+
+Writers = Callable[..., tuple[Writer, FaultyStore]]
+
+
+def asked(store: FaultyStore) -> list[tuple[str, str]]:
+    return [(request.kind, request.key) for request in store.requests]
+
+
+def test_an_append_that_nobody_contends_for_is_one_create_and_one_small_read(writer_on: Writers) -> None:
+    writer, store = writer_on()
+    writer.put(b"the first one, which stands on slot 0: that is read whole")
+    for number in range(2, 5):
+        store.forget_counts()
+        attempt = writer.attempt(b"x")
+        assert writer.appending.append(attempt) is None
+        assert asked(store) == [("create", slot_key(number)), ("get_range", slot_key(number - 1))]
+        writer.tail = attempt.won
+    assert writer.time.slept == []
+
+
+def test_what_exists_and_is_mine_has_won(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    store.schedule = once("create", Fault.RETRIED)
+    attempt = writer.attempt(b"x")
+    assert writer.appending.append(attempt) is None
+    assert memory.objects[slot_key(1)] == attempt.data
+    assert store.counts["create"] == 1
+
+
+def test_a_conflict_of_two_that_came_at_once_is_tried_again(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    store.schedule = once("create", Fault.CONFLICT)
+    attempt = writer.attempt(b"x")
+    assert writer.appending.append(attempt) is None
+    assert store.counts["create"] == 2
+    assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_a_lost_answer_is_asked_for_with_the_same_bytes(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    store.schedule = once("create", Fault.ANSWER_LOST)
+    attempt = writer.attempt(b"x")
+    assert writer.appending.append(attempt) is None
+    assert [request.attempt for request in store.requests if request.kind == "create"] == [1, 2]
+    assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_who_comes_second_is_given_the_others_slot(writer_on: Writers, memory: MemoryStore) -> None:
+    (first, _), (second, _) = writer_on(), writer_on()
+    attempt = second.attempt(b"mine")
+    won = first.put(b"first")
+    lost = second.appending.append(attempt)
+    assert lost is not None and lost.header.token == won.token
+    assert memory.objects[slot_key(1)] == won.data
+
+
+def test_a_refusal_is_told_at_once_and_nothing_is_written(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    store.schedule = once("create", Fault.REFUSED)
+    with pytest.raises(StorageError, match="nothing was committed") as caught:
+        writer.appending.append(writer.attempt(b"x"))
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    assert (store.counts["create"], writer.time.slept) == (1, [])
+    assert slot_key(1) not in memory.objects
+
+
+def test_without_an_answer_a_fence_sees_to_it_that_the_append_never_counts(
+    writer_on: Writers, memory: MemoryStore
+) -> None:
+    writer, store = writer_on()
+    attempt = writer.attempt(b"late")
+
+    def late(request: Request) -> Fault | None:
+        """Hold back every request of the append, which is sent for 10 s, and the first of the fence."""
+        return Fault.LATE if request.kind == "create" and writer.time.now <= 1010 else None
+
+    store.schedule = late
+    with pytest.raises(StorageError, match="nothing was committed") as caught:
+        writer.appending.append(attempt)
+    assert not isinstance(caught.value, CommitOutcomeUnknownError)
+    fence = memory.objects[slot_key(1)]
+    assert store.release() == store.faults[Fault.LATE] > 1
+    assert memory.objects[slot_key(1)] == fence != attempt.data
+    writer.follow()
+    assert (writer.tail.number, writer.state.last_id) == (1, 0)
+    writer.put(b"next")
+    assert writer.state.last_id == 1
+
+
+def test_an_append_that_arrived_before_its_fence_has_won(writer_on: Writers, memory: MemoryStore) -> None:
+    writer, store = writer_on()
+    attempt = writer.attempt(b"x")
+
+    def unanswered(request: Request) -> Fault | None:
+        if request.kind == "create" and writer.time.now <= 1010:
+            return Fault.ANSWER_LOST
+        return Fault.UNAVAILABLE if request.kind == "get" and writer.time.now <= 1010 else None
+
+    store.schedule = unanswered
+    assert writer.appending.append(attempt) is None
+    assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_where_nobody_answers_the_outcome_is_not_known_until_it_is_settled(
+    writer_on: Writers, memory: MemoryStore
+) -> None:
+    writer, store = writer_on()
+    attempt = writer.attempt(b"x")
+    store.schedule = lambda request: Fault.LATE if request.kind == "create" else Fault.UNAVAILABLE
+    with pytest.raises(CommitOutcomeUnknownError, match="whether slot 1 counts is not known"):
+        writer.appending.append(attempt)
+    store.schedule = None
+    store.release(0)  # the first request of the append arrives before any fence
+    assert writer.appending.settle(attempt) is None
+    assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_a_writer_that_slept_while_its_place_was_used_and_collected_does_not_acknowledge(
+    writer_on: Writers, memory: MemoryStore
+) -> None:
+    (sleeper, _), (other, _) = writer_on(), writer_on()
+    attempt = sleeper.attempt(b"zombie")
+    for body in (b"1", b"2", b"3"):
+        other.put(body)
+    for number in range(3):
+        other.slots.delete(number)
+    with pytest.raises(CommitOutcomeUnknownError, match="slot 0, on which it was planned, was collected meanwhile"):
+        sleeper.appending.append(attempt)
+    other.follow()
+    assert (other.tail.number, other.state.last_id) == (3, 3)
+
+
+def test_two_writers_that_slept_side_by_side_prove_nothing_to_each_other(
+    writer_on: Writers, memory: MemoryStore
+) -> None:
+    """The slot before the second one's is there again, but it is the first one's, with another token."""
+    (other, _), (first, _) = writer_on(), writer_on()
+    at_slot_1 = first.attempt(b"a zombie in slot 1")
+    other.put(b"1")
+    second, _ = writer_on()
+    at_slot_2 = second.attempt(b"a zombie in slot 2")
+    for body in (b"2", b"3", b"4"):
+        other.put(body)
+    for number in range(4):
+        other.slots.delete(number)
+    for sleeper, attempt in ((first, at_slot_1), (second, at_slot_2)):
+        with pytest.raises(CommitOutcomeUnknownError, match="was collected meanwhile"):
+            sleeper.appending.append(attempt)
+    assert {slot_key(1), slot_key(2)} <= memory.objects.keys()
+    other.follow()
+    assert (other.tail.number, other.state.last_id) == (4, 4)
+
+
+def test_a_slot_that_can_not_be_read_is_read_again_before_anything_is_told(writer_on: Writers) -> None:
+    (first, _), (second, store) = writer_on(), writer_on()
+    attempt = second.attempt(b"mine")
+    won = first.put(b"first")
+    left = [Fault.SHORT] * 3
+    store.schedule = lambda request: left.pop() if request.kind == "get" and left else None
+    lost = second.appending.append(attempt)
+    assert lost is not None and lost.header.token == won.token
+    assert second.time.slept

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pyarrow as pa
+
+from spillable_stream.objects.cache import ObjectCache
+
+
+def of(size_bytes: int) -> pa.Buffer:
+    return pa.py_buffer(bytes(size_bytes))
+
+
+def kept(cache: ObjectCache, *keys: str) -> str:
+    return "".join(key for key in keys if cache.get(key) is not None)
+
+
+def test_the_least_recently_used_objects_go_first() -> None:
+    cache = ObjectCache(100)
+    for key in "abc":
+        cache.put(key, of(30))
+    assert cache.get("a") is not None
+    cache.put("d", of(30))
+    assert kept(cache, *"abcd") == "acd"
+    cache.put("e", of(50))
+    assert kept(cache, *"acde") == "de"
+
+
+def test_an_object_that_would_take_half_of_the_room_drives_out_nothing() -> None:
+    cache = ObjectCache(100)
+    cache.put("a", of(50))
+    cache.put("large", of(51))
+    assert kept(cache, "a", "large") == "a"
+
+
+def test_an_object_that_is_put_again_or_forgotten_takes_its_room_once() -> None:
+    cache = ObjectCache(100)
+    for _ in range(5):
+        cache.put("a", of(40))
+    cache.put("b", of(40))
+    assert kept(cache, *"ab") == "ab"
+    cache.forget("a")
+    cache.forget("a")
+    cache.put("c", of(50))
+    assert kept(cache, *"abc") == "bc"
+    cache.put("d", of(20))
+    assert kept(cache, *"bcd") == "cd"

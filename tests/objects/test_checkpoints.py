@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.errors import StorageError
+from spillable_stream.objects.checkpoints import Checkpoints, Hint
+from tests.support.faulty_store import Fault, FaultyStore
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import Writer, new_channel
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def writer(memory: MemoryStore) -> Writer:
+    writer = Writer(memory, new_channel(memory))
+    writer.put(b"0", b"1")
+    return writer
+
+
+def key(number: int) -> str:
+    return f"checkpoints/{number:020d}"
+
+
+def test_what_is_written_is_read(writer: Writer) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    for found in (writer.checkpoints.newest(), writer.checkpoints.at(1)):
+        assert found is not None
+        assert (found.tail, found.base) == (writer.tail, 1)
+        assert found.state.image() == writer.state.image()
+
+
+def test_a_checkpoint_that_is_there_is_as_good_as_ones_own(writer: Writer, memory: MemoryStore) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    before = memory.objects[key(1)]
+    Writer(memory, writer.slots.channel).checkpoints.write(writer.tail, writer.state)
+    assert memory.objects[key(1)] is before
+
+
+def test_a_damaged_one_in_its_place_is_no_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+    memory.objects[key(1)] = b"damaged"
+    with pytest.raises(StorageError, match="can't be read after it was written"):
+        writer.checkpoints.write(writer.tail, writer.state)
+
+
+@pytest.mark.parametrize("at", [0, 10, 30, 46, 60, -1])
+def test_a_flipped_bit_makes_it_none(writer: Writer, memory: MemoryStore, at: int) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    data = bytearray(memory.objects[key(1)])
+    data += bytes(-len(data) % 8)
+    if at == -1:
+        data += bytes(8)
+    else:
+        data[at] ^= 1
+    memory.objects[key(1)] = bytes(data)
+    assert writer.checkpoints.at(1) is None
+    assert writer.checkpoints.newest() is None
+
+
+def test_one_of_another_slot_or_channel_is_none(writer: Writer, memory: MemoryStore) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    memory.objects[key(2)] = memory.objects[key(1)]
+    assert writer.checkpoints.at(2) is None
+    assert Checkpoints(memory, "another").at(1) is None
+    found = writer.checkpoints.newest()
+    assert found is not None and found.tail.number == 1
+
+
+def test_only_names_of_20_digits_are_checkpoints(writer: Writer, memory: MemoryStore) -> None:
+    memory.objects |= {name: b"" for name in ("checkpoints/7", "checkpoints/copy", f"{key(3)}.old", key(5))}
+    assert writer.checkpoints.numbers() == [5]
+
+
+def test_the_hint_is_what_was_written_last(writer: Writer) -> None:
+    assert writer.checkpoints.hint() is None
+    for number in (1, 7):
+        writer.checkpoints.write_hint(Hint(number, number - 1))
+    assert writer.checkpoints.hint() == Hint(7, 6)
+
+
+def test_a_store_that_fails_is_not_taken_for_a_missing_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    failing = Checkpoints(FaultyStore(memory, lambda _: Fault.UNAVAILABLE), writer.slots.channel)
+    for look in (failing.newest, failing.hint, lambda: failing.at(1)):
+        with pytest.raises(StorageError):
+            look()

@@ -1,0 +1,182 @@
+"""What is deleted, in which order, and when by the collector's own clock."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream.objects.cache import ObjectCache
+from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.collector import Collector
+from spillable_stream.objects.slots import Slots, slot_key
+from spillable_stream.objects.staged_object import segment_key
+from spillable_stream.objects.store import StoreError
+from spillable_stream.state.blocks import Block
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.contents import Trimmed
+from tests.support.faulty_store import Fault, FaultyStore, once
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import FakeTime, Writer, new_channel, new_state
+
+NEWEST = 9
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    """A log of the slots 0 to 9, with three checkpoints."""
+    memory = MemoryStore()
+    writer = Writer(memory, new_channel(memory))
+    for number in range(1, NEWEST + 1):
+        writer.put(b"%d" % number)
+        if number in (3, 6, 9):
+            writer.checkpoints.write(writer.tail, writer.state)
+    return memory
+
+
+class Collecting:
+    """A collector, its store and its clock."""
+
+    def __init__(self, memory: MemoryStore) -> None:
+        self.store = FaultyStore(memory)
+        self.time = FakeTime()
+        channel = "it deletes by names, so no bytes are read"
+        slots, checkpoints = Slots(self.store, channel), Checkpoints(self.store, channel)
+        self.cache = ObjectCache(1 << 20)
+        self.collector = Collector(self.store, slots, checkpoints, self.cache, self.time.monotonic)
+
+    def collect(self, state: ChannelState, after_seconds: float = 0.0) -> None:
+        self.time.now += after_seconds
+        self.collector.collect(state, NEWEST)
+
+    def deleted(self) -> list[str]:
+        return [request.key for request in self.store.requests if request.kind == "delete"]
+
+
+@pytest.fixture
+def collecting(memory: MemoryStore) -> Collecting:
+    return Collecting(memory)
+
+
+def trimmed(through: int, births: int = 0, deleted: int = -1) -> ChannelState:
+    state = new_state()
+    state.trimmed = Trimmed(through, births, deleted)
+    return state
+
+
+def slots_of(memory: MemoryStore) -> list[int]:
+    return sorted(int(key[4:]) for key in memory.objects if key.startswith("log/0"))
+
+
+def test_slots_go_in_ascending_order_once_they_were_trimmed_for_the_delay(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    state = trimmed(4)
+    collecting.collect(state)
+    collecting.collect(state, after_seconds=3599)
+    assert (collecting.deleted(), slots_of(memory)) == ([], list(range(10)))
+    collecting.collect(state, after_seconds=1)
+    assert [key for key in collecting.deleted() if key.startswith("log/")] == [slot_key(n) for n in range(5)]
+    assert slots_of(memory) == list(range(5, 10))
+    assert collecting.collector.deleted_through == 4
+
+
+def test_a_later_trim_waits_for_a_delay_of_its_own(collecting: Collecting, memory: MemoryStore) -> None:
+    collecting.collect(trimmed(2))
+    collecting.collect(trimmed(5), after_seconds=3000)
+    collecting.collect(trimmed(5), after_seconds=600)
+    assert slots_of(memory) == list(range(3, 10))
+    collecting.collect(trimmed(5), after_seconds=3000)
+    assert slots_of(memory) == list(range(6, 10))
+
+
+def test_neither_the_newest_slot_nor_that_of_the_newest_checkpoint_goes_whatever_was_trimmed(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(1000))
+    assert slots_of(memory) == [NEWEST]
+
+
+def test_a_slot_that_can_not_be_deleted_keeps_those_after_it(collecting: Collecting, memory: MemoryStore) -> None:
+    """A hole behind a slot would be a proof for a writer that slept."""
+    collecting.collector.gc_delay_seconds = 0
+
+    collecting.store.schedule = once("delete", Fault.UNAVAILABLE, slot_key(2))
+    with pytest.raises(StoreError):
+        collecting.collect(trimmed(4))
+    assert slots_of(memory) == list(range(2, 10))
+    collecting.store.schedule = None
+    collecting.collect(trimmed(5))
+    assert slots_of(memory) == list(range(6, 10))
+
+
+def test_what_the_log_says_was_deleted_is_not_deleted_again(collecting: Collecting, memory: MemoryStore) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    for number in range(4):
+        memory.delete(slot_key(number))
+    collecting.collect(trimmed(5, deleted=3))
+    assert [key for key in collecting.deleted() if key.startswith("log/")] == [slot_key(4), slot_key(5)]
+
+
+def test_what_writers_that_slept_left_behind_goes_and_no_other_object(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(4))
+    memory.objects[slot_key(1)] = memory.objects[slot_key(4)] = b"a writer that slept"
+    memory.objects["log/notes.txt"] = memory.objects["segments/notes.txt"] = b"somebody's"
+    memory.objects["checkpoints/000"] = b"somebody's"
+    collecting.collect(trimmed(5))
+    assert slots_of(memory) == list(range(6, 10))
+    assert {"log/notes.txt", "segments/notes.txt", "checkpoints/000"} <= memory.objects.keys()
+
+
+def test_all_checkpoints_but_the_two_newest_go(collecting: Collecting, memory: MemoryStore) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    collecting.collect(trimmed(4))
+    assert sorted(key for key in memory.objects if key.startswith("checkpoints/")) == [
+        f"checkpoints/{number:020d}" for number in (6, 9)
+    ]
+
+
+def in_segment(state: ChannelState, key: str) -> ChannelState:
+    """Return the state with an event in a segment."""
+    state.blocks.add(Block(file=key, offset=0, first_id=1, count=1, payload_bytes=8, time_us=1))
+    return state
+
+
+def test_segments_that_no_event_is_in_go_if_nobody_may_adopt_them_any_more(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    collecting.collector.gc_delay_seconds = 0
+    keys = {birth: segment_key(birth, "query", 1) for birth in (2, 3, 4)}
+    named = segment_key(1, "query", 1)
+    for key in (*keys.values(), named):
+        memory.objects[key] = b"events"
+    collecting.collect(in_segment(trimmed(4, births=4), named))
+    assert {key for key in memory.objects if key.startswith("segments/")} == {keys[4], named}
+
+
+def test_a_segment_that_was_taken_goes_after_the_delay_without_a_listing(
+    collecting: Collecting, memory: MemoryStore
+) -> None:
+    key = segment_key(5, "query", 1)
+    memory.objects[key] = b"events"
+    collecting.cache.put(key, pa.py_buffer(b"events"))
+    collecting.collect(in_segment(new_state(), key))
+    collecting.collect(new_state(), after_seconds=10)
+    collecting.collect(new_state(), after_seconds=3599)
+    assert key in memory.objects
+    collecting.collect(new_state(), after_seconds=1)
+    assert key not in memory.objects and collecting.cache.get(key) is None
+    assert collecting.store.counts["list"] == 0
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(0, 30), (5, 20), (15, 10), (25, 0), (1000, 0)])
+def test_births_are_by_the_newest_slot_so_long_ago_and_none_where_that_is_not_known(
+    collecting: Collecting, seconds: float, expected: int
+) -> None:
+    for number in (10, 20, 30):
+        collecting.collector.note_tail(number)
+        collecting.time.now += 10 if number < 30 else 0
+    assert collecting.collector.births(seconds) == expected

@@ -1,0 +1,125 @@
+"""Who makes a channel in a store, and what else may be at its root."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.errors import CorruptionError, NotAChannelError, StorageError, UnsupportedFormatError
+from spillable_stream.format.slot import Slot
+from spillable_stream.objects.directory_store import DirectoryStore
+from spillable_stream.objects.identity import IDENTITY, create_identity, read_identity
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import Store
+from tests.support.faulty_store import Fault, FaultyStore, Request, once
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import FakeTime, new_state
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+def make(store: Store, writer: str = "a test") -> str:
+    return create_identity(store, new_state().small(), writer, FakeTime().patience())
+
+
+def first_slot(memory: MemoryStore, channel: str) -> Slot:
+    return Slot.parse(channel, 0, memory.objects[slot_key(0)])
+
+
+def test_a_channel_is_slot_0_with_its_state_and_the_same_uuid_beside_it(memory: MemoryStore) -> None:
+    assert read_identity(memory) is None
+    channel = make(memory)
+    assert read_identity(memory) == channel == str(uuid.UUID(channel))
+    assert memory.objects.keys() == {slot_key(0), IDENTITY}
+    assert first_slot(memory, channel).header.state is not None
+
+
+@pytest.mark.parametrize("kind", ["slot", "identity"])
+def test_of_two_makers_at_once_the_one_with_slot_0_decides(memory: MemoryStore, kind: str) -> None:
+    """The other one comes right before this one creates slot 0, or `channel.json`."""
+    store, others = FaultyStore(memory), list[str]()
+
+    def come_first(request: Request) -> None:
+        if request.kind == "create" and (request.key == IDENTITY) == (kind == "identity") and not others:
+            others.append(make(memory, "the other one"))
+
+    store.schedule = come_first  # type: ignore[assignment]
+    assert [make(store)] == others
+    assert read_identity(memory) == others[0]
+    assert first_slot(memory, others[0]).header.writer == ("a test" if kind == "identity" else "the other one")
+
+
+def test_a_maker_that_was_killed_halfway_is_completed_by_the_next(memory: MemoryStore) -> None:
+    with pytest.raises(StorageError, match="no channel could be made at memory://bucket/orders"):
+        make(FaultyStore(memory, lambda r: Fault.UNAVAILABLE if r.key == IDENTITY else None), "the first one")
+    assert (read_identity(memory), memory.objects.keys()) == (None, {slot_key(0)})
+    channel = make(memory)
+    assert read_identity(memory) == channel
+    assert first_slot(memory, channel).header.writer == "the first one"
+
+
+@pytest.mark.parametrize("fault", [Fault.ANSWER_LOST, Fault.RETRIED, Fault.CONFLICT, Fault.UNAVAILABLE])
+@pytest.mark.parametrize("key", [slot_key(0), IDENTITY])
+def test_an_answer_that_is_lost_or_wrong_makes_no_second_channel(memory: MemoryStore, fault: Fault, key: str) -> None:
+    channel = make(FaultyStore(memory, once("create", fault, key)))
+    assert read_identity(memory) == first_slot(memory, channel).header.channel == channel
+
+
+def test_a_refusal_is_told_at_once(memory: MemoryStore) -> None:
+    store = FaultyStore(memory, lambda _: Fault.REFUSED)
+    with pytest.raises(StorageError, match="no channel could be made"):
+        make(store)
+    assert len(store.requests) == 1
+
+
+def test_something_else_in_the_place_of_slot_0_is_left_alone(memory: MemoryStore) -> None:
+    memory.objects[slot_key(0)] = b"somebody's"
+    with pytest.raises(CorruptionError, match="this is no slot of a channel; choose another path"):
+        make(memory)
+    assert memory.objects == {slot_key(0): b"somebody's"}
+
+
+def test_the_directory_of_a_channel_of_a_disk_is_named_as_that(open_channel: Callable[..., Channel]) -> None:
+    channel = open_channel()
+    with pytest.raises(NotAChannelError, match="holds a channel of a disk, not of a store: open it by its directory's"):
+        read_identity(DirectoryStore(channel.path))  # type: ignore[arg-type]
+
+
+def damaged(changed: Callable[[dict[str, object]], object]) -> bytes:
+    memory = MemoryStore()
+    make(memory)
+    value = json.loads(memory.objects[IDENTITY])
+    return json.dumps(changed(value) or value).encode()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nonsense",
+        b"[]",
+        b'{"format": "new"}',
+        b'{"format": 2}',
+        damaged(lambda value: value.update(checksum=0)),
+        damaged(lambda value: value.update(channel=str(uuid.uuid4()))),
+        damaged(lambda value: value.pop("checksum") and value),
+    ],
+)
+def test_an_identity_that_makes_no_sense_is_damage_and_not_a_missing_channel(memory: MemoryStore, data: bytes) -> None:
+    memory.objects[IDENTITY] = data
+    with pytest.raises(CorruptionError, match="restore it from a copy") as caught:
+        read_identity(memory)
+    assert caught.value.path == f"{memory.root}/{IDENTITY}"
+
+
+def test_a_channel_of_a_newer_version_is_refused_as_that_whatever_else_it_says(memory: MemoryStore) -> None:
+    memory.objects[IDENTITY] = b'{"format": 3, "identity": "in other words"}'
+    with pytest.raises(UnsupportedFormatError, match="format version 3; this package reads up to 2: upgrade"):
+        read_identity(memory)

@@ -1,0 +1,195 @@
+"""Where a reader begins, what it applies, and by what it knows that nothing is missing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spillable_stream.errors import CorruptionError, DataLossError
+from spillable_stream.format.slot import SlotHeader
+from spillable_stream.objects.checkpoints import Hint
+from spillable_stream.objects.loading import BehindError, load, read_on
+from spillable_stream.objects.parallel import MOST_AT_ONCE
+from spillable_stream.objects.slots import slot_key
+from tests.support.faulty_store import FaultyStore, Request
+from tests.support.memory_store import MemoryStore
+from tests.support.object_logs import Writer, new_channel
+
+
+@pytest.fixture
+def memory() -> MemoryStore:
+    return MemoryStore()
+
+
+@pytest.fixture
+def writer(memory: MemoryStore) -> Writer:
+    return Writer(memory, new_channel(memory))
+
+
+def checkpoint(writer: Writer, *, hint: bool = False) -> None:
+    writer.checkpoints.write(writer.tail, writer.state)
+    if hint:
+        writer.checkpoints.write_hint(Hint(writer.tail.number, writer.tail.number))
+
+
+def collect(writer: Writer, through: int) -> None:
+    for number in range(through + 1):
+        writer.slots.delete(number)
+
+
+def key(number: int) -> str:
+    return f"checkpoints/{number:020d}"
+
+
+def loaded(memory: MemoryStore, writer: Writer) -> tuple[Writer, FaultyStore]:
+    """Return another handle that has just loaded the log, and what it asked for."""
+    store = FaultyStore(memory)
+    return Writer(store, writer.slots.channel), store
+
+
+def test_a_log_without_a_checkpoint_is_read_from_its_beginning(writer: Writer, memory: MemoryStore) -> None:
+    for number in range(40):
+        writer.put(b"%d" % number)
+    other, store = loaded(memory, writer)
+    assert (other.tail, other.state.last_id) == (writer.tail, 40)
+    assert other.state.image() == writer.state.image()
+    assert store.counts["get"] < 40 + 2 + MOST_AT_ONCE + 3  # what may be behind the end is asked for at the same time
+
+
+def test_a_hint_spares_the_listing_and_all_that_is_before_its_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+    for _ in range(5):
+        writer.put(b"x")
+    checkpoint(writer, hint=True)
+    writer.put(b"y")
+    other, store = loaded(memory, writer)
+    assert other.state.image() == writer.state.image()
+    assert store.counts["list"] == 0
+    read = {r.key for r in store.requests if r.key.startswith("log/")}
+    assert read == {slot_key(5), slot_key(6), slot_key(7)}  # the proof, what is new, and what is not there yet
+
+
+@pytest.mark.parametrize("hint", [None, b"", b"nonsense", b"[]", b'{"tail": 3}', b'{"tail": 9, "checkpoint": 99}'])
+def test_a_hint_that_is_missing_or_nonsense_costs_a_listing(
+    writer: Writer, memory: MemoryStore, hint: bytes | None
+) -> None:
+    for _ in range(3):
+        writer.put(b"x")
+    checkpoint(writer)
+    collect(writer, 2)
+    if hint is not None:
+        memory.objects["hint"] = hint
+    other, store = loaded(memory, writer)
+    assert other.state.image() == writer.state.image()
+    assert store.counts["list"] == 1
+
+
+def test_a_hint_whose_slots_were_collected_leads_to_the_newest_checkpoint(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"1")
+    checkpoint(writer, hint=True)
+    for _ in range(4):
+        writer.put(b"x")
+    checkpoint(writer)
+    collect(writer, 4)
+    other, store = loaded(memory, writer)
+    assert (other.tail, other.state.last_id) == (writer.tail, 5)
+    assert store.counts["list"] == 1
+
+
+@pytest.mark.parametrize("damage", [lambda d: d[:-8], lambda d: d[:60] + b"?" + d[61:], lambda d: b"", lambda d: d * 2])
+def test_a_damaged_checkpoint_is_passed_over_for_the_older_one(
+    writer: Writer, memory: MemoryStore, damage: object
+) -> None:
+    writer.put(b"1")
+    checkpoint(writer)
+    writer.put(b"2")
+    checkpoint(writer, hint=True)
+    collect(writer, 0)
+    memory.objects[key(2)] = damage(memory.objects[key(2)])  # type: ignore[operator]
+    other, _ = loaded(memory, writer)
+    assert (other.tail, other.state.image()) == (writer.tail, writer.state.image())
+
+
+def test_without_slot_0_and_without_a_checkpoint_data_is_lost_and_it_is_said(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    writer.put(b"1")
+    collect(writer, 0)
+    with pytest.raises(DataLossError, match="slot 0 is missing, and there is no whole checkpoint") as caught:
+        load(writer.slots, writer.checkpoints)
+    assert caught.value.path == f"{memory.root}/{slot_key(0)}"
+
+
+def test_a_slot_that_was_planned_on_another_state_counts_for_nobody_and_the_log_continues(
+    writer: Writer, memory: MemoryStore
+) -> None:
+    late = Writer(memory, writer.slots.channel)
+    writer.put(b"1")
+    late.tail = replace(writer.tail, counts=late.tail.counts)
+    void = late.attempt(b"never")
+    assert writer.slots.create(2, void.data)
+    writer.follow()
+    assert (writer.tail.number, writer.tail.token, writer.state.last_id) == (2, void.token, 1)
+    assert writer.tail.counts != void.token
+    writer.put(b"2")
+    other, _ = loaded(memory, writer)
+    assert (other.tail.number, other.state.last_id, other.tail) == (3, 2, writer.tail)
+
+
+def test_what_was_found_counts_only_while_the_slot_before_it_is_there(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"1")
+    tail = writer.tail
+    writer.put(b"2")
+    found, is_end = read_on(writer.slots, tail)
+    assert ([slot.number for slot in found], is_end) == ([2], True)
+    writer.slots.delete(1)
+    with pytest.raises(BehindError):
+        read_on(writer.slots, tail)
+
+
+def test_the_slot_before_is_looked_at_last(writer: Writer, memory: MemoryStore) -> None:
+    """Else what is collected in between would pass for the end of the log."""
+    writer.put(b"1")
+    store = FaultyStore(memory)
+    reader = Writer(store, writer.slots.channel)
+    writer.put(b"2")
+    writer.put(b"3")
+
+    def collected_meanwhile(request: Request) -> None:
+        if (request.kind, request.key) == ("get", slot_key(2)):
+            collect(writer, 2)
+
+    store.schedule = collected_meanwhile  # type: ignore[assignment]
+    with pytest.raises(BehindError):
+        read_on(reader.slots, reader.tail)
+
+
+def test_what_is_in_the_place_of_the_slot_before_must_be_that_slot(writer: Writer, memory: MemoryStore) -> None:
+    writer.put(b"1")
+    stranger = SlotHeader(writer.slots.channel, 1, b"p" * 16, b"s" * 16, "a writer that slept")
+    memory.objects[slot_key(1)] = b"".join(stranger.encode())
+    with pytest.raises(BehindError):
+        read_on(writer.slots, writer.tail)
+
+
+def test_a_slot_that_is_damaged_is_named_with_its_place(writer: Writer, memory: MemoryStore) -> None:
+    tail = writer.tail
+    at = writer.appending.begin_bytes(writer.tail)
+    writer.put(b"1")
+    memory.objects[slot_key(1)] = memory.objects[slot_key(1)][: at + 20]
+    with pytest.raises(CorruptionError) as caught:
+        read_on(writer.slots, tail)
+    assert (caught.value.path, caught.value.offset) == (f"{memory.root}/{slot_key(1)}", at)
+
+
+def test_not_all_of_a_long_log_is_read_before_it_is_applied(
+    writer: Writer, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spillable_stream.objects.loading._MOST_SLOTS", 20)
+    tail = writer.tail
+    for _ in range(60):
+        writer.put(b"x")
+    found, is_end = read_on(writer.slots, tail)
+    assert 20 <= len(found) < 20 + MOST_AT_ONCE and not is_end
+    other, _ = loaded(memory, writer)
+    assert other.state.last_id == 60

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+
+from spillable_stream.objects import parallel
+from spillable_stream.objects.parallel import MOST_AT_ONCE, begin, in_parallel
+
+
+def test_calls_are_under_way_at_the_same_time_and_their_results_in_order() -> None:
+    all_here = threading.Barrier(MOST_AT_ONCE)
+
+    def call(number: int) -> int:
+        all_here.wait(30)
+        return number
+
+    assert in_parallel([lambda n=n: call(n) for n in range(MOST_AT_ONCE)]) == list(range(MOST_AT_ONCE))  # type: ignore[misc]
+
+
+def test_a_single_call_needs_no_thread() -> None:
+    assert in_parallel([threading.get_ident]) == [threading.get_ident()]
+    assert begin(threading.get_ident).result() != threading.get_ident()
+
+
+def test_the_first_error_is_raised_once_all_have_ended() -> None:
+    ended, may_end = list[str](), threading.Event()
+
+    def fail(name: str) -> None:
+        may_end.set()
+        raise ValueError(name)
+
+    def end_later() -> None:
+        assert may_end.wait(30)
+        ended.append("the last one")
+
+    with pytest.raises(ValueError, match="first"):
+        in_parallel([lambda: None, lambda: fail("first"), lambda: fail("second"), end_later])
+    assert ended == ["the last one"]
+
+
+def test_a_forked_child_has_threads_of_its_own() -> None:
+    begin(lambda: None).result()
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            assert parallel._pool is None
+            os.write(write, b"%d" % sum(in_parallel([lambda: 1, lambda: 2])))
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    assert os.read(read, 10) == b"3"
+    os.close(read)
+    assert in_parallel([lambda: 1, lambda: 2]) == [1, 2]
