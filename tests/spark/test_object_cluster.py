@@ -73,7 +73,7 @@ def test_another_host_writes_moves_and_reads_every_row_once_and_in_order(cluster
 
 
 def test_a_channel_of_this_host_moves_into_the_store_and_back(cluster: Cluster, tmp_path: Path) -> None:
-    """The channel on a disk is in a directory that both hosts see."""
+    """The local channel is on the driver's host: what another host reads of it is refused, what it writes is not."""
     there = "s3://bucket/there"
     cluster.driver.do("write", path=there, rows=ROWS, body_bytes=SMALL)
     local = tmp_path / "local"
