@@ -142,6 +142,8 @@ class Follower:
         self._mutex = threading.RLock()
         self.applied: CommitPoint | None = None
         self._schemas: list[pa.Schema] = []
+        self._waited_at: Positions | None = None  # where a wait ended in vain, and after which pause
+        self._waited_seconds = 0.0
         self._typed: bool | None = None
         self.state, self.positions = log.load()
         self._current = self.positions.disk.file_id
@@ -269,8 +271,11 @@ class Follower:
         """Follow until ``ready`` says so, at most ``timeout_seconds``, and tell whether it did."""
         deadline = time.monotonic() + timeout_seconds
         pause, longest = self._log.poll_seconds
+        if self.is_far and self._waited_at == self.positions:  # a wait that continues: each look is a request
+            pause = self._waited_seconds
         while not ready(self.follow()):
             if time.monotonic() >= deadline:
+                self._waited_at, self._waited_seconds = self.positions, pause
                 return False
             time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
             pause = min(pause * 2, longest)

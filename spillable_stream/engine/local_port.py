@@ -47,6 +47,12 @@ class LocalPort:
     def position(self) -> Hashable:
         return self._engine.log.position()
 
+    def latest_position(self) -> Hashable:
+        return self._engine.log.latest_position()
+
+    def least_pause_seconds(self) -> float:
+        return 0.0
+
     def require_open(self) -> None:
         self._engine.require_open()
 

@@ -49,6 +49,12 @@ class ObjectPort:
     def position(self) -> Hashable:
         return self._engine.log.position()
 
+    def latest_position(self) -> Hashable:
+        return self._engine.log.latest_position()
+
+    def least_pause_seconds(self) -> float:
+        return self._engine.log.poll_seconds[1]
+
     def require_open(self) -> None:
         self._engine.require_open()
 

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 UPKEEP = "upkeep:"
 """The name that the handle owns that acts; no group can have it."""
 
-_PERIOD_SECONDS = 1.0
+_PERIOD_SECONDS = 5.0  # each look is some requests
 _TRY_AGAIN_SECONDS = 60.0  # to become the one that acts: each attempt is a claim, and a claim is an append
 _WARN_AGAIN_SECONDS = 60.0
 

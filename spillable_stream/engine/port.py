@@ -88,6 +88,12 @@ class ChannelPort(Protocol):
     def position(self) -> Hashable:
         """Return what is committed last, as a value that every commit changes; cheap to ask."""
 
+    def latest_position(self) -> Hashable:
+        """Return what `position` returned last, or a later value, without a look where a look costs much."""
+
+    def least_pause_seconds(self) -> float:
+        """Return how much time there must be between two looks at a channel that nothing comes to."""
+
     def require_open(self) -> None:
         """Refuse a channel that was closed.
 

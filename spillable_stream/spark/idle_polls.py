@@ -44,9 +44,11 @@ class IdlePolls:
         """
         wait_seconds = min(_SHORTEST_WAIT_SECONDS * self._count, _LONGEST_WAIT_SECONDS)
         pause_seconds = min(_SHORTEST_PAUSE_SECONDS * self._count, _LONGEST_PAUSE_SECONDS)
-        deadline = time.monotonic() + wait_seconds
+        if (least_seconds := port.least_pause_seconds()) > pause_seconds:  # each look is a request, which costs money
+            pause_seconds = wait_seconds = least_seconds
+        deadline, before = time.monotonic() + wait_seconds, port.latest_position()
         while time.monotonic() < deadline:
-            before = port.position()
             time.sleep(pause_seconds)
-            if port.position() != before and is_there():
+            if (now := port.position()) != before and is_there():
                 return
+            before = now

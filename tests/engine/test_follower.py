@@ -13,10 +13,12 @@ import pyarrow as pa
 import pytest
 
 from spillable_stream import Channel, TransactionStateError
+from spillable_stream.engine import follower
 from spillable_stream.format.batch import EVENT_SCHEMA
 from tests.support.damage import log_file
 from tests.support.events import numbered, peek, put, take
 from tests.support.fake_files import FaultyFileSystem
+from tests.support.object_channels import URL, stores_in_memory
 
 Open = Callable[..., Channel]
 
@@ -28,6 +30,25 @@ def test_handles_follow_each_other(open_channel: Open) -> None:
         assert one.stats().last_id == two.stats().last_id == i + 1
     assert take(two) == numbered(0, 20)
     assert one.stats().channel_size == 0
+
+
+def test_a_wait_that_continues_looks_at_a_log_far_away_as_rarely_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = [0.0], list[float]()
+    monkeypatch.setattr(follower.time, "monotonic", lambda: now[0])
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(follower.time, "sleep", sleep)
+    with stores_in_memory(), Channel(URL, commit_interval=0) as channel:
+        for _ in range(4):
+            assert not channel.engine().wait_for(lambda _: False, 1.0)
+        assert len(pauses) == 6 + 1 + 1 + 1, "a wait of a second looks six times, and then once a second"
+        put(channel, b"1")
+        pauses.clear()
+        assert not channel.engine().wait_for(lambda _: False, 1.0)
+        assert len(pauses) == 6
 
 
 def test_a_handle_that_fell_behind_deleted_files_catches_up(open_channel: Open) -> None:

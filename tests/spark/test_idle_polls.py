@@ -17,6 +17,8 @@ class Clock:
         self.now = 0.0
         self.pauses: list[float] = []
         self.commits_at: list[float] = []
+        self.least_seconds = 0.0
+        self.looks = 0
 
     def monotonic(self) -> float:
         return self.now
@@ -26,7 +28,14 @@ class Clock:
         self.now += seconds
 
     def position(self) -> int:
+        self.looks += 1
+        return self.latest_position()
+
+    def latest_position(self) -> int:
         return sum(at <= self.now for at in self.commits_at)
+
+    def least_pause_seconds(self) -> float:
+        return self.least_seconds
 
 
 @pytest.fixture
@@ -72,6 +81,15 @@ def test_channel_is_looked_at_after_a_commit_only(clock: Clock) -> None:
     clock.commits_at = [0.010, 0.030]
     waited(polls, clock, lambda: looks.append(clock.now))
     assert looks == [pytest.approx(0.010), pytest.approx(0.030)]
+
+
+def test_a_channel_far_away_is_looked_at_once_in_its_least_pause(clock: Clock) -> None:
+    polls = IdlePolls()
+    clock.least_seconds = 1.0
+    for _ in range(5):
+        polls.record(nothing=True)
+        assert waited(polls, clock) == 1.0
+    assert clock.looks == 5
 
 
 def test_wait_ends_when_there_is_something(clock: Clock) -> None:
