@@ -229,7 +229,7 @@ class AutomaticGroups:
             untaken = state.lag(name)
             if hold.position is not None:
                 hold.position.forget()
-            self._appender.append_alone(drop_of(name, state))
+            self._appender.append_alone(drop_of(name, state, hold.require))
         self._tell(name, watch, untaken, has_planned=group.has_planned)
         del self._watched[name]
         self._owners.forget_files(name)

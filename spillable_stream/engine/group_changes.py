@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
@@ -20,10 +21,12 @@ class GroupChanges(Request):
     Args:
         records: the changes.
         rolled_back: their take transactions that `Prepare` wrote and nobody will commit, by ID.
+        require: raises if the caller may not change them any more; asked where the change is planned.
     """
 
     records: list[GroupRecord]
     rolled_back: list[int] = field(default_factory=list)
+    require: Callable[[], None] | None = None
 
     def size_bytes(self) -> int:
         """Return an upper bound of its size in the log, in bytes."""
@@ -32,11 +35,13 @@ class GroupChanges(Request):
 
     def plan(self, plan: AppendPlan) -> CommitResult:
         """Add the rollbacks, then the changes."""
+        if self.require is not None:
+            self.require()
         Rollback(self.rolled_back).plan(plan)
         return [Control(FrameType.GROUP, record).plan(plan) for record in self.records][-1]
 
 
-def drop_of(group: str, state: ChannelState) -> GroupChanges:
+def drop_of(group: str, state: ChannelState, require: Callable[[], None] | None = None) -> GroupChanges:
     """Return the change that drops a group, and rolls back what its last owner left in flight."""
     dropped: GroupRecord = {"group": group, "drop": True}
-    return GroupChanges([dropped], state.open_takes(group))
+    return GroupChanges([dropped], state.open_takes(group), require)

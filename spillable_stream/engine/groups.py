@@ -170,9 +170,10 @@ def drop_group(engine: Engine, group: str) -> None:
             check_group(group)
         engine.commit(GroupChanges([{"group": group, "drop": True}]))
         return
-    with engine.owners.without_owner(group):
+    with engine.owners.without_owner(group) as hold:
         with engine.snapshot() as state:
-            automatic, drop = existing_group(state, group, engine.path).is_automatic, drop_of(group, state)
+            automatic = existing_group(state, group, engine.path).is_automatic
+            drop = drop_of(group, state, hold.require)
         engine.commit(drop)
         if automatic:
             engine.owners.forget_files(group)

@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 _MOST_SLOTS = 1_000  # between two checkpoints: what an open reads at most
 _WORTH_A_TRIM = 100  # slots
+_KEPT = 2
+_SAMPLES = 500  # of the newest slot, in the time that staged segments are kept
 _WORTH_A_CHECKPOINT = 16  # slots that are read at once
 
 
@@ -77,6 +79,7 @@ class ObjectCheckpointing:
         self.worth_a_trim: int = _WORTH_A_TRIM
         self._alone = threading.Lock()
         self._made_at = monotonic()
+        self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
         self._made_of = log.checkpoint_number  # the slot that was the newest then
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
@@ -134,18 +137,33 @@ class ObjectCheckpointing:
     def _make(self) -> None:
         log, follower = self._log, self._follower
         with self._appender.committing():
-            tail, state = log.tail, ChannelState.from_image(follower.state.image())
-        log.checkpoints.write(tail, state)
+            tail, taken = log.tail, ChannelState.from_image(follower.state.image())
+        log.checkpoints.write(tail, taken)
         self._made_at, self._made_of = self._monotonic(), tail.number
+        self._own.append(tail.number)
         older, log.checkpoint_number = log.checkpoint_number, tail.number
         try:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
             _log.info("%s: the hint could not be written: %s", log.path, e)
+        self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
         self._trim(older)
-        self.collector.collect(follower.state, log.checkpoint_number)
+        with follower.as_known as state:
+            trimmed, named = state.trimmed, state.blocks.segments()
+            state.blocks.disk.emptied.clear()  # nobody else asks
+        self.collector.collect(trimmed, named, log.checkpoint_number)
+
+    def _delete_own(self) -> None:
+        """Delete the checkpoints of this handle but the two newest; those of others go with what was trimmed."""
+        while len(self._own) > _KEPT:
+            try:
+                self._log.checkpoints.delete(self._own[0])
+            except StoreError as e:
+                _log.info("%s: an old checkpoint stays for now: %s", self._log.path, e)
+                return
+            del self._own[0]
 
     def _trim(self, older: int) -> None:
         """Say which slots nobody needs, if that is worth a slot.
@@ -153,6 +171,7 @@ class ObjectCheckpointing:
         Args:
             older: the checkpoint before the newest; 0 if there is none.
         """
+        self.collector.sample_seconds = self._staging_seconds() / _SAMPLES
         self.collector.note_tail(self._follower.positions.disk.file_id)
         through = min(older, self._first_needed()) - 1
         if through - self._follower.state.trimmed.through < self.worth_a_trim:

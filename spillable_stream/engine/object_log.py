@@ -23,13 +23,20 @@ from spillable_stream.errors import (
 )
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
-from spillable_stream.format.slot import Slot
+from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
-from spillable_stream.objects.loading import BehindError, apply_slot, load, read_on, require_there
+from spillable_stream.objects.loading import (
+    BehindError,
+    apply_frames,
+    counting_frames,
+    load,
+    read_on,
+    require_there,
+)
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
@@ -109,7 +116,7 @@ class ObjectLog:
         self._looks_begun = 0
         self._looks_ended = 0  # the number of the newest one that ended well
         self._unsettled: Attempt | None = None
-        self._news: dict[int, tuple[Tail, Slot]] = {}  # what was found and not applied: by number, with its predecessor
+        self._news: dict[int, list[SlotFrame]] = {}  # what was found and not applied, without events
         self._appended: Attempt | None = None  # the last one; it may not be applied yet
         self._must_load = False
         self._tail: Tail | None = None
@@ -185,7 +192,7 @@ class ObjectLog:
         for slot in found:
             if slot.number == tail.number + 1:
                 self.pace.saw_others()
-                self._news[slot.number] = tail, slot
+                self._news[slot.number] = counting_frames(tail, slot)  # the cache has the events, as far as it can
                 self.cache.put(slot_key(slot.number), slot.data)
                 tail = tail.then(slot)
         self._move_to(tail)
@@ -241,17 +248,19 @@ class ObjectLog:
         if self._must_load:
             raise FileNotFoundError(f"slots after {start.disk.file_id} were collected")
         for number in range(start.disk.file_id + 1, end.disk.file_id + 1):
-            found = self._news.pop(number, None) or self._own(number)
+            found = self._news.pop(number, None)
+            if found is None:
+                found = self._own(number)
             if found is None:
                 raise FileNotFoundError(f"slot {number} is not at hand")
-            apply_slot(self.slots, state, *found)
+            apply_frames(self.slots, state, number, found)
 
-    def _own(self, number: int) -> tuple[Tail, Slot] | None:
-        """Return a slot that this handle has just appended, for a thread that looks before it is applied."""
+    def _own(self, number: int) -> list[SlotFrame] | None:
+        """Return the frames of a slot that this handle has just appended, for a thread that looks before they apply."""
         own = self._appended
         if own is None or own.number != number:
             return None
-        return own.at, Slot.parse(self.channel, number, own.data)
+        return counting_frames(own.at, Slot.parse(self.channel, number, own.data))
 
     def is_current(self) -> bool:
         """Tell whether what this handle follows is still the channel's log."""
@@ -301,17 +310,20 @@ class ObjectLog:
     def _held(self, timeout_seconds: float) -> Iterator[None]:
         if self._holder == get_ident():
             raise TransactionStateError(f"this thread commits to {self.path} already: no call may start inside another")
-        if not self._hold.acquire(timeout=timeout_seconds):
-            raise LockTimeoutError(
-                f"another thread has been committing to {self.path} for more than {timeout_seconds:g} s; the store may "
-                "be slow, or not answer"
-            )
+        had = list[bool]()
         try:
+            had.extend(map(self._hold.acquire, (True,), (timeout_seconds,)))  # one call: no interrupt comes in between
+            if not had[0]:
+                raise LockTimeoutError(
+                    f"another thread has been committing to {self.path} for more than {timeout_seconds:g} s; the store "
+                    "may be slow, or not answer"
+                )
             self._holder = get_ident()
             yield
         finally:
-            self._holder = 0
-            self._hold.release()
+            if had and had[0]:
+                self._holder = 0
+                self._hold.release()
 
     def heal(self, at: Followed) -> None:
         """Settle an append of this handle whose outcome is not known.
@@ -372,20 +384,18 @@ class ObjectLog:
 
         The proof and the look at the next slot are one wait: whoever just won may win again meanwhile.
         """
-        tail, slots, found = self._tail, self.slots, [lost]
+        tail = self._tail
         assert tail is not None
+        looking = begin(partial(self.slots.read, lost.number + 1))
         try:
-            while True:
-                looking = begin(partial(slots.read, found[-1].number + 1))
-                require_there(slots, tail)
-                if (following := looking.result()) is None:
-                    break
-                found.append(following)
+            require_there(self.slots, tail)
         except BehindError:
             self._begin_anew()
             return
         self.pace.saw_others()
-        self._know(found)
+        self._know([lost])
+        if looking.result() is not None:
+            self._find()
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
@@ -434,6 +444,5 @@ class ObjectLog:
             forked: in a forked child, where other threads do not exist: wait for nobody.
         """
         self.closed = True
-        if not forked and self._holder != get_ident():
-            with self._hold:
-                pass
+        if not forked and self._holder != get_ident() and self._hold.acquire(timeout=self.lock_timeout_seconds):
+            self._hold.release()

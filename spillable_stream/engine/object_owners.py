@@ -26,7 +26,7 @@ from datetime import UTC, datetime
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
-from spillable_stream.engine.group_owners import OwnerSeen
+from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.errors import (
@@ -170,6 +170,15 @@ class ObjectOwnership:
         """In a forked child: leave the group to the parent."""
 
 
+class _ChangeHold:
+    """A group that is owned to be changed; what its last owner wrote is kept apart from what answers claims."""
+
+    def __init__(self, owned: ObjectOwnership, former: str) -> None:
+        self.note = former
+        self.position: None = None
+        self.require = owned.require
+
+
 class ObjectOwners:
     """The owners of the groups of a channel, and the groups that this handle owns. It implements `GroupOwners`.
 
@@ -277,7 +286,7 @@ class ObjectOwners:
                 _log.warning("%s: the group %r looks owned until it is claimed: %s", self.path, owned.group, e)
 
     @contextlib.contextmanager
-    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[ObjectOwnership]:
+    def without_owner(self, group: str, otherwise: str = "", timeout_seconds: float = 1.0) -> Iterator[GroupHold]:
         """Own a group for the time of the block; `GroupOwners.without_owner` explains the arguments.
 
         Raises:
@@ -291,10 +300,10 @@ class ObjectOwners:
             owned = self.own(group, timeout_seconds, "to change it")
         except GroupOwnedError as e:
             raise GroupOwnedError(f"{e.args[0]}{otherwise}", e.owner) from None
-        owned.note = former
+        held = _ChangeHold(owned, former)
         try:
             self._require_group(group)
-            yield owned
+            yield held
         finally:
             self.give_up(owned)
 

@@ -87,7 +87,7 @@ class ObjectPlanReader:
         return salvage_object(self._store, self.channel, self._schema_of, extent)
 
     def may_move(self, extent: Extent) -> bool:
-        return False
+        return isinstance(extent.file, int)  # a small slot may have been merged since
 
     def catch_up(self, plan: ReadPlan) -> None:
         pass

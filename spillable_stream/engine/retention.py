@@ -11,13 +11,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupOwners
 from spillable_stream.engine.log_port import Log
-from spillable_stream.engine.requests import Control
+from spillable_stream.engine.requests import Control, Request
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import RetentionRecord
 from spillable_stream.state.blocks import Block
@@ -114,13 +115,12 @@ class Retention:
             found = _last_to_leave(state, limits, self._most(state, limits))
         if not found:
             return False
+        request = _LetGo(lambda state: min(found, self._most(state, limits)))  # groups may have gone back meanwhile
         with self._appender.committing():
-            state = self._follower.state
-            through = min(found, self._most(state, limits))  # groups may have gone back meanwhile
-            if through < state.first_kept:
-                return False
-            untaken = _untaken(state, through)
-            self._appender.append_alone(Control(FrameType.RETENTION, RetentionRecord(through=through)))
+            self._appender.append_alone(request)
+        through, untaken = request.through, request.untaken
+        if not through:
+            return False
         if untaken:
             _log.warning(
                 "%s: events up to %d have expired before they were taken (retentionUntaken is drop): %s",
@@ -147,6 +147,36 @@ class Retention:
     def _append(self, record: RetentionRecord) -> None:
         with self._appender.committing():
             self._appender.append_alone(Control(FrameType.RETENTION, record))
+
+
+@dataclass(slots=True)
+class _LetGo(Request):
+    """Let events go, as far as the state says where this is planned: an append that was lost is planned again.
+
+    Args:
+        most: returns the last event that may leave.
+
+    Attributes:
+        through: set by the plan: the last event that leaves; 0 if none does.
+        untaken: what groups have yet to take of what leaves, for people.
+    """
+
+    most: Callable[[ChannelState], int]
+    through: int = 0
+    untaken: list[str] = field(default_factory=list)
+
+    def size_bytes(self) -> int:
+        """Return an upper bound of its size in the log, in bytes."""
+        return Control(FrameType.RETENTION, RetentionRecord(through=1 << 62)).size_bytes()
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        """Write how far events leave; nothing if none does."""
+        state, self.through, self.untaken = plan.state, 0, []
+        through = self.most(state)
+        if through < state.first_kept:
+            return CommitResult()
+        self.through, self.untaken = through, _untaken(state, through)
+        return Control(FrameType.RETENTION, RetentionRecord(through=through)).plan(plan)
 
 
 def _untaken(state: ChannelState, through: int) -> list[str]:

@@ -6,7 +6,7 @@
                    ├─ exists ── read it ─┬─ my token ───────────┤
                    │                     ├─ another's ─▶ lost   ├─▶ slot n − 1 is still there ─▶ won
                    │                     └─ nobody's ─▶ again   │   with the token I know
-                   └─ no answer ─▶ the same bytes again ────────┘
+                   └─ no answer ─▶ again, with another token ───┘
                                    │ no answer for commitTimeout
                                    ▼
                      create a fence in its place ─┬─ created ─▶ failed: the append never counts
@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from spillable_stream.errors import CommitOutcomeUnknownError, CorruptionError, SpillableError, StorageError
 from spillable_stream.format.file_names import log_name
@@ -69,19 +70,52 @@ class Tail:
         return cls(slot.number, slot.header.token, slot.header.token, slot.end)
 
 
-@dataclass(frozen=True, slots=True)
 class Attempt:
     """An append on its way to a slot.
 
+    Each request that would create the slot has a token of its own. If all had one, a slot that was read by others, and
+    collected, could be created again by a late repetition, and would pass for the one that they know.
+
     Args:
         at: the tail that it was planned on.
-        token: its token.
-        data: all bytes of the slot.
+        header: makes the header for a token.
+        body: the bytes behind the header.
+
+    Attributes:
+        token: the token of the last request; of the one that created the slot, once that is known.
+        data: all bytes of the slot with that token.
     """
 
-    at: Tail
-    token: bytes
-    data: bytes
+    def __init__(self, at: Tail, header: Callable[[bytes], SlotHeader], body: Sequence[Payload]) -> None:
+        self.at = at
+        self.token: bytes = NO_TOKEN
+        self.data: bytes = b""
+        self._header = header
+        self._body = list(body)
+        self._body_bytes = sum(map(len, self._body))
+        self._tokens: set[bytes] = set()
+        self._is_sent = False
+        self._use(new_token())
+
+    def _use(self, token: bytes) -> None:
+        self.token = token
+        self._tokens.add(token)
+        self.data = b"".join([*self._header(token).encode(self._body_bytes), *self._body])
+
+    def for_request(self) -> bytes:
+        """Return the bytes for one more request."""
+        if self._is_sent:
+            self._use(new_token())
+        self._is_sent = True
+        return self.data
+
+    def owns(self, slot: Slot) -> bool:
+        """Tell whether one of its requests created a slot, and remember which."""
+        if slot.header.token not in self._tokens:
+            return False
+        if slot.header.token != self.token:
+            self._use(slot.header.token)
+        return True
 
     @property
     def number(self) -> int:
@@ -119,13 +153,11 @@ class Appending:
 
     def attempt(self, at: Tail, entries: Sequence[Entry]) -> Attempt:
         """Return an append of entries that were planned on the state at ``at``."""
-        token = new_token()
-        header = self._header(at, token)
-        seed = file_seed(header.channel, log_name(header.number))
+        seed = file_seed(self._slots.channel, log_name(at.number + 1))
         buffers: list[Payload] = []
         for entry in entries:
             buffers += encode_with(entry.header, entry.payload, seed)
-        return Attempt(at, token, b"".join([*header.encode(sum(map(len, buffers))), *buffers]))
+        return Attempt(at, partial(self._header, at), buffers)
 
     def _header(self, at: Tail, token: bytes) -> SlotHeader:
         return SlotHeader(self._slots.channel, at.number + 1, at.counts, token, self._writer)
@@ -140,10 +172,10 @@ class Appending:
         unsure, last = False, _nothing_sent()
         for _ in self.patience.attempts():
             try:
-                created = self._slots.create(attempt.number, attempt.data)
+                created = self._slots.create(attempt.number, attempt.for_request())
                 unsure = True  # an earlier request may have created what exists
                 there = None if created else self._slots.read(attempt.number)
-                if there is not None and there.header.token != attempt.token:
+                if there is not None and not attempt.owns(there):
                     return there
                 if created or there is not None:
                     self._prove(attempt)
@@ -176,7 +208,7 @@ class Appending:
         fence = self.attempt(attempt.at, [])
         for _ in self.patience.attempts():
             try:
-                if self._slots.create(fence.number, fence.data):
+                if self._slots.create(fence.number, fence.for_request()):
                     break
                 there = self._slots.read(fence.number)
             except (StoreError, CorruptionError) as e:
@@ -184,10 +216,10 @@ class Appending:
                 continue
             if there is None:
                 continue
-            if there.header.token == attempt.token:
+            if attempt.owns(there):
                 self._prove(attempt)
                 return None
-            if there.header.token != fence.token:
+            if not fence.owns(there):
                 self._prove(fence)  # that nobody's slot was collected there in between
                 return there
             break

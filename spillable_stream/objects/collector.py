@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
 from spillable_stream.objects.slots import LOG, Slots, slot_key
 from spillable_stream.objects.staged_object import SEGMENTS, birth_of
 from spillable_stream.objects.store import Store
-from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.contents import Trimmed
 
 __all__ = ["Collector"]
@@ -36,6 +35,7 @@ class Collector:
 
     Attributes:
         gc_delay_seconds: how long slow readers may still read what was taken.
+        sample_seconds: how much time there is between two notes of the newest slot, at least.
         deleted_through: every slot up to this one is gone, as far as this process knows; -1 if it knows none.
     """
 
@@ -48,6 +48,7 @@ class Collector:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.gc_delay_seconds: float = 3600.0
+        self.sample_seconds: float = 0.0
         self._store = store
         self._slots = slots
         self._checkpoints = checkpoints
@@ -61,7 +62,9 @@ class Collector:
 
     def note_tail(self, number: int) -> None:
         """Note the newest slot."""
-        self._tails.append((self._monotonic(), number))
+        now = self._monotonic()
+        if not self._tails or now - self._tails[-1][0] >= self.sample_seconds:
+            self._tails.append((now, number))
 
     def births(self, staging_seconds: float) -> int:
         """Return the slot that was the newest so long ago, as far as this process knows; 0 if it does not."""
@@ -72,37 +75,39 @@ class Collector:
             found = number
         return found
 
-    def collect(self, state: ChannelState, newest_checkpoint: int) -> None:
+    def collect(self, trimmed: Trimmed, named: Set[str], newest_checkpoint: int) -> None:
         """Delete what may go by now.
 
         Args:
-            state: the channel's state, up to date.
+            trimmed: what the channel's state says of trims.
+            named: the segments that events are in, by that state, which nobody changed meanwhile.
             newest_checkpoint: the slot of a checkpoint that can be read.
 
         Raises:
             StoreError: the store refused or failed; a later call continues.
         """
-        now, trimmed = self._monotonic(), state.trimmed
+        now = self._monotonic()
         self.deleted_through = max(self.deleted_through, trimmed.deleted)
         if trimmed.through > self.deleted_through and (not self._trims or self._trims[-1][1] != trimmed):
             self._trims.append((now, trimmed))
-        self._note_left(state, now)
+        self._note_left(named, now)
         ripe: Trimmed | None = None
         while self._trims and now - self._trims[0][0] >= self.gc_delay_seconds:
             _, ripe = self._trims.popleft()
         if ripe is not None:
             self._delete_slots(min(ripe.through, newest_checkpoint - 1))
             self._delete_strays()
-            self._delete_segments(state, ripe.births)
+            self._delete_segments(named, ripe.births)
             self._delete_checkpoints()
         while self._left and now - self._left[0][0] >= self.gc_delay_seconds:
-            self._delete(self._left.popleft()[1])
+            _, key = self._left.popleft()
+            if key not in named:
+                self._delete(key)
 
-    def _note_left(self, state: ChannelState, now: float) -> None:
+    def _note_left(self, named: Set[str], now: float) -> None:
         """Note which segments no event is in any more, of those that were in the state at the last call."""
-        named = state.blocks.segments()
         self._left += [(now, key) for key in self._named - named]
-        self._named = named
+        self._named = set(named)
 
     def _delete(self, key: str) -> None:
         self._store.delete(key)
@@ -122,8 +127,7 @@ class Collector:
             if name.isdigit() and int(name) <= self.deleted_through:
                 self._store.delete(info.key)
 
-    def _delete_segments(self, state: ChannelState, births: int) -> None:
-        named = set(state.blocks.segments())
+    def _delete_segments(self, named: Set[str], births: int) -> None:
         for info in self._store.list(SEGMENTS):
             birth = birth_of(info.key)
             if birth is not None and birth < births and info.key not in named:

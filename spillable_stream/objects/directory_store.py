@@ -32,6 +32,7 @@ _KEPT_SECONDS = 3600.0  # a temporary file that is older was left by a crash
 _ATTEMPTS = 10  # to create a file in a directory that others may remove
 _MISSING = {errno.ENOENT, errno.ENOTDIR}
 _LASTING = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.ENOTDIR, errno.EISDIR, errno.ELOOP}
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -70,8 +71,11 @@ class DirectoryStore:
             self._remove_temporary(temporary)
             return False
         except OSError as e:
-            self._remove_temporary(temporary)
-            _fail(f"creating {path}", e, _no_links(path) if e.errno in _NO_LINKS else "")
+            is_refused = e.errno in _NO_LINKS | _LASTING | _FULL  # else a server may have made the link
+            if is_refused:
+                self._remove_temporary(temporary)
+            advice = _no_links(path) if e.errno in _NO_LINKS else ""
+            _fail(f"creating {path}", e, advice, may_have_happened=not is_refused)
         # The temporary name stays if the sync fails: readers then know that the object is not durable yet.
         self._sync_directory_of(path)
         self._remove_temporary(temporary)

@@ -74,12 +74,12 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
         CorruptionError: something else is there.
         StorageError: the store refused or failed; no channel was made, or a later call finishes it.
     """
-    header = SlotHeader(str(uuid.uuid4()), 0, NO_TOKEN, new_token(), writer, dict(state))
-    made = b"".join(header.encode())
+    mine = str(uuid.uuid4())
     cause = StoreError("no request was sent")
     for _ in patience.attempts():
+        header = SlotHeader(mine, 0, NO_TOKEN, new_token(), writer, dict(state))  # a token for each request
         try:
-            if not store.create(slot_key(0), made):
+            if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel = header.channel
             data = {"format": OBJECT_FORMAT_VERSION, "channel": channel}

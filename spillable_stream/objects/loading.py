@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from spillable_stream.errors import ChannelBusyError, CorruptionError, DataLossError
 from spillable_stream.format.record import NONSENSE
-from spillable_stream.format.slot import Slot
+from spillable_stream.format.slot import Slot, SlotFrame
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, Checkpoints
 from spillable_stream.objects.parallel import MOST_AT_ONCE
 from spillable_stream.objects.slots import Slots, slot_key
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["BehindError", "apply_slot", "load", "read_on", "require_there"]
+__all__ = [
+    "BehindError",
+    "apply_frames",
+    "apply_slot",
+    "counting_frames",
+    "load",
+    "read_on",
+    "require_there",
+]
 
 _MOST_LOOKS = 10
 _MOST_SLOTS = 256  # read before they are applied
@@ -117,11 +127,23 @@ def apply_slot(slots: Slots, state: ChannelState, tail: Tail, slot: Slot) -> Non
     Raises:
         CorruptionError: a frame is invalid, though its checksums are right.
     """
-    if not tail.accepts(slot):
-        return
-    for frame in slot.frames():
+    apply_frames(slots, state, slot.number, counting_frames(tail, slot))
+
+
+def counting_frames(tail: Tail, slot: Slot) -> list[SlotFrame]:
+    """Return the frames of the slot after a tail, without events; none of a slot that does not count."""
+    return slot.frames() if tail.accepts(slot) else []
+
+
+def apply_frames(slots: Slots, state: ChannelState, number: int, frames: Sequence[SlotFrame]) -> None:
+    """Apply the frames of a slot to the state before it.
+
+    Raises:
+        CorruptionError: a frame is invalid, though its checksums are right.
+    """
+    for frame in frames:
         try:
-            state.apply(slot.number, frame.offset, frame.header, frame.payload)
+            state.apply(number, frame.offset, frame.header, frame.payload)
         except (CorruptionError, *NONSENSE) as e:
             text = f"a {frame.header.type.name} is invalid: {type(e).__name__}: {e}"
-            raise CorruptionError(text, f"{slots.store.root}/{slot_key(slot.number)}", frame.offset) from e
+            raise CorruptionError(text, f"{slots.store.root}/{slot_key(number)}", frame.offset) from e

@@ -142,7 +142,8 @@ def _channel_path(given: str) -> str:
         OptionError: a channel can't be at such an address; the message names one at which it can.
     """
     local = _local_path(given)
-    return local if local or not is_location(given) else str(Location.parse(given))
+    is_file = given[:5].lower() == "file:"
+    return local if local or is_file or not is_location(given) else str(Location.parse(given))
 
 
 def _local_path(given: str) -> str:

@@ -79,7 +79,7 @@ def test_an_engine_is_opened_on_the_store_that_it_is_given() -> None:
     memory = MemoryStore(URL)
     channel = new_channel(memory)
     engine = open_object_engine(LOCATION, 30, readonly=True, store=memory)
-    assert (engine.channel, engine.log.store, engine.log.is_view) == (channel, memory, True)
+    assert (engine.channel, engine.log.store._inner, engine.log.is_view) == (channel, memory, True)
 
 
 def test_a_channel_is_the_same_through_every_handle(stores: dict[str, MemoryStore]) -> None:

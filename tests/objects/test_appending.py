@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from spillable_stream.errors import CommitOutcomeUnknownError, StorageError
+from spillable_stream.format.slot import Slot
+from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from tests.support.faulty_store import Fault, FaultyStore, Request, once
 from tests.support.memory_store import MemoryStore
@@ -154,7 +156,36 @@ def test_what_exists_may_be_mine_though_the_store_refuses_to_show_it(writer_on: 
     store.schedule = lambda request: {"create": Fault.RETRIED, "get": Fault.REFUSED}.get(request.kind)
     with pytest.raises(CommitOutcomeUnknownError):
         writer.appending.append(attempt)
+    assert attempt.owns(Slot.parse(writer.slots.channel, 1, memory.objects[slot_key(1)]))
     assert memory.objects[slot_key(1)] == attempt.data
+
+
+def test_a_late_repetition_is_not_taken_for_the_slot_that_others_read_before_it_was_collected(
+    writer_on: Writers, memory: MemoryStore
+) -> None:
+    """One token for all requests would make the two slots one, and what is appended to the second would be lost."""
+    (writer, store), (reader, _), (other, _) = writer_on(), writer_on(), writer_on()
+    attempt = writer.attempt(b"whose answer is lost")
+
+    def sleep_over_a_collection(seconds: float) -> None:
+        if not other.tail.number:
+            reader.follow()
+            other.follow()
+            for body in (b"2", b"3", b"4"):
+                other.put(body)
+            for number in range(4):
+                other.slots.delete(number)
+
+    store.schedule = once("create", Fault.ANSWER_LOST)
+    writer.appending.patience = Patience(10.0, sleep_over_a_collection, writer.time.monotonic)
+    with pytest.raises(CommitOutcomeUnknownError, match="was collected meanwhile"):
+        writer.appending.append(attempt)
+    assert slot_key(1) in memory.objects, "the repetition filled the place"
+    assert reader.tail.number == 1
+    with pytest.raises(CommitOutcomeUnknownError, match="slot 1, on which it was planned, was collected meanwhile"):
+        reader.appending.append(reader.attempt(b"must not be acknowledged"))
+    other.follow()
+    assert (other.tail.number, other.state.last_id) == (4, 4)
 
 
 def test_a_writer_that_slept_while_its_place_was_used_and_collected_does_not_acknowledge(

@@ -46,7 +46,7 @@ class Collecting:
 
     def collect(self, state: ChannelState, after_seconds: float = 0.0) -> None:
         self.time.now += after_seconds
-        self.collector.collect(state, NEWEST)
+        self.collector.collect(state.trimmed, state.blocks.segments(), NEWEST)
 
     def deleted(self) -> list[str]:
         return [request.key for request in self.store.requests if request.kind == "delete"]

@@ -105,7 +105,6 @@ def test_a_creation_that_fails_before_its_name_is_there_has_not_happened(
         (errno.ENOSPC, "make room", False),
         (errno.EACCES, "no permission", True),
         (errno.EROFS, "read-only", True),
-        (errno.EIO, "Input/output error", False),
         (errno.EPERM, "makes no hard links", True),
         (errno.EOPNOTSUPP, "makes no hard links", True),
     ],
@@ -117,6 +116,13 @@ def test_a_link_that_the_system_refuses_has_not_happened(
         store.create("log/1", b"data")
     assert (raised.value.may_have_happened, raised.value.is_lasting) == (False, lasting)
     assert temporaries(root) == [] and list(store.list("")) == []
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ETIMEDOUT, errno.ESTALE])
+def test_a_link_that_a_server_may_have_made_may_have_happened(store: DirectoryStore, number: int) -> None:
+    with mock.patch("os.link", side_effect=with_errno(number)), pytest.raises(StoreError) as raised:
+        store.create("log/1", b"data")
+    assert (raised.value.may_have_happened, raised.value.is_lasting) == (True, False)
 
 
 def test_a_full_disk_leaves_nothing_behind(store: DirectoryStore, root: Path) -> None:

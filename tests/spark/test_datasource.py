@@ -143,10 +143,21 @@ def test_path_is_of_this_host(path: str, expected: str) -> None:
     assert SpillableDataSource({"path": path})._path() == expected
 
 
-@pytest.mark.parametrize("path", ["", "file:", "file://", "file:a/b", "file://host/a", "file://localhost", "s3://b/c"])
+@pytest.mark.parametrize("path", ["", "file:", "file://", "file:a/b", "file://host/a", "file://localhost", "dbfs:/x"])
 def test_path_elsewhere_is_refused(path: str) -> None:
     with pytest.raises(OptionError, match="a channel needs the path of a local directory"):
         SpillableDataSource({"path": path})._path()
+
+
+@pytest.mark.parametrize("place", ["s3://b/c", "az://b/c/d", "gs://b/c", "object+file:///c"])
+def test_a_place_in_a_store_is_a_path(place: str) -> None:
+    assert SpillableDataSource({"path": place})._path() == place
+
+
+@pytest.mark.parametrize("place", ["s3a://b/c", "abfss://b@c/d"])
+def test_another_spelling_of_a_store_is_refused_and_the_right_one_is_named(place: str) -> None:
+    with pytest.raises(OptionError, match=r"write (s3|az)://"):
+        SpillableDataSource({"path": place})._path()
 
 
 @pytest.mark.parametrize("use", ["writer", "streamWriter"])

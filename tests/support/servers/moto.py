@@ -10,6 +10,23 @@ from pathlib import Path
 
 from tests.support.servers.process import HOST, serving
 
+# moto asks whether an object is there, and then writes it: of two requests at once, both may create it.
+_ONE_AT_A_TIME = """
+import threading
+import moto.server
+
+run, turn = moto.server.run_simple, threading.Lock()
+
+def alone(app):
+    def call(environ, start_response):
+        with turn:
+            return [b"".join(app(environ, start_response))]
+    return call
+
+moto.server.run_simple = lambda host, port, app, **named: run(host, port, alone(app), **named)
+moto.server.main()
+"""
+
 __all__ = ["S3_ENVIRONMENT", "make_bucket", "moto_server"]
 
 S3_ENVIRONMENT = {
@@ -22,7 +39,7 @@ S3_ENVIRONMENT = {
 @contextlib.contextmanager
 def moto_server(directory: Path, address: str = HOST) -> Iterator[str]:
     """Run the server at a host's address, and yield where."""
-    start = "from moto.server import main; main()"
+    start = _ONE_AT_A_TIME
     with serving(
         lambda port: [sys.executable, "-c", start, "-H", address, "-p", str(port)],
         directory / "moto.log",
