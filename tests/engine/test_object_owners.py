@@ -10,6 +10,7 @@ import pytest
 
 from spillable_stream import Channel, GroupOwnedError, OptionError
 from spillable_stream.engine import object_owners
+from spillable_stream.engine.group_changes import drop_of
 from spillable_stream.engine.object_owners import ANSWER_SECONDS, ObjectOwners
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, Request
@@ -284,6 +285,36 @@ def test_a_group_is_changed_while_it_has_no_other_owner(open_handle: Open, owner
         held.require()
         assert owners_of(other).look("default").note.endswith(", to change it")
     assert not owners_of(other).look("default").is_alive
+
+
+def test_a_claim_amid_a_change_is_answered_and_the_change_goes_through(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    changing, claimant = open_handle(), open_handle()
+    put(changing, b"0")
+    take(changing)
+    changing.close()
+    changing = open_handle()
+    owners_clock.meanwhile = owners_of(changing).answer_claims
+    with owners_of(changing).without_owner("default") as held:
+        with pytest.raises(GroupOwnedError, match="which answers"):
+            claimant.consumer("default", owner_timeout_seconds=0)
+        held.require()
+        assert held.note == "", "who owned it last is kept apart from what answers"
+
+
+def test_a_drop_is_refused_where_the_group_was_taken_over_meanwhile(
+    open_handle: Open, owners_clock: OwnersClock
+) -> None:
+    changing, other = open_handle(), open_handle()
+    put(changing, b"0")
+    changing.consumer("default").close()
+    with owners_of(changing).without_owner("default") as held:
+        drop = drop_of("default", changing.engine().state, held.require)
+        assert take(other) == [b"0"], "the change had no answer for as long as a claim waits"
+        with pytest.raises(GroupOwnedError, match="no more"):
+            changing.engine().commit(drop)
+    assert "default" in other.stats().groups
 
 
 def test_a_group_that_is_missing_is_not_changed(open_handle: Open, owners_clock: OwnersClock) -> None:

@@ -215,3 +215,23 @@ def test_a_handle_that_only_looks_has_none(open_handle: Open) -> None:
     open_handle(retention_ms=HOUR_MS).close()
     open_handle(readonly=True, commit_interval=None, gc_delay=None, checkpoint_on_close=None)
     assert threads() == 0
+
+
+def test_a_group_that_goes_back_while_events_are_let_go_keeps_them(open_handle: Open) -> None:
+    """The append that lets them go is lost to the seek, and is planned again on what the seek left."""
+    one, other = open_handle(retention_ms=HOUR_MS), open_handle()
+    clocks, retention = clocks_of(one), upkeep_of(one)._retention
+    put(one, *numbered(0, 4))
+    assert take(other) == numbered(0, 4)
+    retention.look()
+    clocks.pass_by(2 * HOUR_MS)
+    planned = one.engine().log.append
+
+    def after_a_seek(*arguments: object) -> object:
+        one.engine().log.append = planned
+        other.seek("default", 2)
+        return planned(*arguments)
+
+    one.engine().log.append = after_a_seek
+    assert retention.look()
+    assert take(other) == numbered(1, 3), "only the event that it did not go back to has left"
