@@ -81,6 +81,7 @@ class ObjectCheckpointing:
         self._made_at = monotonic()
         self._own: list[int] = []  # the slots of the checkpoints that this handle made, and has not deleted
         self._made_of = log.checkpoint_number  # the slot that was the newest then
+        self._older = 0  # the slot of the checkpoint before the newest; 0 if none is known
         self.merging: ObjectMerging = ObjectMerging(log, follower, appender)
         self.collector: Collector = Collector(log.store, log.slots, log.checkpoints, log.cache, monotonic)
 
@@ -140,8 +141,9 @@ class ObjectCheckpointing:
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         log.checkpoints.write(tail, taken)
         self._made_at, self._made_of = self._monotonic(), tail.number
-        self._own.append(tail.number)
-        older, log.checkpoint_number = log.checkpoint_number, tail.number
+        if tail.number != log.checkpoint_number:  # one that was there already is no second one
+            self._own.append(tail.number)
+            self._older, log.checkpoint_number = log.checkpoint_number, tail.number
         try:
             log.checkpoints.write_hint(Hint(tail.number, tail.number))
         except StoreError as e:
@@ -149,7 +151,7 @@ class ObjectCheckpointing:
         self._delete_own()
         self.collector.gc_delay_seconds = follower.state.options.gc_delay
         self.merging.merge()
-        self._trim(older)
+        self._trim()
         with follower.as_known as state:
             trimmed, named = state.trimmed, state.blocks.segments()
             state.blocks.disk.emptied.clear()  # nobody else asks
@@ -165,15 +167,11 @@ class ObjectCheckpointing:
                 return
             del self._own[0]
 
-    def _trim(self, older: int) -> None:
-        """Say which slots nobody needs, if that is worth a slot.
-
-        Args:
-            older: the checkpoint before the newest; 0 if there is none.
-        """
+    def _trim(self) -> None:
+        """Say which slots nobody needs, if that is worth a slot."""
         self.collector.sample_seconds = self._staging_seconds() / _SAMPLES
         self.collector.note_tail(self._follower.positions.disk.file_id)
-        through = min(older, self._first_needed()) - 1
+        through = min(self._older, self._first_needed()) - 1
         if through - self._follower.state.trimmed.through < self.worth_a_trim:
             return
         births = self.collector.births(self._staging_seconds())

@@ -13,7 +13,7 @@ from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.errors import TransactionStateError
 from tests.support.events import numbered, peek, put, take
 from tests.support.faulty_store import Fault, once
-from tests.support.object_channels import collect_now, store_of
+from tests.support.object_channels import collect_now, make_two_checkpoints, store_of
 from tests.support.object_logs import FakeTime
 
 Open = Callable[..., Channel]
@@ -100,6 +100,25 @@ def test_none_is_made_inside_of_a_look(open_handle: Open) -> None:
         checkpointing_of(channel).make()
 
 
+def test_a_checkpoint_that_is_made_again_and_again_stays_and_frees_nothing_more(open_handle: Open) -> None:
+    channel = open_handle(gc_delay=0)
+    checkpointing_of(channel).worth_a_trim = 1
+    put(channel, b"0")
+    take(channel)
+    channel.checkpoint()
+    put(channel, b"1")
+    take(channel)
+    channel.checkpoint()
+    newest = keys(channel, "checkpoints/")[-1]
+    put(channel, b"2")
+    for _ in range(6):  # the first appends a TRIM, so the second is of another slot
+        channel.checkpoint()
+        there = keys(channel, "checkpoints/")
+        assert len(there) == 2 and there[-1] > newest
+        assert keys(channel, "log/")[0] <= there[0]
+    assert take(channel) == [b"2"] and open_handle().stats().last_id == 3
+
+
 # ── failures ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -156,18 +175,13 @@ def test_slots_are_trimmed_when_enough_of_them_are_worth_a_record(open_handle: O
     for number in range(10):
         put(channel, b"%d" % number)
         take(channel)
-    collect_now_as_it_is(channel)
+    make_two_checkpoints(channel)
     assert (trimmed_through(channel), keys(channel, "log/")[0]) == (-1, 0)
     for number in range(10):
         put(channel, b"%d" % number)
         take(channel)
-    collect_now_as_it_is(channel)
+    make_two_checkpoints(channel)
     assert trimmed_through(channel) + 1 == keys(channel, "log/")[0] >= 30
-
-
-def collect_now_as_it_is(channel: Channel) -> None:
-    for _ in range(2):
-        channel.checkpoint()
 
 
 def test_a_slot_stays_as_long_as_a_group_has_to_take_an_event_of_it(open_handle: Open) -> None:

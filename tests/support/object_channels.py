@@ -10,13 +10,16 @@ from unittest import mock
 
 from spillable_stream import Channel
 from spillable_stream.engine import object_opening, object_plans
+from spillable_stream.engine.requests import Control
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import TrimRecord
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
 from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
 
-__all__ = ["URL", "OwnersClock", "Watched", "collect_now", "kill", "store_of", "stores_in_memory"]
+__all__ = ["URL", "OwnersClock", "Watched", "collect_now", "kill", "make_two_checkpoints", "store_of", "stores_in_memory"]
 
 URL = "s3://bucket/orders"
 
@@ -56,10 +59,17 @@ def store_of(channel: Channel) -> FaultyStore:
 
 def collect_now(channel: Channel) -> None:
     """Delete all slots that nobody needs any more; every group has taken what is in them."""
-    checkpointing = channel.engine().checkpointing
-    checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
-    for _ in range(2):
-        checkpointing.make()
+    channel.engine().checkpointing.worth_a_trim = 1  # type: ignore[attr-defined]
+    make_two_checkpoints(channel)
+
+
+def make_two_checkpoints(channel: Channel) -> None:
+    """Make checkpoints of two slots, the second of which holds a record that changes nothing."""
+    engine = channel.engine()
+    engine.checkpointing.make()
+    with engine.appender.committing():
+        engine.appender.append_alone(Control(FrameType.TRIM, TrimRecord(through=-1, births=0, deleted=-1)))
+    engine.checkpointing.make()
 
 
 class OwnersClock(FakeTime):
