@@ -18,7 +18,6 @@ import logging
 import threading
 import time
 import uuid
-import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +27,7 @@ from spillable_stream.engine.appender import Appender
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.group_owners import GroupHold, OwnerSeen
 from spillable_stream.engine.log_port import ChannelPath
+from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.requests import Control, Request
 from spillable_stream.errors import (
     ChannelClosedError,
@@ -202,8 +202,7 @@ class ObjectOwners:
         self._appender = appender
         self._mine: dict[str, ObjectOwnership] = {}
         self._mutex = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._thread = PeriodicThread(self, "spillable owner")  # answers claims
 
     # ── looking ─────────────────────────────────────────────────────────────────────────────
 
@@ -255,12 +254,7 @@ class ObjectOwners:
     def _keep(self, owned: ObjectOwnership) -> ObjectOwnership:
         with self._mutex:
             self._mine[owned.group] = owned
-            if self._thread is None or not self._thread.is_alive():
-                self._ended = threading.Event()
-                self._thread = threading.Thread(
-                    target=_answer, args=(weakref.ref(self), self._ended), name="spillable owner", daemon=True
-                )
-                self._thread.start()
+        self._thread.ensure()
         return owned
 
     def _append(self, request: Request) -> None:
@@ -327,16 +321,28 @@ class ObjectOwners:
                 self._append(Own(owned.group, owned.note, known, is_answer=True))
         return bool(mine)
 
+    def period_seconds(self) -> float:
+        """Return how often to look for claims."""
+        return _LOOK_SECONDS
+
+    def run_once(self) -> bool:
+        """Answer claims, and tell whether there will be others; a failure is logged."""
+        try:
+            self.answer_claims()
+        except ChannelClosedError:
+            return False
+        except SpillableError as e:
+            _log.warning("%s: a claim could not be answered now: %s", self.path, e)
+        return True
+
     def close(self, *, forked: bool = False) -> None:
         """End the thread that answers.
 
         Args:
             forked: in a forked child, which has no such thread.
         """
-        self._ended.set()
-        thread = self._thread
-        if thread is not None and not forked and thread is not threading.current_thread():
-            thread.join()
+        if not forked:
+            self._thread.end()
 
 
 _WAIT = Owner(-1, "")
@@ -386,18 +392,3 @@ class _Waiting:
             "use another group",
             known.note,
         )
-
-
-def _answer(owners: weakref.ref[ObjectOwners], ended: threading.Event) -> None:
-    """Answer claims every second, until the handle is closed; or is no more, or owns nothing."""
-    while not ended.wait(_LOOK_SECONDS):
-        found = owners()
-        if found is None:
-            return
-        try:
-            found.answer_claims()
-        except ChannelClosedError:
-            return
-        except SpillableError as e:
-            _log.warning("%s: a claim could not be answered now: %s", found.path, e)
-        del found

@@ -8,9 +8,7 @@ thread, and pays for none.
 from __future__ import annotations
 
 import logging
-import threading
 import time
-import weakref
 
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.automatic_groups import AutomaticGroups
@@ -18,6 +16,7 @@ from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
 from spillable_stream.engine.object_log import ObjectLog
 from spillable_stream.engine.object_owners import ObjectOwners, ObjectOwnership
+from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import GroupOwnedError, LockTimeoutError, SpillableError
 
@@ -63,9 +62,7 @@ class ObjectUpkeep:
         self._groups = groups
         self._checkpointing = checkpointing
         self._active_calls = active_calls
-        self._mutex = threading.Lock()  # of the thread's beginning and end
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._thread = PeriodicThread(self, "spillable upkeep", lambda: not active_calls.ended)
         self._acting: ObjectOwnership | None = None
         self._try_at = float("-inf")
         self._looked_at: float | None = None
@@ -73,23 +70,12 @@ class ObjectUpkeep:
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
-        state = self._follower.state
-        return state.options.keeps or any(group.is_automatic for group in list(state.groups.values()))
+        return self._follower.state.needs_upkeep()
 
     def ensure(self) -> None:
         """Start the thread if it is needed and not there."""
-        if self._is_alive() or self._log.is_view or not self.is_needed():
-            return
-        with self._mutex:
-            if not self._is_alive() and not self._active_calls.ended:
-                self._ended = threading.Event()
-                self._thread = threading.Thread(
-                    target=_run, args=(weakref.ref(self), self._ended), name="spillable upkeep", daemon=True
-                )
-                self._thread.start()
-
-    def _is_alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
+            self._thread.ensure()
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""
@@ -105,6 +91,10 @@ class ObjectUpkeep:
                 self._warned_at = time.monotonic()
                 _log.warning("kept events and groups without an owner stay in %s for now: %s", self._log.path, e)
         return True
+
+    def period_seconds(self) -> float:
+        """Return how often to look."""
+        return _PERIOD_SECONDS
 
     def _acts(self) -> bool:
         """Tell whether this handle is the one that acts; try to become it now and then."""
@@ -143,20 +133,7 @@ class ObjectUpkeep:
         """
         if forked:
             return
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            self._ended.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
+        self._thread.end()
         acting, self._acting = self._acting, None
         if acting is not None:
             acting.close()
-
-
-def _run(upkeep: weakref.ref[ObjectUpkeep], ended: threading.Event) -> None:
-    """Look again and again, until the handle is closed; or is no more, though nobody closed it."""
-    while not ended.wait(_PERIOD_SECONDS):
-        found = upkeep()
-        if found is None or not found.run_once():
-            return
-        del found

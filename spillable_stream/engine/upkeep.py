@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -28,6 +27,7 @@ from spillable_stream.engine.disk_room import DiskRoom
 from spillable_stream.engine.follower import Follower
 from spillable_stream.engine.local_log import FILES_OF_A_LIMIT, LocalLog
 from spillable_stream.engine.moving import Moving
+from spillable_stream.engine.periodic_thread import PeriodicThread
 from spillable_stream.engine.retention import Retention
 from spillable_stream.errors import LockTimeoutError, SpillableError
 from spillable_stream.option_types import ChannelOptions
@@ -78,10 +78,8 @@ class Upkeep:
         self._checkpointing = checkpointing
         self._room = room
         self._active_calls = active_calls
-        self._mutex = threading.Lock()  # of the thread's beginning and end
         self._turn = threading.Lock()  # of a look
-        self._thread: threading.Thread | None = None
-        self._ended = threading.Event()
+        self._thread = PeriodicThread(self, "spillable upkeep", lambda: not active_calls.ended)
         self._lock: FileLock | None = None  # held, while this process acts
         self._looked_us: int | None = None  # at the groups, by the boot's clock
         self._owes = False  # files of events that have left, which are still there
@@ -89,22 +87,12 @@ class Upkeep:
 
     def is_needed(self) -> bool:
         """Tell whether the channel keeps taken events, or has automatic groups."""
-        state = self._follower.state
-        return state.options.keeps or any(group.is_automatic for group in list(state.groups.values()))
+        return self._follower.state.needs_upkeep()
 
     def ensure(self) -> None:
         """Start the thread if it is needed and not there."""
-        if not self._is_alive() and not self._log.is_view and self.is_needed():
-            with self._mutex:
-                if not self._is_alive() and not self._active_calls.ended:
-                    self._ended = threading.Event()
-                    self._thread = threading.Thread(
-                        target=_run, args=(weakref.ref(self), self._ended), name="spillable upkeep", daemon=True
-                    )
-                    self._thread.start()
-
-    def _is_alive(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        if not self._thread.is_alive() and not self._log.is_view and self.is_needed():
+            self._thread.ensure()
 
     def run_once(self) -> bool:
         """Look as a call that a close waits for, and tell whether there will be another look."""
@@ -192,7 +180,7 @@ class Upkeep:
         """
         if self._log.is_view or not self.is_needed():
             return
-        self._end()
+        self._thread.end()
         self.look(tidy=for_good)
         with self._turn:
             if for_good and self._lock is not None:
@@ -201,16 +189,9 @@ class Upkeep:
 
     def stop(self) -> None:
         """End the thread, and let another process act."""
-        self._end()
+        self._thread.end()
         with self._turn:
             self._let_others()
-
-    def _end(self) -> None:
-        with self._mutex:
-            thread, self._thread = self._thread, None
-            self._ended.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
 
     def close(self, *, forked: bool = False) -> None:
         """End the thread for good.
@@ -228,15 +209,6 @@ class Upkeep:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-
-def _run(upkeep: weakref.ref[Upkeep], ended: threading.Event) -> None:
-    """Look again and again, until the handle is closed; or is no more, though nobody closed it."""
-    found = upkeep()
-    while found is not None:
-        period_seconds, found = found.period_seconds(), None
-        if ended.wait(period_seconds) or (found := upkeep()) is None or not found.run_once():
-            return
 
 
 def _period_seconds(options: ChannelOptions) -> float:

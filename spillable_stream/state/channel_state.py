@@ -279,6 +279,10 @@ class ChannelState(Contents):
             where = run.first_id, run.count, merged.name, run.offset, run.payload_bytes, run.time_us
             disk.insert(Block(*where, until_us=run.until_us))
 
+    def needs_upkeep(self) -> bool:
+        """Tell whether something has to be done in time: taken events are kept, or a group is automatic."""
+        return self.options.keeps or any(group.is_automatic for group in list(self.groups.values()))
+
     def memory_only(self) -> Seen:
         """Return what only the memory tier's log has recorded. The next COMMIT in the disk tier's log repeats it."""
         groups = {name: self.groups[name].taken() for name in self.memory_only_groups if name in self.groups}

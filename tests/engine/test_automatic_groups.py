@@ -508,4 +508,4 @@ def test_a_put_that_finds_no_room_looks_after_groups_that_others_made(open_chann
 
 def is_looked_after(channel: Channel) -> bool:
     """Tell whether a handle has a thread for it."""
-    return channel.engine().upkeep._thread is not None
+    return channel.engine().upkeep._thread.is_alive()

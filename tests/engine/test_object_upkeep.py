@@ -54,7 +54,7 @@ def threads() -> int:
 
 def thread_ends(channel: Channel) -> None:
     """Let the thread of a handle that is to be killed end; a killed process has none."""
-    upkeep_of(channel)._ended.set()
+    upkeep_of(channel)._thread.end()
 
 
 def first_kept(channel: Channel) -> int:

@@ -19,7 +19,16 @@ from tests.support.faulty_store import FaultyStore
 from tests.support.memory_store import MemoryStore
 from tests.support.object_logs import FakeTime
 
-__all__ = ["URL", "OwnersClock", "Watched", "collect_now", "kill", "make_two_checkpoints", "store_of", "stores_in_memory"]
+__all__ = [
+    "URL",
+    "OwnersClock",
+    "Watched",
+    "collect_now",
+    "kill",
+    "make_two_checkpoints",
+    "store_of",
+    "stores_in_memory",
+]
 
 URL = "s3://bucket/orders"
 
@@ -46,6 +55,7 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
 def kill(channel: Channel) -> None:
     """Let go of a handle as a process does that is killed: nothing is written, so its groups look owned."""
     channel._consumers.clear()
+    channel.engine().owners._thread.end()  # type: ignore[attr-defined]
     channel._engine.close(forked=True)  # type: ignore[union-attr]
     channel._closed = channel._left = True
 
