@@ -9,8 +9,8 @@ import pytest
 from spillable_stream import Channel, ProducerBusyError
 from spillable_stream.engine.object_engine import ObjectEngine
 from spillable_stream.engine.port import Put, SinkBatch
-from spillable_stream.errors import ChannelClosedError, OptionError, StorageError
-from tests.support.events import numbered, put, take
+from spillable_stream.errors import StorageError
+from tests.support.events import put, take
 from tests.support.faulty_store import Fault
 from tests.support.object_channels import URL, OwnersClock, kill, store_of
 from tests.support.object_logs import frames_of
@@ -24,48 +24,10 @@ def engine_of(channel: Channel) -> ObjectEngine:
     return engine
 
 
-def test_position_is_another_one_after_every_commit_of_anybody(open_handle: Open) -> None:
-    channel, other = open_handle(), open_handle()
-    port, seen = channel.port(), set()
-    for handle in (channel, other):
-        assert port.position() == port.position()
-        seen.add(port.position())
-        put(handle, b"x")
-    assert len(seen | {port.position()}) == 3
-
-
 def test_its_place_is_its_uuid_and_its_address(open_handle: Open) -> None:
     channel, other, elsewhere = open_handle(), open_handle(), open_handle("s3://bucket/copy")
     assert channel.port().place() == other.port().place() == f"{channel.uuid} {URL}"
     assert elsewhere.port().place() != channel.port().place()
-
-
-def test_snapshot_is_up_to_date_and_stands_still(open_handle: Open) -> None:
-    channel, other = open_handle(), open_handle()
-    put(other, *numbered(0, 3))
-    with channel.port().snapshot() as state:
-        put(other, *numbered(3, 3))
-        [plan] = channel.port().plan_read([[(1, 6)]])
-        assert (state.last_id, plan.extents[-1].last_id) == (3, 3)
-    with channel.port().snapshot() as state:
-        assert state.last_id == 6
-
-
-def test_port_of_a_closed_channel_is_refused(open_handle: Open) -> None:
-    channel = open_handle()
-    port = channel.port()
-    port.require_open()
-    channel.close()
-    with pytest.raises(ChannelClosedError):
-        port.require_open()
-
-
-def test_batch_of_a_sink_is_published_once_by_whichever_handle(open_handle: Open) -> None:
-    ports = [open_handle().port(), open_handle().port()]
-    for number, (batch_id, is_new) in enumerate(((4, True), (4, False), (3, False), (5, True), (5, False))):
-        batch = Put(frames_of(b"x", b"y"), [], SinkBatch("query", batch_id))
-        assert ports[number % 2].publish(batch, 0) is is_new
-    assert open_handle().stats().last_id == 4
 
 
 @pytest.mark.parametrize("adopted", [False, True])
@@ -98,37 +60,8 @@ def test_what_a_commit_adopted_whose_answer_never_came_is_not_discarded(open_han
     assert take(channel) == [b"x"]
 
 
-def test_takes_are_committed_for_their_owner_and_not_for_another(open_handle: Open) -> None:
+def test_events_in_quarantine_are_not_missed(open_handle: Open) -> None:
     channel = open_handle()
-    put(channel, *numbered(0, 10))
-    port = channel.port()
-    assert port.owner_of("g").note == ""
-    assert port.create_group("g", "4") == port.create_group("g", "earliest") == 3
-    consumer = channel.consumer("g", note="of a test")
-    consumer.prepare([(4, 7)])
-    helper = open_handle().port()
-    owner = helper.owner_of("g")
-    assert owner.note == consumer.owner and owner.note.endswith(", of a test")
-    assert owner.since is not None and owner.since.utcoffset() is not None
-    assert helper.commit_through("g", 7, "somebody else") == 0
-    assert helper.commit_through("g", 6, owner.note) == 0
-    assert helper.commit_through("g", 7, owner.note) == 1
-    assert port.group("g").position == 7
-
-
-def test_group_that_is_missing_is_refused(open_handle: Open) -> None:
-    channel = open_handle()
-    put(channel, b"x")
-    with pytest.raises(OptionError, match="has no group 'g'"):
-        channel.port().group("g")
-    assert channel.port().starting_position("latest") == 1
-
-
-def test_lost_events_are_reported_to_everybody_and_those_in_quarantine_are_known(open_handle: Open) -> None:
-    channel = open_handle()
-    put(channel, *numbered(0, 10))
-    channel.port().report_lost(4, 6)
-    assert open_handle().stats().lost == ((4, 6),)
     store_of(channel).inner.objects["quarantine/events-4-6/report.json"] = b""  # type: ignore[attr-defined]
     assert channel.port().not_quarantined([(1, 5)]) == [(1, 3)]
 

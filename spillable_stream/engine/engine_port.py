@@ -1,0 +1,96 @@
+"""What the ports of all channels have in common: the verbs that need no more of a channel than its engine."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from contextlib import AbstractContextManager
+from typing import Generic, TypeVar
+
+from spillable_stream.engine.commit_on_behalf import finish_takes, owner_since
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.groups import create_group, existing_group, note_plan, starting_position
+from spillable_stream.engine.port import GroupOwner, Put
+from spillable_stream.engine.requests import Control
+from spillable_stream.engine.timestamp_index import first_id_since
+from spillable_stream.format.frame import FrameType
+from spillable_stream.format.record import LostRecord
+from spillable_stream.state.channel_state import ChannelState
+from spillable_stream.state.group import GroupState
+
+__all__ = ["EnginePort"]
+
+EngineT = TypeVar("EngineT", bound=Engine)
+
+
+class EnginePort(Generic[EngineT]):
+    """Answers for a channel, wherever it is stored, as far as that does not matter. `ChannelPort` documents the verbs.
+
+    Args:
+        engine: the channel's engine, open.
+    """
+
+    def __init__(self, engine: EngineT) -> None:
+        self._engine = engine
+
+    # ── looking ─────────────────────────────────────────────────────────────────────────────
+
+    def snapshot(self) -> AbstractContextManager[ChannelState]:
+        return self._engine.snapshot()
+
+    def position(self) -> Hashable:
+        return self._engine.log.position()
+
+    def latest_position(self) -> Hashable:
+        return self._engine.log.latest_position()
+
+    def require_open(self) -> None:
+        self._engine.require_open()
+
+    def first_id_since(self, time_us: int) -> int:
+        return first_id_since(self._engine, time_us)
+
+    def report_lost(self, first_id: int, last_id: int) -> None:
+        value: LostRecord = {
+            "lost": [(first_id, last_id)],
+            "doubtful": [],
+            "next": self._engine.follow().next_id,
+            "groups": {},
+            "kept": True,
+        }
+        self._engine.commit(Control(FrameType.LOST, value))
+
+    # ── groups ──────────────────────────────────────────────────────────────────────────────
+
+    def group(self, name: str) -> GroupState:
+        with self.snapshot() as state:
+            return existing_group(state, name, self._engine.path)
+
+    def starting_position(self, starting: str) -> int:
+        with self.snapshot() as state:
+            return starting_position(starting, state, self._engine.path)
+
+    def create_group(self, name: str, starting: str, *, automatic: bool = False, since: int | None = None) -> int:
+        return create_group(self._engine, name, starting, automatic=automatic, since=since)
+
+    def note_plan(self, group: str) -> None:
+        note_plan(self._engine, group)
+
+    def owner_of(self, group: str) -> GroupOwner:
+        note = self._engine.owners.owner_of(group)
+        return GroupOwner(note, owner_since(note))
+
+    def commit_through(self, group: str, through_id: int, owner: str | None) -> int:
+        return finish_takes(self._engine, group, through_id, owner)
+
+    # ── publishing ──────────────────────────────────────────────────────────────────────────
+
+    def publish(self, put: Put, keep_alive_seconds: float) -> bool:
+        return self._engine.commit(put, keep_alive_seconds).transaction_id != 0
+
+    # ── housekeeping ────────────────────────────────────────────────────────────────────────
+
+    def checkpoint_if_due(self) -> None:
+        self._engine.checkpointing.make_if_due()
+
+    def give_back_when_idle(self) -> None:
+        self._engine.checkpointing.give_back_when_idle()
