@@ -111,6 +111,14 @@ class ChannelMachine(RuleBasedStateMachine):
         kill(channel)
         self.handles.remove(channel)
 
+    def end_handles(self, clean: bool) -> None:
+        """Close or kill every handle."""
+        while self.handles:
+            if clean:
+                self.close_handle(0, checkpoint=False)
+            else:
+                self.kill_handle(0)
+
     # ── puts and takes ──────────────────────────────────────────────────────────────────────────
 
     def needed(self) -> set[int]:
@@ -220,11 +228,7 @@ class ChannelMachine(RuleBasedStateMachine):
     @rule(clean=st.booleans())
     def damage_head(self, clean: bool) -> None:
         """Close or kill everything, lose the head, and start from the files."""
-        while self.handles:
-            if clean:
-                self.close_handle(0, checkpoint=False)
-            else:
-                self.kill_handle(0)
+        self.end_handles(clean)
         (self.path / "head").unlink(missing_ok=True)
 
     @invariant()
@@ -246,8 +250,7 @@ class ChannelMachine(RuleBasedStateMachine):
                 assert stats.groups[name].lag == len(group.queue) + len(group.held)
 
     def teardown(self) -> None:
-        while self.handles:
-            self.close_handle(0, checkpoint=False)
+        self.end_handles(clean=True)
         with self.open() as channel:
             for name, group in self.groups.items():
                 with channel.take_transaction(name) as tx:

@@ -51,11 +51,7 @@ class ObjectMachine(ChannelMachine):
     @rule(clean=st.booleans())
     def damage_head(self, clean: bool) -> None:
         """Close or kill everything, and lose the hint, or what it says."""
-        while self.handles:
-            if clean:
-                self.close_handle(0, checkpoint=False)
-            else:
-                self.kill_handle(0)
+        self.end_handles(clean)
         if URL in self.stores:
             if clean:
                 self.stores[URL].objects.pop("hint", None)
