@@ -122,8 +122,8 @@ class Follower:
         samples: the channel's recent past.
         snapshot: holds the state still, up to date.
         as_known: holds it still without a look at the log.
-        applying: whether the state is being changed, by the thread that has the mutex.
         is_far: whether a look at the log is a request to another host, and may wait for a commit.
+        applying: whether the state is being changed, by the thread that has the mutex.
         half_applied: whether it is, or a change was interrupted: then it is loaded again before anybody has it.
     """
 
