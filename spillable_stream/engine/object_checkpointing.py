@@ -141,7 +141,7 @@ class ObjectCheckpointing:
             tail, taken = log.tail, ChannelState.from_image(follower.state.image())
         log.checkpoints.write(tail, taken)
         self._made_at, self._made_of = self._monotonic(), tail.number
-        if tail.number != log.checkpoint_number:  # one that was there already is no second one
+        if tail.number != log.checkpoint_number:  # a second one of the same slot is the same one
             self._own.append(tail.number)
             self._older, log.checkpoint_number = log.checkpoint_number, tail.number
         try:

@@ -11,7 +11,7 @@ __all__ = ["PeriodicThread", "PeriodicWork"]
 
 
 class PeriodicWork(Protocol):
-    """What is done from time to time."""
+    """Work that is done from time to time."""
 
     def period_seconds(self) -> float:
         """Return how long to wait before the next time."""
