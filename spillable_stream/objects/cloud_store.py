@@ -118,6 +118,13 @@ class CloudStore:
                 if key.startswith(prefix):
                     yield ObjectInfo(key, found["size"])
 
+    def folders(self) -> Iterator[str]:
+        """Yield the names right under the root under which there are objects, in any order."""
+        found = self._ask(
+            "list", "", lambda clients, path: self._obstore.list_with_delimiter(clients.reading, prefix=path or None)
+        )
+        return (path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
     def _ask(
         self,
         right: Right,
@@ -139,7 +146,7 @@ class CloudStore:
         begin_requests(self.root)
         clients = self._clients()
         try:
-            return request(clients, f"{self._location.prefix}/{key}".rstrip("/"))
+            return request(clients, f"{self._location.prefix}/{key}".strip("/"))
         except BaseException as e:
             if not isinstance(e, Exception) and type(e).__name__ != "PanicException":
                 raise  # an interrupt

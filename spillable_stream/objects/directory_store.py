@@ -125,6 +125,10 @@ class DirectoryStore:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         yield ObjectInfo(key, entry.stat(follow_symlinks=False).st_size)
 
+    def folders(self) -> Iterator[str]:
+        """Yield the names right under the root under which there may be objects, in any order."""
+        return (entry.name for entry in _entries(self._root) if entry.is_dir())
+
     def _path(self, key: str) -> Path:
         """Return the file of a key.
 

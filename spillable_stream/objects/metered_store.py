@@ -110,6 +110,11 @@ class MeteredStore:
                 self.count(writes=1)
             yield info
 
+    def folders(self) -> Iterator[str]:
+        """Count a request, and do what `Store` says."""
+        self.count(writes=1)
+        return self._inner.folders()
+
 
 class _MeteredUpload:
     """Counts the parts of an upload."""

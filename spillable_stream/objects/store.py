@@ -117,3 +117,6 @@ class Store(Protocol):
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose keys begin with ``prefix``, in any order."""
+
+    def folders(self) -> Iterator[str]:
+        """Yield the names right under the root under which there are objects, in any order."""

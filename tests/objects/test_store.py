@@ -83,6 +83,13 @@ def test_a_listing_has_what_begins_with_the_prefix_and_nothing_else(store: Store
         assert listed(prefix) == {key: size for key, size in sizes.items() if key.startswith(prefix)}
 
 
+def test_folders_are_the_names_right_under_the_root(store: Store) -> None:
+    assert list(store.folders()) == []
+    for key in ("orders-0/log/1", "orders-0/hint", "orders-1/channel.json", "größe 1/a/b", "hint"):
+        store.create(key, b"x")
+    assert sorted(store.folders()) == ["größe 1", "orders-0", "orders-1"]
+
+
 @pytest.mark.parametrize("key", ODD_KEYS)
 def test_a_key_means_the_same_in_every_request(store: Store, key: str) -> None:
     assert store.create(key, b"created") and not store.create(key, b"again")

@@ -200,6 +200,9 @@ class FaultyStore:
         self.after(request)
         raise self._error(request, fault)
 
+    def folders(self) -> Iterator[str]:
+        return iter(self._ask("list", "", lambda: list(self.inner.folders()), None))
+
     def _ask(self, kind: Kind, key: str, do: Callable[[], _T], instead: _T | None) -> _T:
         """Do what is asked, or what its fault says instead."""
         request, fault = self._begin(kind, key)

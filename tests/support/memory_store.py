@@ -58,6 +58,11 @@ class MemoryStore:
             found = [ObjectInfo(key, len(data)) for key, data in self.objects.items() if key.startswith(prefix)]
         yield from sorted(found, reverse=True)
 
+    def folders(self) -> Iterator[str]:
+        with self._lock:
+            found = {key.split("/")[0] for key in self.objects if "/" in key}
+        return iter(sorted(found, reverse=True))
+
 
 class MemoryUpload:
     """Parts of an object that is not there yet."""

@@ -74,6 +74,12 @@ class GcsStub(HttpStub):
         prefix = request.query.get("prefix", "")
         after = request.query.get("continuation-token", "")
         keys = sorted(k for b, k in self.objects if b == bucket and k.startswith(prefix) and k > after)
+        folders: set[str] = set()
+        if delimiter := request.query.get("delimiter"):
+            folders = {
+                prefix + k[len(prefix) :].split(delimiter)[0] + delimiter for k in keys if delimiter in k[len(prefix) :]
+            }
+            keys = [k for k in keys if delimiter not in k[len(prefix) :]]
         page, more = keys[: self._page], keys[self._page :]
         contents = "".join(
             f"<Contents><Key>{escape(k)}</Key><Size>{len(self.objects[bucket, k])}</Size><ETag>x</ETag>"
@@ -81,7 +87,8 @@ class GcsStub(HttpStub):
             for k in page
         )
         rest = f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if more else ""
-        return _xml(f"<ListBucketResult><Name>{bucket}</Name>{contents}{rest}</ListBucketResult>")
+        common = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders))
+        return _xml(f"<ListBucketResult><Name>{bucket}</Name>{contents}{common}{rest}</ListBucketResult>")
 
     def _upload(self, bucket: str, key: str, request: Request) -> Response:
         if "uploads" in request.query:
