@@ -67,7 +67,7 @@ class SpillableBatchReader(DataSourceReader):
             SchemaError: the channel has no such column.
         """
         with visit_to_read(self._path) as channel:
-            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
+            check_read_schema(self._schema, channel.schema, self._options.metadata_types)
             starting, last = self._span(channel)
             port = channel.port()
             with port.snapshot() as state:  # in which the first event is looked for too: it may not leave in between

@@ -13,7 +13,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
 from spillable_stream.errors import DataLossError
 from spillable_stream.option_types import ChannelOptions
-from spillable_stream.spark.metadata import METADATA_COLUMNS, batch_with_metadata
+from spillable_stream.spark.metadata import batch_with_metadata
 from spillable_stream.spark.read_options import ReadOptions
 from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
@@ -190,9 +190,9 @@ def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOp
         reader = TaskReader(events, partition.group, options)
         if partition.group is not None:
             record_query(events, partition.group)
-        metadata = frozenset(METADATA_COLUMNS.keys() & schema.names if options.metadata else ())
+        metadata = frozenset(options.metadata_types.keys() & schema.names)
         reads = (read for extent in partition.plan.extents for read in reader.read(extent))
-        batches = (batch_with_metadata(read, schema, metadata) for read in reads)
+        batches = (batch_with_metadata(read, schema, metadata, str(events.path)) for read in reads)
         yield from _resized(batches)
     finally:
         events.close()

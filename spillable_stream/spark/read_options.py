@@ -6,15 +6,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+from pyspark.sql.types import DataType
+
 from spillable_stream.errors import OptionError
 from spillable_stream.options import BATCH, SOURCE, defaults
+from spillable_stream.spark.metadata import metadata_types
 
 __all__ = ["BatchOptions", "ReadOptions", "StreamOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What streams and batch reads have in common. `spillable_stream.options` says what each option means."""
+    """What streams and batch reads have in common. `spillable_stream.options` says what each option means.
+
+    Args:
+        of_set: no option: whether a set of channels is read.
+    """
 
     starting_offsets: str
     starting_timestamp: int | None
@@ -23,6 +30,12 @@ class ReadOptions:
     min_partitions: int | None
     max_events_per_partition: int | None
     metadata: bool
+    of_set: bool = False
+
+    @property
+    def metadata_types(self) -> Mapping[str, DataType]:
+        """The metadata columns of the read, with their types in Spark."""
+        return metadata_types(is_wanted=self.metadata, of_set=self.of_set)
 
     @property
     def passes_damage(self) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from spillable_stream.errors import SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA, shown_schema
-from spillable_stream.spark.metadata import METADATA_COLUMNS, METADATA_TYPES, check_names_are_free, without_metadata
+from spillable_stream.spark.metadata import METADATA_TYPES, check_names_are_free, without_metadata
 from spillable_stream.spark.types import misread, type_in_spark
 
 __all__ = ["arrow_schema", "check_read_schema", "creation_schema", "struct_type"]
@@ -77,30 +79,28 @@ def creation_schema(schema: StructType) -> pa.Schema | None:
     return None if is_event else stored
 
 
-def check_read_schema(schema: StructType, channel: pa.Schema, *, metadata: bool) -> None:
+def check_read_schema(schema: StructType, channel: pa.Schema, columns: Mapping[str, DataType]) -> None:
     """Check that a channel can be read with a schema.
 
     Args:
         schema: the schema that Spark was given, or that it was told.
         channel: the channel's.
-        metadata: whether there are metadata columns.
+        columns: the metadata columns of the read.
 
     Raises:
         SchemaError: it names a column that the channel does not have, or has of a type that does not fit into Spark's;
             or the channel has a column that is named like a metadata column, and these are asked for.
     """
-    if metadata:
-        check_names_are_free(channel.names)
-    own = arrow_schema(without_metadata(schema, metadata))
+    check_names_are_free(channel.names, columns)
+    own = arrow_schema(without_metadata(schema, columns))
     for name in own.names:
         if name not in channel.names:
-            hint = "; set the option metadata to true for it" if name in METADATA_COLUMNS else ""
+            hint = "; set the option metadata to true for it" if name in METADATA_TYPES else ""
             raise SchemaError(f"the channel has no column {name!r}; it has {', '.join(channel.names)}{hint}")
-    if metadata:
-        for field in schema.fields:
-            wanted = METADATA_TYPES.get(field.name)
-            if wanted is not None and field.dataType != wanted:
-                raise SchemaError(f"the metadata column {field.name!r} has the type {wanted.simpleString()}")
+    for field in schema.fields:
+        wanted = columns.get(field.name)
+        if wanted is not None and field.dataType != wanted:
+            raise SchemaError(f"the metadata column {field.name!r} has the type {wanted.simpleString()}")
     for field in own:
         if why := misread(channel.field(field.name).type, field.type, field.name):
             raise SchemaError(f"{why}. The channel has ({shown_schema(channel)}); the read wants ({shown_schema(own)})")

@@ -57,7 +57,7 @@ class SourceChannel:
         """
         channel = self._open_or_create()
         try:
-            check_read_schema(self._schema, channel.schema, metadata=self._options.metadata)
+            check_read_schema(self._schema, channel.schema, self._options.metadata_types)
         except BaseException:
             channel.close(checkpoint=False, flush=False)
             raise
@@ -69,7 +69,9 @@ class SourceChannel:
         except NotAChannelError as e:
             if not self._options.create_if_missing:
                 raise NotAChannelError(f"{e}. {START_FIRST}") from None
-            return Channel(self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata)))
+            return Channel(
+                self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata_types))
+            )
 
     def own(self, channel: Channel) -> Consumer:
         """Make the source the owner of its group, which is created if it is missing.

@@ -19,8 +19,10 @@ from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.spark.metadata import (
     METADATA_COLUMNS,
     METADATA_TYPES,
+    SET_METADATA_TYPES,
     batch_with_metadata,
     check_names_are_free,
+    metadata_types,
     with_metadata,
     without_metadata,
 )
@@ -100,25 +102,30 @@ READ = ReadBatch(7, 3, 1_500_000, 0, pa.record_batch({"n": [10, 20], "put_by": [
 
 
 def test_every_column_has_a_type() -> None:
-    assert METADATA_COLUMNS.keys() == METADATA_TYPES.keys() == {"write_order_id", "transaction_id", "put_time"}
-    assert [type(t) for t in METADATA_TYPES.values()] == [LongType, LongType, TimestampType]
+    names = {"write_order_id", "transaction_id", "put_time"}
+    assert METADATA_TYPES.keys() == names
+    assert METADATA_COLUMNS.keys() == SET_METADATA_TYPES.keys() == names | {"channel"}
+    assert [type(t) for t in SET_METADATA_TYPES.values()] == [LongType, LongType, TimestampType, StringType]
+    assert metadata_types(is_wanted=False, of_set=True) == {}
+    assert metadata_types(is_wanted=True, of_set=True) == SET_METADATA_TYPES
+    assert metadata_types(is_wanted=True, of_set=False) == METADATA_TYPES
 
 
 def test_the_metadata_columns_come_after_the_channels_own_and_are_never_null() -> None:
-    schema = with_metadata(OWN)
+    schema = with_metadata(OWN, METADATA_TYPES)
     assert schema.fieldNames() == ["n", "put_by", "write_order_id", "transaction_id", "put_time"]
     assert [f.nullable for f in schema.fields] == [True, True, False, False, False]
-    assert without_metadata(schema, True) == OWN
-    assert without_metadata(schema, False) == schema
+    assert without_metadata(schema, METADATA_TYPES) == OWN
+    assert without_metadata(schema, {}) == schema
 
 
 @pytest.mark.parametrize("name", ["write_order_id", "Put_Time", "TRANSACTION_ID"])
 def test_a_channels_own_column_of_such_a_name_is_refused_whatever_its_case(name: str) -> None:
     with pytest.raises(SchemaError, match=f"the channel has a column '{name.lower()}' of its own"):
-        check_names_are_free(["n", name])
+        check_names_are_free(["n", name], METADATA_TYPES)
     with pytest.raises(SchemaError):
-        with_metadata(StructType([*OWN.fields, StructField(name, LongType())]))
-    check_names_are_free(["n", "put_by"])
+        with_metadata(StructType([*OWN.fields, StructField(name, LongType())]), METADATA_TYPES)
+    check_names_are_free(["n", "put_by"], METADATA_TYPES)
 
 
 def test_a_batch_has_exactly_the_columns_that_are_wanted_in_their_order() -> None:
@@ -130,7 +137,7 @@ def test_a_batch_has_exactly_the_columns_that_are_wanted_in_their_order() -> Non
             "transaction_id": pa.int64(),
         }
     )
-    found = batch_with_metadata(READ, schema, frozenset(METADATA_COLUMNS))
+    found = batch_with_metadata(READ, schema, frozenset(METADATA_TYPES))
     found.validate(full=True)
     assert found.schema == schema
     time = datetime.fromtimestamp(1.5, UTC)
@@ -138,6 +145,14 @@ def test_a_batch_has_exactly_the_columns_that_are_wanted_in_their_order() -> Non
         {"put_time": time, "n": 10, "write_order_id": 7, "transaction_id": 3},
         {"put_time": time, "n": 20, "write_order_id": 8, "transaction_id": 3},
     ]
+
+
+def test_the_channel_of_a_set_is_named_in_each_row() -> None:
+    found = batch_with_metadata(READ, pa.schema({"channel": pa.string()}), frozenset({"channel"}), "/data/orders-1")
+    assert found.to_pylist() == [{"channel": "/data/orders-1"}] * 2
+    check_names_are_free(["channel"], METADATA_TYPES)
+    with pytest.raises(SchemaError, match="a column 'channel' of its own"):
+        check_names_are_free(["Channel"], SET_METADATA_TYPES)
 
 
 def test_without_metadata_a_batch_is_fitted_to_the_schema() -> None:

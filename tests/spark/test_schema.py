@@ -41,7 +41,7 @@ def test_a_column_is_read_with_equal_values_or_refused_when_the_read_starts(leaf
             assert str(e).startswith(f"the column 'c' has the type {channel.field(0).type}, ")
             continue
         assert is_read(leaf), kind
-        check_read_schema(spark, channel, metadata=False)
+        check_read_schema(spark, channel, {})
         found = fit_batch(pa.record_batch({"c": column}), arrow_schema(spark))
         assert found.column(0).to_pylist() == column.to_pylist(), kind
 
@@ -55,13 +55,13 @@ def test_nanoseconds_are_refused_when_the_read_starts_and_read_as_numbers(of: pa
     with pytest.raises(SchemaError, match=HINT):
         struct_type(channel)
     spark = struct_type(pa.schema([("c", wanted.type)]))
-    check_read_schema(spark, channel, metadata=False)
+    check_read_schema(spark, channel, {})
     found = fit_batch(pa.record_batch({"c": column}), arrow_schema(spark))
     assert found.column(0).to_pylist() == wanted.to_pylist()
     coarser = pa.duration("us") if pa.types.is_duration(of) else pa.timestamp("us", of.tz)
     with pytest.raises(SchemaError, match=HINT):
         as_times = dict(nested(pa.nulls(3, coarser)))[kind].type
-        check_read_schema(struct_type(pa.schema([("c", as_times)])), channel, metadata=False)
+        check_read_schema(struct_type(pa.schema([("c", as_times)])), channel, {})
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_a_read_that_would_lose_or_invent_something_is_refused_with_both_schemas
 ) -> None:
     schema = T.StructType([T.StructField("c", theirs)])
     with pytest.raises(SchemaError, match=why) as caught:
-        check_read_schema(schema, pa.schema([("c", mine)]), metadata=False)
+        check_read_schema(schema, pa.schema([("c", mine)]), {})
     assert f"The channel has (c: {mine}); the read wants (c: {arrow_schema(schema).field(0).type})" in str(caught.value)
 
 
 def test_a_read_may_widen_and_reorder_what_the_channel_has() -> None:
     channel = pa.schema([("c", pa.struct([("a", pa.int8()), ("b", pa.float32())]))])
     wanted = T.StructType().add("c", T.StructType().add("b", T.DoubleType()).add("a", T.LongType()))
-    check_read_schema(wanted, channel, metadata=False)
+    check_read_schema(wanted, channel, {})
     found = fit_batch(
         pa.record_batch([pa.array([{"a": 1, "b": 0.5}, None], channel.field(0).type)], schema=channel),
         arrow_schema(wanted),
