@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spillable_stream.channel.channel_set import ChannelSet, may_be_set
+from spillable_stream.channel.identity import uuid_at
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.objects.location import Location, is_location
@@ -17,10 +20,12 @@ from spillable_stream.options import BATCH, SOURCE, parse_options
 from spillable_stream.spark.batch_reader import SpillableBatchReader
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.load_identity import load_name
-from spillable_stream.spark.metadata import with_metadata
+from spillable_stream.spark.metadata import metadata_types, with_metadata
 from spillable_stream.spark.offset import OffsetJson
 from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.set_batch_reader import SpillableSetBatchReader
+from spillable_stream.spark.set_reader import SpillableSetReader
 from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_sink
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
@@ -60,25 +65,32 @@ class SpillableDataSource(DataSource):
             OptionError: an unknown option, or a value out of range; or Spark asks in order to make a table.
         """
         self._refuse_table()
-        given = self._read_options(SOURCE, BATCH)
+        given, place = self._read_options(SOURCE, BATCH), self._place()
         try:
-            with visit_to_read(self._path()) as channel:
+            with visit_to_read(_first_of(place)) as channel:
                 schema = struct_type(channel.schema)
         except NotAChannelError as e:
             if not given.get("create_if_missing"):
                 raise NotAChannelError(f"{e}. {START_FIRST}") from None
             schema = struct_type(EVENT_SCHEMA)
-        return with_metadata(schema) if given.get("metadata") else schema
+        is_wanted = bool(given.get("metadata"))
+        return with_metadata(schema, metadata_types(is_wanted=is_wanted, of_set=isinstance(place, ChannelSet)))
 
-    def reader(self, schema: StructType) -> SpillableBatchReader:
+    def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader for ``spark.read``."""
-        return SpillableBatchReader(self._path(), BatchOptions.of(self._read_options(BATCH)), schema)
+        place, options = self._place(), BatchOptions.of(self._read_options(BATCH))
+        if isinstance(place, ChannelSet):
+            return SpillableSetBatchReader(place, replace(options, of_set=True), schema)
+        return SpillableBatchReader(place, options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a reader for ``spark.readStream``; of options that are wrong there, one that says so when called."""
         try:
-            path = self._path()
-            return SpillableStreamReader(path, StreamOptions.of(self._read_options(SOURCE)), schema, self._load)
+            place = self._place()
+            options = StreamOptions.of(self._read_options(SOURCE))
+            if isinstance(place, ChannelSet):
+                return SpillableSetReader(place, replace(options, of_set=True), schema, self._load)
+            return SpillableStreamReader(place, options, schema, self._load)
         except OptionError as e:
             return _RefusedReader(e)
 
@@ -96,8 +108,18 @@ class SpillableDataSource(DataSource):
     def _spark_option(self, name: str) -> str | None:
         return {k.lower(): v for k, v in dict(self.options).items()}.get(name)
 
-    def _path(self) -> str:
+    def _place(self) -> str | ChannelSet:
+        """Return where to read: a channel's path, or a set of channels.
+
+        A path that is a channel as it is written is that channel.
+        """
         given = self._spark_option("path")
+        if given is None or not may_be_set(given) or _is_channel(given):
+            return self._path()
+        return ChannelSet([self._path(part.strip()) for part in given.split(",") if part.strip()])
+
+    def _path(self, given: str | None = None) -> str:
+        given = given or self._spark_option("path")
         if given is None:
             raise OptionError(
                 'a channel needs the path of a local directory, as in load("/data/orders"); of a table\'s path Spark '
@@ -133,6 +155,29 @@ class SpillableDataSource(DataSource):
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
         return plan_sink(self._path(), options, schema)
+
+
+def _first_of(place: str | ChannelSet) -> str:
+    """Return the path of a channel, or of the first one of a set.
+
+    Raises:
+        NotAChannelError: there is none in the set.
+    """
+    if isinstance(place, str):
+        return place
+    members = place.find()
+    if not members:
+        raise NotAChannelError(f"no channel fits {place}")
+    return members[0].path
+
+
+def _is_channel(given: str) -> bool:
+    """Tell whether there is a channel at a path as it is written, whatever is in it."""
+    try:
+        path = _channel_path(given)
+    except OptionError:
+        return False
+    return bool(path) and uuid_at(path) is not None
 
 
 def _channel_path(given: str) -> str:

@@ -7,14 +7,26 @@ longer nothing comes, but a source of a query with several must not keep the oth
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Protocol
 
-from spillable_stream.engine.port import ChannelPort
-
-__all__ = ["IdlePolls"]
+__all__ = ["IdlePolls", "Polled"]
 
 _SHORTEST_WAIT_SECONDS, _LONGEST_WAIT_SECONDS = 0.05, 0.2
 _SHORTEST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.001, 0.02
+
+
+class Polled(Protocol):
+    """Tells whether something came: a channel's port (`ChannelPort`), or several."""
+
+    def position(self) -> Hashable:
+        """Return another value after every commit; looks at the channel."""
+
+    def latest_position(self) -> Hashable:
+        """Return the value that was seen last."""
+
+    def least_pause_seconds(self) -> float:
+        """Return how long to wait between two looks, at least."""
 
 
 class IdlePolls:
@@ -35,11 +47,11 @@ class IdlePolls:
         """Tell whether the last poll found nothing either: the first one is answered at once."""
         return self._count > 0
 
-    def wait(self, port: ChannelPort, is_there: Callable[[], bool]) -> None:
+    def wait(self, port: Polled, is_there: Callable[[], bool]) -> None:
         """Wait a moment for something to read, longer after each poll that found nothing.
 
         Args:
-            port: the channel, which is asked only after a commit.
+            port: the channel, or channels, asked only after a commit.
             is_there: tells whether there is something by now.
         """
         wait_seconds = min(_SHORTEST_WAIT_SECONDS * self._count, _LONGEST_WAIT_SECONDS)

@@ -5,12 +5,43 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, count_of
 
-__all__ = ["batch_end", "latest_event_id"]
+__all__ = ["Waiting", "batch_end", "latest_event_id", "waiting"]
+
+
+class Waiting(NamedTuple):
+    """What a channel has for the next micro-batch.
+
+    Args:
+        events: how many events.
+        size_bytes: their size.
+        is_overdue: whether the first of them has waited for ``maxTriggerDelay``.
+    """
+
+    events: int
+    size_bytes: int
+    is_overdue: bool
+
+
+def waiting(
+    state: ChannelState,
+    untaken: Callable[[int, int], Iterable[Range]],
+    begin: int,
+    options: StreamOptions,
+    target: int | None,
+) -> Waiting:
+    """Return what waits for the next micro-batch, whatever the limits. The arguments are those of `latest_event_id`."""
+    last = state.last_id if target is None else min(state.last_id, target)
+    ranges = list(untaken(begin + 1, last)) if last > begin else []
+    if not ranges:
+        return Waiting(0, 0, False)
+    size_bytes = sum(state.blocks.payload_bytes(a, b) for a, b in ranges)
+    return Waiting(count_of(ranges), size_bytes, _is_overdue(state, ranges[0][0], options))
 
 
 def latest_event_id(

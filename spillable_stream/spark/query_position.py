@@ -26,9 +26,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from spillable_stream.spark.offset import Offset
+from spillable_stream.spark.offset import Offset, OffsetJson
 
-__all__ = ["Phase", "QueryPosition", "Question", "is_asked_anew"]
+__all__ = ["Asked", "Phase", "QueryPosition", "Question", "is_asked_anew"]
 
 
 class Phase(Enum):
@@ -54,6 +54,23 @@ class Question:
     begin_id: int
     start: Offset | None
     proven_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A question of Spark's, where the next micro-batch ends, that is half answered.
+
+    Args:
+        start: where Spark says that it begins; None before Spark 4.2.
+        given: the same, parsed.
+        question: what that means.
+        unfinished_id: the end of a batch that was planned before and not finished; None without one.
+    """
+
+    start: OffsetJson | None
+    given: Offset | None
+    question: Question
+    unfinished_id: int | None
 
 
 class QueryPosition:

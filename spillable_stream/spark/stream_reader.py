@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,41 +26,22 @@ from spillable_stream.spark.checkpoint_check import check_batch, never_taken, pa
 from spillable_stream.spark.group_hold import GroupHold
 from spillable_stream.spark.group_reset import is_done
 from spillable_stream.spark.idle_polls import IdlePolls
-from spillable_stream.spark.latest_offset import latest_event_id
+from spillable_stream.spark.latest_offset import Waiting, latest_event_id, waiting
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.offset import Offset, OffsetJson
 from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_group import QueryGroup
-from spillable_stream.spark.query_position import Phase, QueryPosition, is_asked_anew
+from spillable_stream.spark.query_position import Asked, Phase, QueryPosition, is_asked_anew
 from spillable_stream.spark.query_start import QueryStart
+from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet
-
-try:  # Spark 4.2 and later
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxBytes,
-        ReadMaxRows,
-        ReadMinRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # 4.0 and 4.1 pass no limits
-    if not TYPE_CHECKING:
-
-        class ReadAllAvailable:
-            """Stands for the class that this Spark does not have."""
-
-        class SupportsTriggerAvailableNow:
-            """Stands for the class that this Spark does not have."""
-
-        ReadLimit = ReadMaxBytes = ReadMaxRows = ReadMinRows = Any
 
 __all__ = ["START_FIRST", "SpillableStreamReader"]
 
@@ -129,13 +110,12 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit that the options ask for (Spark 4.2 and later)."""
-        if self._options.max_events_per_trigger:
-            return ReadMaxRows(self._options.max_events_per_trigger)
-        if self._options.max_bytes_per_trigger:
-            return ReadMaxBytes(self._options.max_bytes_per_trigger)
-        if self._options.min_events_per_trigger:
-            return ReadMinRows(self._options.min_events_per_trigger)
-        return ReadAllAvailable()
+        return default_limit(self._options)
+
+    @_held
+    def port(self) -> ChannelPort:
+        """Return the channel's port; opens the channel."""
+        return self._port()
 
     @_held
     def prepareForTriggerAvailableNow(self) -> None:
@@ -154,29 +134,54 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Raises:
             CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
         """
+        asked = self.ask(start)
+        return self._answered(asked, self._end_or_wait(asked, None if is_everything(limit) else self._options))
+
+    @_held
+    def ask(self, start: OffsetJson | None) -> Asked:
+        """Begin to answer `latestOffset`, and tell what decides it but for the limits.
+
+        Args:
+            start: where the micro-batch begins, like that of `latestOffset`.
+
+        Raises:
+            CheckpointMismatchError: the query can't continue from there (`checkpoint_check`).
+        """
         given = None if start is None else self._parse(start)
         if given is not None:
             self._hear(given, given.event_id)
         elif self._query.phase is Phase.UNHEARD:  # before Spark 4.2: the query is new
             self._start.position(self._open())
         consumer, uuid = self._consumer(), self._open().uuid
-        everything = isinstance(limit, ReadAllAvailable)
         if self._start.reset is not None:  # the group is moved with the first batch, so its position says nothing yet
-            question = self._query.ask(given, self._start.position(self._open()), uuid)
-            end = self._end_or_wait(question.begin_id, everything)
-        else:
-            question = self._query.ask(given, consumer.position(), uuid)
-            self._check_batch(question.begin_id, question.begin_id)
-            if question.proven_id is not None:
-                self._commit_proven(question.proven_id)
-            unfinished = self._takes.unfinished(question.begin_id)
-            end = self._end_or_wait(question.begin_id, everything) if unfinished is None else unfinished
-        answer = self._query.answer(question, end, uuid)
-        if end == question.begin_id:
-            self._port().give_back_when_idle()
-        if start is not None and answer == given:
-            return start
-        return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
+            return Asked(start, given, self._query.ask(given, self._start.position(self._open()), uuid), None)
+        question = self._query.ask(given, consumer.position(), uuid)
+        self._check_batch(question.begin_id, question.begin_id)
+        if question.proven_id is not None:
+            self._commit_proven(question.proven_id)
+        return Asked(start, given, question, self._takes.unfinished(question.begin_id))
+
+    @_held
+    def waiting(self, asked: Asked) -> Waiting:
+        """Return what waits for the micro-batch that Spark asks for."""
+        begin = asked.question.begin_id
+        with self._port().snapshot() as state:
+            return waiting(state, self._untaken(state, begin), begin, self._options, self._target)
+
+    @_held
+    def answer(self, asked: Asked, limits: StreamOptions | None) -> OffsetJson:
+        """Return where the micro-batch ends, at once.
+
+        Args:
+            asked: what `ask` returned.
+            limits: the options whose limits apply; None for everything there is.
+        """
+        return self._answered(asked, self._end(asked, limits))
+
+    @_held
+    def decline(self, asked: Asked) -> OffsetJson:
+        """Return where the micro-batch ends if nothing more may be in it."""
+        return self._answered(asked, asked.question.begin_id if asked.unfinished_id is None else asked.unfinished_id)
 
     @_held
     def reportLatestOffset(self) -> OffsetJson:
@@ -248,27 +253,44 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
-    def _end_or_wait(self, begin: int, everything: bool) -> int:
+    def _end_or_wait(self, asked: Asked, limits: StreamOptions | None) -> int:
         """Return where the next micro-batch ends (`latest_event_id`). An idle query waits a moment for one."""
-        end = self._end(begin, everything)
+        begin, end = asked.question.begin_id, self._end(asked, limits)
+        if asked.unfinished_id is not None:
+            return end
         if end == begin and self._target is None and self._idle.may_wait():
 
             def found() -> bool:
                 nonlocal end
-                end = self._end(begin, everything)
+                end = self._end(asked, limits)
                 return end > begin
 
             self._idle.wait(self._port(), found)
         self._idle.record(nothing=end == begin)
         return end
 
-    def _end(self, begin: int, everything: bool) -> int:
-        consumer, options, target = self._consumer(), self._options, self._target
+    def _end(self, asked: Asked, limits: StreamOptions | None) -> int:
+        if asked.unfinished_id is not None:
+            return asked.unfinished_id
+        begin, options, target = asked.question.begin_id, limits or self._options, self._target
         with self._port().snapshot() as state:
-            untaken: Callable[[int, int], Iterable[Range]] = consumer.untaken
-            if self._start.reset is not None:
-                untaken = state.gone().union(state.left_after(begin)).gaps
-            return latest_event_id(state, untaken, begin, options, target=target, everything=everything)
+            untaken = self._untaken(state, begin)
+            return latest_event_id(state, untaken, begin, options, target=target, everything=limits is None)
+
+    def _untaken(self, state: ChannelState, begin: int) -> Callable[[int, int], Iterable[Range]]:
+        """Return what tells which events the query has yet to read, of those after its batch's beginning."""
+        if self._start.reset is not None:
+            return state.gone().union(state.left_after(begin)).gaps
+        return self._consumer().untaken
+
+    def _answered(self, asked: Asked, end: int) -> OffsetJson:
+        """Return the answer to `latestOffset`: to the letter what was given, where there is nothing new."""
+        answer = self._query.answer(asked.question, end, self._open().uuid)
+        if end == asked.question.begin_id:
+            self._port().give_back_when_idle()
+        if asked.start is not None and answer == asked.given:
+            return asked.start
+        return replace(answer, group=self._group.label, reset=answer.reset or self._start.reset).to_json()
 
     def _nothing(self, begin: int) -> list[InputPartition]:
         """Plan a batch without events: Spark's checkpoint has it, so a group of the query's own is there to stay.

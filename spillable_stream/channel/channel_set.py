@@ -1,0 +1,134 @@
+"""A set of channels that is read as one: several places, or a pattern, which is looked at again for new channels.
+
+::
+
+    /data/orders-*              every channel whose path fits: *, ? and […], as in a shell
+    s3://bucket/orders-*        the same in a store, in the last part of the address
+    /data/orders,/data/returns  these two
+
+A path that is a channel as it is written is that channel, whatever is in its name.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import os
+import posixpath
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from spillable_stream.engine import open_engine
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.objects.location import Location, is_location
+from spillable_stream.objects.open_store import open_store
+
+__all__ = ["ChannelSet", "SetMember", "is_pattern", "may_be_set"]
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+class SetMember(NamedTuple):
+    """A channel of a set.
+
+    Args:
+        path: its path or address.
+        uuid: its UUID.
+    """
+
+    path: str
+    uuid: str
+
+
+def is_pattern(path: str) -> bool:
+    """Tell whether a path has a wildcard."""
+    return _WILDCARD.search(path) is not None
+
+
+def may_be_set(path: str) -> bool:
+    """Tell whether a path may name several channels: it has a comma or a wildcard."""
+    return "," in path or is_pattern(path)
+
+
+class ChannelSet:
+    """The channels at some places.
+
+    Args:
+        paths: paths and addresses, each of which may be a pattern.
+
+    Raises:
+        OptionError: a wildcard is where none can be.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if is_location(path) and is_pattern(path.rpartition("/")[0]):
+                raise OptionError(
+                    f"in {path} a wildcard is before the last part: an address in a store can have one only there, as "
+                    "in s3://bucket/orders-*"
+                )
+        self._paths = tuple(paths)
+        self._known: dict[str, str] = {}
+
+    def __str__(self) -> str:
+        return ",".join(self._paths)
+
+    @property
+    def grows(self) -> bool:
+        """Whether channels may join it."""
+        return any(map(is_pattern, self._paths))
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether a look costs requests to a store."""
+        return any(map(is_location, self._paths))
+
+    def find(self, create: Callable[[str], None] | None = None) -> list[SetMember]:
+        """Return the channels that are there now: those that fit a pattern by name, each once.
+
+        Args:
+            create: makes the channel at a path; None: one that is named and missing is an error.
+
+        Raises:
+            NotAChannelError: at a path without a wildcard there is none.
+            StorageError: the storage refused.
+        """
+        found: dict[str, SetMember] = {}  # by UUID
+        for path in self._paths:
+            for candidate in _matching(path) if is_pattern(path) else [path]:
+                if (member := self._member(candidate, is_named=candidate == path, create=create)) is not None:
+                    found.setdefault(member.uuid, member)
+        return list(found.values())
+
+    def _member(self, path: str, *, is_named: bool, create: Callable[[str], None] | None) -> SetMember | None:
+        """Return the channel at a path; None where a pattern fits a directory that holds none, or none yet."""
+        if path not in self._known:
+            try:
+                self._known[path] = _uuid_at(path)
+            except NotAChannelError:
+                if not is_named:
+                    return None
+                if create is None:
+                    raise
+                create(path)
+                self._known[path] = _uuid_at(path)
+        return SetMember(path, self._known[path])
+
+
+def _uuid_at(path: str) -> str:
+    return open_engine.uuid_at(open_engine.channel_path(path))
+
+
+def _matching(pattern: str) -> list[str]:
+    """Return what fits a pattern, by name."""
+    if not is_location(pattern):
+        return sorted(filter(os.path.isdir, glob.glob(pattern)))
+    place = Location.parse(pattern)
+    parent, name = posixpath.split(place.prefix)
+    names = open_store(Location(place.scheme, place.bucket, parent)).folders()
+    return [
+        str(Location(place.scheme, place.bucket, posixpath.join(parent, found)))
+        for found in sorted(names)
+        if fnmatch.fnmatchcase(found, name)
+    ]

@@ -1,0 +1,342 @@
+"""The streaming source of a set of channels: each is read as it would be alone, and a micro-batch has a part of each.
+
+::
+
+    initialOffset    every channel that is there, each where the options say
+    latestOffset     ask all ─▶ what waits in each ─▶ share the limits ─▶ answer all
+                     one that has joined since begins with its first event that is still there
+    partitions       each channel's take, one after another in the micro-batch: order holds within a channel
+    commit           each channel's take
+
+So nothing is promised of two channels together but that the query's offset has both: Spark writes it down before the
+batch, and plans the same batch again after a crash.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.engine.port import ChannelPort
+from spillable_stream.errors import DataLossError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.latest_offset import Waiting
+from spillable_stream.spark.load_identity import load_name
+from spillable_stream.spark.metadata import without_metadata
+from spillable_stream.spark.offset import Offset, OffsetJson
+from spillable_stream.spark.partition import EventPartition, read_partition
+from spillable_stream.spark.query_position import Asked
+from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.schema import arrow_schema, creation_schema
+from spillable_stream.spark.set_limits import limits_of_each
+from spillable_stream.spark.set_offset import SetOffset, SetPlace
+from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.spark.source_channel import START_FIRST
+from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.spark.stream_reader import SpillableStreamReader
+
+__all__ = ["SpillableSetReader"]
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_LOCAL_LOOK_SECONDS = 1.0  # for new channels
+_REMOTE_LOOK_SECONDS = 10.0  # a look is a listing, which costs money
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A channel of the set, and what reads it."""
+
+    path: str
+    reader: SpillableStreamReader
+
+    def call(self, what: Callable[[SpillableStreamReader], T]) -> T:
+        """Call the reader; an error of its columns names the channel."""
+        try:
+            return what(self.reader)
+        except SchemaError as e:
+            raise SchemaError(f"{self.path}: {e}") from None
+
+
+@short_traces
+class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads several channels of one schema as one stream. It opens nothing before its first call.
+
+    Args:
+        channels: where they are.
+        options: the source's options; limits count for all channels together.
+        schema: the schema that Spark expects.
+        load: the name of the ``load()`` that it reads for (`load_identity`); by default a new one.
+
+    Raises:
+        OptionError: an option says which events of one channel to begin with.
+    """
+
+    def __init__(self, channels: ChannelSet, options: StreamOptions, schema: StructType, load: str = "") -> None:
+        if options.starting_offsets not in ("earliest", "latest"):
+            raise OptionError(
+                "startingOffsets must be earliest or latest for a set of channels, each of which has IDs of its own; "
+                "or give a startingTimestamp"
+            )
+        self._channels = channels
+        self._options = options
+        self._schema = schema
+        self._load = load or load_name()
+        self._members: dict[str, _Member] = {}  # by UUID
+        self._missed: set[str] = set()  # channels that are gone, which was said
+        self._last: SetOffset | None = None  # the last end that was planned, or where the query begins
+        self._planned: dict[str, OffsetJson] = {}  # the same, of each channel that has had a plan here
+        self._committed: dict[str, OffsetJson] = {}
+        self._idle = IdlePolls()
+        self._looked_at = float("-inf")
+        self._is_complete = False  # with AvailableNow: what comes later does not belong to it
+        self._turn = 0
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the constructor's arguments, for executors."""
+        return type(self), (self._channels, self._options, self._schema)
+
+    # ── what Spark's long-lived worker calls ────────────────────────────────────────────────
+
+    def initialOffset(self) -> OffsetJson:
+        """Return where the query begins in each channel that is there.
+
+        Raises:
+            NotAChannelError: there is none.
+        """
+        self._look_for_channels(None)
+        if not self._members:
+            raise NotAChannelError(f"no channel fits {self._channels}. {START_FIRST}")
+        offsets = self._each(list(self._members), lambda _, reader: reader.initialOffset())
+        self._last = self._set_offset(offsets)
+        return self._last.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit that the options ask for (Spark 4.2 and later)."""
+        return default_limit(self._options)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Record where each channel ends now: the query stops there."""
+        self._look_for_channels(self._last)
+        self._is_complete = True
+        self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
+
+    def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
+        """Return where the next micro-batch ends in each channel. An idle query waits a moment for events.
+
+        Args:
+            start: where the micro-batch begins; None before Spark 4.2, where it begins at the last planned end.
+            limit: Spark's limit. The options' limits apply unless Spark wants everything available.
+
+        Raises:
+            CheckpointMismatchError: the query can't continue from there.
+            DataLossError: a channel is gone, and ``failOnDataLoss`` is set.
+        """
+        begin = self._last if start is None else self._parse(start)
+        self._look_for_channels(begin)
+        if begin is not None:
+            self._require_all(begin)
+        asked = dict(zip(self._members, self._ask(begin, is_told=start is not None), strict=True))
+        ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
+        found = {} if begin is None else dict(begin.places)
+        for uuid, end in ends.items():
+            if begin is None or uuid in begin.places or end["writeOrderId"] > asked[uuid].question.begin_id:
+                found[uuid] = SetPlace(self._members[uuid].path, end)
+        return SetOffset(found).to_json()
+
+    def reportLatestOffset(self) -> OffsetJson:
+        """Return where each channel ends, and what a listener needs, for the query's progress (Spark 4.2 and later)."""
+        found = self._each(list(self._members), lambda _, reader: reader.reportLatestOffset())
+        reports = sorted(zip(self._members, found, strict=True))
+        lags = [report["lagEvents"] for _, report in reports] or [0]
+        return {
+            "avgOffsetsBehindLatest": sum(lags) / len(lags),
+            "channels": dict(reports),
+            "maxOffsetsBehindLatest": max(lags),
+            "minOffsetsBehindLatest": min(lags),
+        }
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        """Write the takes of a micro-batch, and return its partitions, channel by channel.
+
+        Raises:
+            CheckpointMismatchError: the offsets are from other channels, or from an old checkpoint.
+            DataLossError: events in the range, or a channel, are gone, and ``failOnDataLoss`` is set.
+        """
+        began, ended = self._parse(start), self._parse(end)
+        self._idle.are_over()
+        self._look_for_channels(ended)
+        self._require_all(ended)
+        self._last = ended
+        spans: dict[str, tuple[OffsetJson, OffsetJson]] = {}
+        for uuid, place in sorted(ended.places.items(), key=lambda item: item[1].path):
+            begin = began.places[uuid].offset if uuid in began.places else _beginning_of(place.offset)
+            if uuid in self._members and not begin == place.offset == self._planned.get(uuid):
+                spans[uuid] = begin, place.offset
+                self._planned[uuid] = place.offset
+        parts = self._each(list(spans), lambda uuid, reader: reader.partitions(*spans[uuid]))
+        return [partition for part in parts for partition in part]
+
+    def commit(self, end: OffsetJson) -> None:
+        """Commit the takes of everything up to ``end``, which Spark has committed."""
+        done = {uuid: place.offset for uuid, place in self._parse(end).places.items() if uuid in self._members}
+        new = [uuid for uuid, offset in done.items() if self._committed.get(uuid) != offset]
+        self._idle.are_over()
+        self._each(new, lambda uuid, reader: reader.commit(done[uuid]))
+        self._committed |= done
+
+    def stop(self) -> None:
+        """Close the channels. Spark does not call this reliably."""
+        self._each(list(self._members), lambda _, reader: reader.stop())
+
+    # ── what executors call ─────────────────────────────────────────────────────────────────
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
+        if not isinstance(partition, EventPartition):
+            return iter(())
+        return read_partition(partition, arrow_schema(self._schema), self._options)
+
+    # ── where a micro-batch ends ────────────────────────────────────────────────────────────
+
+    def _ask(self, begin: SetOffset | None, *, is_told: bool) -> list[Asked]:
+        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself."""
+
+        def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
+            if not is_told:
+                return reader.ask(None)
+            place = begin.places.get(uuid) if begin else None
+            return reader.ask(place.offset if place else reader.initialOffset())
+
+        return self._each(list(self._members), ask)
+
+    def _waiting(self, asked: dict[str, Asked]) -> list[Waiting]:
+        """Return what waits in each channel. An idle query waits a moment for something."""
+        is_unfinished = any(a.unfinished_id is not None for a in asked.values())
+        waiting: list[Waiting] = []
+
+        def is_there() -> bool:
+            nonlocal waiting
+            waiting = self._each(list(asked), lambda uuid, reader: reader.waiting(asked[uuid]))
+            return is_unfinished or any(w.events for w in waiting)
+
+        if not is_there() and not self._is_complete and self._idle.may_wait():
+            self._idle.wait(_Ports(self._each(list(asked), lambda _, reader: reader.port())), is_there)
+        self._idle.record(nothing=not is_unfinished and not any(w.events for w in waiting))
+        return waiting
+
+    def _answers(self, asked: dict[str, Asked], waiting: list[Waiting], *, everything: bool) -> dict[str, OffsetJson]:
+        """Return where the micro-batch ends in each channel."""
+        limits = limits_of_each(waiting, self._options, self._turn, is_last=self._is_complete)
+        self._turn += 1
+        of_each = dict(zip(asked, limits, strict=True))
+
+        def answer(uuid: str, reader: SpillableStreamReader) -> OffsetJson:
+            if everything:
+                return reader.answer(asked[uuid], None)
+            limits = of_each[uuid]
+            return reader.decline(asked[uuid]) if limits is None else reader.answer(asked[uuid], limits)
+
+        return dict(zip(asked, self._each(list(asked), answer), strict=True))
+
+    # ── which channels there are ────────────────────────────────────────────────────────────
+
+    def _look_for_channels(self, known: SetOffset | None) -> None:
+        """Look for channels, now and then, and at once where one that is known is not there yet.
+
+        Args:
+            known: where the query is; None if it is new, so that the options say where it begins in each.
+        """
+        is_urgent = not self._members or (known is not None and known.places.keys() - self._members.keys())
+        look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
+        is_due = self._channels.grows and time.monotonic() - self._looked_at >= look_seconds
+        if (not is_urgent and not is_due) or (self._is_complete and not is_urgent):
+            return
+        for path, uuid in self._channels.find(self._create if self._options.create_if_missing else None):
+            if uuid not in self._members and not (self._is_complete and known and uuid not in known.places):
+                joined = known is not None and uuid not in known.places
+                reader = SpillableStreamReader(path, self._options_of(joined), self._schema, self._load)
+                self._members[uuid] = _Member(path, reader)
+                if joined:
+                    _log.info("the channel %s joins the query on %s, from its beginning", path, self._channels)
+        self._looked_at = time.monotonic()
+
+    def _options_of(self, joined: bool) -> StreamOptions:
+        """Return the options with which a channel is read: one that has joined begins with its first event."""
+        if not joined:
+            return self._options
+        return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
+
+    def _create(self, path: str) -> None:
+        Channel(path, schema=creation_schema(without_metadata(self._schema, self._options.metadata_types))).close()
+
+    def _require_all(self, offset: SetOffset) -> None:
+        """Report channels that are gone.
+
+        Raises:
+            DataLossError: there are some, and ``failOnDataLoss`` is set.
+        """
+        for uuid in offset.places.keys() - self._members.keys() - self._missed:
+            place = offset.places[uuid]
+            message = (
+                f"the channel {uuid} at {place.path} is gone from {self._channels}; the query has read it up to the "
+                f"event {place.offset['writeOrderId']}"
+            )
+            if self._options.fail_on_data_loss:
+                raise DataLossError(f"{message}. Put it back, or set failOnDataLoss to false to continue without it")
+            _log.warning("%s; it continues without it", message)
+            self._missed.add(uuid)
+
+    # ── inside ──────────────────────────────────────────────────────────────────────────────
+
+    def _each(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> list[T]:
+        """Return what a call of each channel's reader returns, all at the same time."""
+
+        def call(uuid: str) -> Callable[[], T]:
+            return lambda: self._members[uuid].call(lambda reader: what(uuid, reader))
+
+        return side_by_side([call(uuid) for uuid in uuids])
+
+    def _set_offset(self, offsets: list[OffsetJson]) -> SetOffset:
+        members = zip(self._members.items(), offsets, strict=True)
+        return SetOffset({uuid: SetPlace(member.path, offset) for (uuid, member), offset in members})
+
+    def _parse(self, value: OffsetJson) -> SetOffset:
+        return SetOffset.parse(value, str(self._channels))
+
+
+class _Ports:
+    """The ports of several channels, asked at the same time. It implements `Polled`."""
+
+    def __init__(self, ports: list[ChannelPort]) -> None:
+        self._ports = ports
+
+    def position(self) -> Hashable:
+        return tuple(side_by_side([port.position for port in self._ports]))
+
+    def latest_position(self) -> Hashable:
+        return tuple([port.latest_position() for port in self._ports])
+
+    def least_pause_seconds(self) -> float:
+        return max([port.least_pause_seconds() for port in self._ports], default=0.0)
+
+
+def _beginning_of(end: OffsetJson) -> OffsetJson:
+    """Return where a channel's first batch begins: its end knows that."""
+    offset = Offset.of(end)
+    assert offset is not None
+    if offset.start_id is None:
+        return end
+    return replace(offset, event_id=offset.start_id, start_id=None).to_json()

@@ -1,0 +1,111 @@
+"""Which channels a set has, in directories and in stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from spillable_stream import Channel, NotAChannelError, OptionError
+from spillable_stream.channel import channel_set
+from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set
+from spillable_stream.objects.location import Location
+from tests.support.memory_store import MemoryStore
+from tests.support.object_channels import stores_in_memory
+
+Make = Callable[[str], str]
+
+
+@pytest.fixture(params=["directory", "directory store", "store"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A place for channels."""
+    if request.param == "directory":
+        yield str(tmp_path)
+    elif request.param == "directory store":
+        yield f"object+file://{tmp_path}"
+    else:
+        with stores_in_memory() as stores:
+
+            def open_parent(location: Location) -> MemoryStore:
+                parent, found = MemoryStore(str(location)), str(location).rstrip("/") + "/"
+                for place, store in stores.items():
+                    if place.startswith(found):
+                        parent.objects |= {f"{place.removeprefix(found)}/{k}": v for k, v in store.objects.items()}
+                return parent
+
+            with mock.patch.object(channel_set, "open_store", open_parent):
+                yield "s3://bucket"
+
+
+def make(path: str) -> str:
+    options = {} if "://" in path else {"minimum_required_space": 0}
+    with Channel(path, **options) as channel:  # type: ignore[arg-type]
+        return channel.uuid
+
+
+def paths(channels: ChannelSet) -> list[str]:
+    return [member.path for member in channels.find()]
+
+
+def test_a_pattern_finds_channels_by_name_and_those_that_come_later(root: str) -> None:
+    channels = ChannelSet([f"{root}/orders-*"])
+    assert channels.find() == [] and channels.grows
+    made = {f"{root}/{name}": make(f"{root}/{name}") for name in ("orders-10", "orders-2", "other-1", "orders")}
+    assert paths(channels) == [f"{root}/orders-10", f"{root}/orders-2"]
+    assert {m.path: m.uuid for m in channels.find()}.items() <= made.items()
+    make(f"{root}/orders-1")
+    assert paths(channels) == [f"{root}/orders-{n}" for n in (1, 10, 2)]
+
+
+def test_what_fits_a_pattern_and_is_no_channel_is_none_yet(tmp_path: Path) -> None:
+    make(str(tmp_path / "orders-1"))
+    (tmp_path / "orders-2").mkdir()
+    (tmp_path / "orders-3").write_text("no channel")
+    channels = ChannelSet([f"{tmp_path}/orders-*"])
+    assert paths(channels) == [f"{tmp_path}/orders-1"]
+    make(str(tmp_path / "orders-2"))
+    assert paths(channels) == [f"{tmp_path}/orders-1", f"{tmp_path}/orders-2"]
+
+
+def test_named_channels_come_in_the_order_of_their_names_and_each_once(root: str) -> None:
+    for name in ("b", "a"):
+        make(f"{root}/{name}")
+    channels = ChannelSet([f"{root}/b", f"{root}/a", f"{root}/[ab]", f"{root}/a"])
+    assert paths(channels) == [f"{root}/b", f"{root}/a"]
+    assert not ChannelSet([f"{root}/b", f"{root}/a"]).grows
+
+
+def test_a_named_channel_that_is_missing_is_an_error_or_made(root: str) -> None:
+    make(f"{root}/a")
+    channels = ChannelSet([f"{root}/a", f"{root}/b"])
+    with pytest.raises(NotAChannelError, match=r"/b\b"):
+        channels.find()
+    assert [m.path for m in channels.find(create=make)] == [f"{root}/a", f"{root}/b"]
+    assert len(channels.find()) == 2
+
+
+@pytest.mark.parametrize("pattern", ["s3://bucket/*/orders", "s3://buck*/orders", "object+file:///d[12]/orders-*"])
+def test_a_wildcard_before_the_last_part_of_a_stores_address_is_refused(pattern: str) -> None:
+    with pytest.raises(OptionError, match="a wildcard is before the last part"):
+        ChannelSet([pattern])
+
+
+def test_a_wildcard_may_be_anywhere_in_a_directorys_path(tmp_path: Path) -> None:
+    for name in ("east/orders", "west/orders", "west/returns"):
+        make(str(tmp_path / name))
+    assert paths(ChannelSet([f"{tmp_path}/*/orders"])) == [f"{tmp_path}/east/orders", f"{tmp_path}/west/orders"]
+
+
+@pytest.mark.parametrize(
+    ("path", "is_set", "has_wildcard"),
+    [
+        ("/data/orders", False, False),
+        ("/data/a,/data/b", True, False),
+        ("s3://b/o-?", True, True),
+        ("/d/[a]", True, True),
+    ],
+)
+def test_what_may_be_a_set(path: str, is_set: bool, has_wildcard: bool) -> None:
+    assert (may_be_set(path), is_pattern(path)) == (is_set, has_wildcard)
