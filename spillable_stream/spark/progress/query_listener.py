@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 __all__ = ["QueryListener", "QueryReport", "listener"]
 
 _log = logging.getLogger(__name__)
+
+_Key = tuple[str, int, str]  # a query's ID, the number of its source, and a channel's UUID
+
 _MOST_REPORTS = 1000
 _WORKER_END_SECONDS = 2.0  # how long Spark takes at most to end a query's worker
 
@@ -107,7 +110,7 @@ class QueryListener(StreamingQueryListener):
         self._channels = RunChannels()
         self._events = threading.Lock()  # one event at a time
         self._mutex = threading.Lock()
-        self._found: dict[tuple[str, int], tuple[SourceProgress, QueryReport]] = {}  # query ID, number of the source
+        self._found: dict[_Key, tuple[SourceProgress, QueryReport]] = {}
         self._closed = False
 
     @property
@@ -173,14 +176,13 @@ class QueryListener(StreamingQueryListener):
             self._guarded(partial(self._batch_done, progress, number, source), "a batch")
 
     def _batch_done(self, progress: Any, number: int, source: Any) -> None:
-        done = self._source(progress, number, source)
-        if done is None:
-            return
-        report = _report(progress, done, last_batch=progress.batchId, speed=source.processedRowsPerSecond)
-        commits, report = self._look(done, report)
-        self._keep((report.query_id, number), done, report)
-        if self._metrics is not None:
-            self._metrics.count(report, events=source.numInputRows, commits=commits)
+        for done in self._source(progress, number, source):
+            speed = source.processedRowsPerSecond * done.share
+            report = _report(progress, done, last_batch=progress.batchId, speed=speed)
+            commits, report = self._look(done, report)
+            self._keep((report.query_id, number, done.channel), done, report)
+            if self._metrics is not None:
+                self._metrics.count(report, events=round(source.numInputRows * done.share), commits=commits)
 
     def _waits(self, query_id: str, run: str) -> None:
         """Report on a query that is idle; where one is that has had no batch in this run, its session knows."""
@@ -191,17 +193,17 @@ class QueryListener(StreamingQueryListener):
         if progress is None or str(progress.runId) != run:
             return
         for number, source in enumerate(progress.sources):
-            done = self._source(progress, number, source)
-            if done is not None:
+            for done in self._source(progress, number, source):
                 report = _report(progress, done, last_batch=progress.batchId - 1, speed=0.0)
                 self._look_at(number, done, report)
 
-    def _source(self, progress: Any, number: int, source: Any) -> SourceProgress | None:
-        """Return what is known of a source; None if it is not a channel."""
-        found = SourceProgress.parse(source)
-        if found is None:
-            return None
-        return self._completed(found, progress, self._found.get((str(progress.id), number)))
+    def _source(self, progress: Any, number: int, source: Any) -> list[SourceProgress]:
+        """Return what is known of a source, of each of its channels; nothing if it is none."""
+        query = str(progress.id)
+        return [
+            self._completed(found, progress, self._found.get((query, number, found.channel)))
+            for found in SourceProgress.parse(source)
+        ]
 
     def _completed(
         self, done: SourceProgress, progress: Any, before: tuple[SourceProgress, QueryReport] | None
@@ -237,7 +239,7 @@ class QueryListener(StreamingQueryListener):
         """Look at the channels of a run's last batch, and tell whether it has had one."""
         with self._mutex:
             found = [(key, *value) for key, value in self._found.items() if value[1].run_id == run]
-        for (_, number), done, report in found:
+        for (_, number, _), done, report in found:
             self._look_at(number, done, replace(report, active=active, events_per_second=0.0))
             if not active:
                 self._wait_for_the_worker(done, run)
@@ -246,7 +248,7 @@ class QueryListener(StreamingQueryListener):
     def _look_at(self, number: int, done: SourceProgress, report: QueryReport) -> None:
         """Commit what is done, and report, while there is no new batch."""
         commits, now = self._look(done, report)
-        self._keep((now.query_id, number), done, now)
+        self._keep((now.query_id, number, done.channel), done, now)
         if self._metrics is not None and commits:
             self._metrics.count(now, events=0, commits=commits, batches=0)
 
@@ -280,7 +282,7 @@ class QueryListener(StreamingQueryListener):
             channel.port().checkpoint_if_due()
         return commits
 
-    def _keep(self, key: tuple[str, int], done: SourceProgress, report: QueryReport) -> None:
+    def _keep(self, key: _Key, done: SourceProgress, report: QueryReport) -> None:
         dropped = None
         with self._mutex:
             self._found.pop(key, None)

@@ -1,15 +1,16 @@
-"""The part of a query's progress that is about one source, if that source is a channel."""
+"""The parts of a query's progress that are about one source, if that source is a channel, or a set of them."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from spillable_stream.names import is_name
 from spillable_stream.spark.offset import Offset, OffsetJson
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
+from spillable_stream.spark.set_offset import SetOffset, SetPlace
 
 __all__ = ["SourceProgress"]
 
@@ -28,6 +29,7 @@ class SourceProgress:
             can have.
         owner: the group's owner (`Consumer.owner`); None also without one.
         lag: the events that no batch had covered.
+        share: which part of the source's rows are this channel's, by their IDs; all but for a set of channels.
     """
 
     end_id: int
@@ -36,22 +38,40 @@ class SourceProgress:
     group: str | None = None
     owner: str | None = None
     lag: Lag | None = None
+    share: float = 1.0
 
     @classmethod
-    def parse(cls, source: Any) -> SourceProgress | None:
-        """Parse a Spark ``SourceProgress``; return None if it is not about a channel, or has no batch.
+    def parse(cls, source: Any) -> list[SourceProgress]:
+        """Parse a Spark ``SourceProgress``; nothing is in it if it is not about channels, or has no batch.
 
         Raises:
             ValueError: the offset looks like a channel's but is malformed.
             KeyError: the latest offset is incomplete.
         """
-        end = _json(source.endOffset)
+        end, latest = _json(source.endOffset), _json(source.latestOffset)
+        if end.keys() != {"channels"}:
+            found = cls._of_channel(end, latest)
+            return [] if found is None else [found]
+        ends, reports = SetOffset.parse(end, "a set").places, latest.get("channels", {})
+        begins = SetOffset.parse(_json(source.startOffset) or {"channels": {}}, "a set").places
+        counts = {uuid: _count(begins.get(uuid), place) for uuid, place in ends.items()}
+        total = sum(counts.values())
+        found_in = {uuid: cls._of_channel(place.offset, reports.get(uuid, {})) for uuid, place in ends.items()}
+        return [
+            replace(each, share=counts[uuid] / total if total else 0.0)
+            for uuid, each in found_in.items()
+            if each is not None
+        ]
+
+    @classmethod
+    def _of_channel(cls, end: OffsetJson, report: OffsetJson) -> SourceProgress | None:
+        """Return the progress in one channel, or None if the offset is none of a channel's."""
         if end.keys() - {"group", "reset", "start"} != {"channel", "writeOrderId"}:
             return None
         offset = Offset.of(end)
         if offset is None:
             raise ValueError(f"{end} has the keys of a channel's offset, and is none")
-        latest = OffsetReport.of(_json(source.latestOffset))
+        latest = OffsetReport.of(report)
         if latest is None or latest.channel != offset.channel:
             return cls(offset.event_id, offset.channel, group=offset.group)
         return cls(
@@ -62,6 +82,13 @@ class SourceProgress:
             owner=latest.owner,
             lag=latest.lag,
         )
+
+
+def _count(begin: SetPlace | None, end: SetPlace) -> int:
+    """Return how many IDs there are between two offsets in a channel."""
+    first: int = end.offset.get("start", 0) if begin is None else begin.offset["writeOrderId"]
+    last: int = end.offset["writeOrderId"]
+    return max(0, last - first)
 
 
 def _json(text: str | None) -> OffsetJson:

@@ -9,13 +9,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 import spillable_stream as ss
 import spillable_stream.spark
+from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.progress.query_listener import QueryListener
 from spillable_stream.spark.progress.source_progress import SourceProgress
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.events import numbered, put
 from tests.support.spark.events import group_state, tell
 from tests.support.spark.reader_process import plan, progress, reader
@@ -48,13 +52,13 @@ def test_sources_of_other_kinds_are_passed_over(
 def test_the_group_that_a_stream_made_for_itself_is_in_its_offset() -> None:
     """Before Spark 4.2 nothing else names it."""
 
-    def parsed(end: Any, latest: Any = None) -> SourceProgress | None:
+    def parsed(end: Any, latest: Any = None) -> list[SourceProgress]:
         return SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
 
     own = {"channel": "c", "group": "auto-1", "start": 3, "writeOrderId": 7}
-    assert parsed(own) == SourceProgress(7, "c", group="auto-1")
-    assert parsed({"channel": "c", "reset": "-f00d", "start": 3, "writeOrderId": 7}) == SourceProgress(7, "c")
-    assert parsed({"channel": "c", "other": 1, "writeOrderId": 7}) is None
+    assert parsed(own) == [SourceProgress(7, "c", group="auto-1")]
+    assert parsed({"channel": "c", "reset": "-f00d", "start": 3, "writeOrderId": 7}) == [SourceProgress(7, "c")]
+    assert parsed({"channel": "c", "other": 1, "writeOrderId": 7}) == []
 
 
 def test_an_offset_that_makes_no_sense_is_logged_and_harms_nobody_else(
@@ -87,7 +91,9 @@ END = {"channel": "uuid", "writeOrderId": 40}
 
 
 def parsed(end: Any, latest: Any = LATEST) -> SourceProgress | None:
-    return SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
+    found = SourceProgress.parse(SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(latest)))
+    assert len(found) < 2
+    return found[0] if found else None
 
 
 def test_all_that_spark_says_of_a_channel_is_told() -> None:
@@ -115,3 +121,36 @@ def test_an_offset_with_the_right_keys_and_wrong_values_is_an_error(end: Any) ->
 def test_a_group_that_none_can_have_is_not_told(group: str) -> None:
     found = parsed(END, {**LATEST, "group": group})
     assert found is not None and found.group is None
+
+
+def test_of_a_set_each_channel_is_told_with_its_share_of_the_rows() -> None:
+    def place(number: int, last_id: int, **more: Any) -> dict[str, Any]:
+        return {"path": f"/{number}", "writeOrderId": last_id, **more}
+
+    report = OffsetReport("b", 50, "/2", "g", "owner", Lag(10, None)).to_json()
+    source = SimpleNamespace(
+        startOffset=json.dumps({"channels": {"a": place(1, 7), "b": place(2, 4)}}),
+        endOffset=json.dumps({"channels": {"a": place(1, 7), "b": place(2, 40), "c": place(3, 13, start=1)}}),
+        latestOffset=json.dumps({"channels": {"b": report}}),
+    )
+    assert SourceProgress.parse(source) == [
+        SourceProgress(7, "a", share=0.0),
+        SourceProgress(40, "b", "/2", "g", "owner", Lag(10, None), share=0.75),
+        SourceProgress(13, "c", share=0.25),
+    ]
+
+
+def test_a_listener_commits_and_reports_each_channel_of_a_set(tmp_path: Path, alone: QueryListener) -> None:
+    channels = [ss.Channel(tmp_path / name, minimum_required_space=0) for name in ("a", "b")]
+    for channel, count in zip(channels, (4, 8), strict=True):
+        put(channel, *numbered(0, count))
+    options = StreamOptions.of({"group": "default"})
+    source = SpillableSetReader(ChannelSet([str(channel.path) for channel in channels]), options, StructType())
+    tell(alone, plan(source, source.initialOffset(), 0))  # type: ignore[arg-type]
+    assert sorted((r.path, r.last_id, r.lag_events) for r in alone.reports()) == sorted(
+        (str(channel.path), count, 0) for channel, count in zip(channels, (4, 8), strict=True)
+    )
+    assert [group_state(channel) for channel in channels] == [(4, 0), (8, 0)]
+    source.stop()
+    for channel in channels:
+        channel.close()
