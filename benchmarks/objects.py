@@ -1,7 +1,8 @@
 """Channels in an object store beside plain conditional PUTs of the same bytes, by the same client to the same store.
 
 A store is an S3 that moto plays over the loopback interface, or a dictionary that answers as late as a bucket in the
-same region does. One thread commits; or several handles do, on a thread each, as hosts would.
+same region does. One thread commits; or several handles do, on a thread each, as hosts would: in one channel, or each
+in a channel of its own, while one source reads all of them.
 """
 
 from __future__ import annotations
@@ -20,24 +21,31 @@ import spillable_stream as ss
 from benchmarks.events import Shape, event_batch
 from benchmarks.ours import BATCHES
 from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
-from spillable_stream.engine import object_opening
+from spillable_stream.channel.channel_set import ChannelSet
+from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
+from spillable_stream.spark.read_options import StreamOptions
+from spillable_stream.spark.schema import struct_type
+from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.memory_store import MemoryStore
 from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
 
-__all__ = ["FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
+__all__ = ["CHANNELS", "FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
 
 FLOOR = "conditional PUT of the same bytes"
 WRITERS = "writers"
+CHANNELS = "channels of a set"
 
 SHAPES = (Shape(1_000, 100), Shape(100_000, 100), Shape(1, 100))
 _PUT_SECONDS, _GET_SECONDS = 0.05, 0.02
 _LEAST_SECONDS = 2.0
 _WRITERS = (1, 2, 4, 8)
+_SHARDED = Shape(1_000, 100)
+_TRIGGER_SECONDS = 1.0
 _INLINE_BYTES = 64 << 20
 _numbers = count(1)
 
@@ -91,6 +99,11 @@ def groups(plan: Plan, directory: Path) -> Iterator[Group]:
     }
     title = f"Several writers of one channel in that region, {4 * seconds:.0f} s"
     yield Group(WRITERS, title, "commits/s", "1 writer", contestants, 3)
+    contestants = {
+        f"{n} {'channel' if n == 1 else 'channels'}": lambda _, n=n: _sharded(n, 4 * seconds) for n in _WRITERS
+    }
+    title = f"A set of channels in that region, a writer each, a source with a batch a second: {_SHARDED}"
+    yield Group(CHANNELS, title, "events/s", "1 channel", contestants, 3)
 
 
 @contextmanager
@@ -175,3 +188,50 @@ def _writers(writers: int, seconds: float) -> Figures:
         "the least of one": min(done) / seconds,
         "slowest commit, s": statistics.fmean(slowest),
     }
+
+
+def _sharded(channels: int, seconds: float) -> Figures:
+    """Let each channel have a writer, read all of them as Spark's source would, and return what went in and out."""
+    stores: dict[str, _Far] = {}
+    put, read = [0] * channels, 0
+    places = [f"s3://bucket/orders-{number}" for number in range(channels)]
+
+    def open_far(location: Location, _: str = "") -> Store:
+        return stores.setdefault(str(location), _Far())
+
+    with ExitStack() as stack:
+        for module in (object_opening, object_plans):
+            stack.enter_context(mock.patch.object(module, "open_store", open_far))
+        opened = [stack.enter_context(ss.Channel(place, commit_interval=0)) for place in places]
+        source = SpillableSetReader(ChannelSet(places), StreamOptions.of(), struct_type(opened[0].schema))
+        stack.callback(source.stop)
+        start = source.initialOffset()
+
+        def write(number: int, end: float) -> None:
+            batch = event_batch(opened[number].schema, _SHARDED)
+            while time.monotonic() < end:
+                with opened[number].put_transaction() as tx:
+                    tx.put_batch(batch)
+                put[number] += _SHARDED.events
+
+        def read_a_batch() -> int:
+            nonlocal start
+            if (last := source.latestOffset(start)) == start:
+                return 0
+            found = [batch.num_rows for partition in source.partitions(start, last) for batch in source.read(partition)]
+            source.commit(last)
+            start = last
+            return sum(found)
+
+        write(0, time.monotonic() + 0.01)  # what is imported late is imported by now
+        read_a_batch()
+        put, end = [0] * channels, time.monotonic() + seconds
+        threads = [threading.Thread(target=write, args=(number, end)) for number in range(channels)]
+        for thread in threads:
+            thread.start()
+        while (began := time.monotonic()) < end:
+            read += read_a_batch()
+            time.sleep(max(0.0, min(began + _TRIGGER_SECONDS, end) - time.monotonic()))
+        for thread in threads:
+            thread.join()
+    return {"put": sum(put) / seconds, "read meanwhile": read / seconds}

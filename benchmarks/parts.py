@@ -148,7 +148,8 @@ PARTS = {
         "Each commit is one conditional PUT and one small GET, so beside the floor, which is the PUT alone, no more "
         "than 50/70 can be reached where these take 50 and 20 ms. The S3 is moto's, over the loopback interface; the "
         "store in the region is a dictionary that answers as late. `commitInterval` is 0, and one thread commits. "
-        "Several writers commit events one by one, each with a handle of its own, as on hosts of their own.",
+        "Several writers commit events one by one, each with a handle of its own, as on hosts of their own. The "
+        "channels of a set are read by one source without Spark, which takes and commits what it reads.",
         objects.groups,
     ),
     "latency": Part(
