@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.clouds import Cloud, cloud_of
-from spillable_stream.objects.credentials import FailedProviderError, provider_of
+from spillable_stream.objects.credentials import FailedProviderError, chosen_provider, provider_of
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
 
@@ -82,7 +82,7 @@ def make_clients(location: Location, provider: str, patience: Patience) -> Cloud
 
     Args:
         location: the root of a channel in a cloud.
-        provider: the name of a registered provider of credentials; "" for those of the environment.
+        provider: the name of a provider of credentials; "" for the one that the environment names, or its credentials.
         patience: how long requests may take.
 
     Raises:
@@ -117,7 +117,8 @@ def make_clients(location: Location, provider: str, patience: Patience) -> Cloud
 def _make(location: Location, provider: str, config: dict[str, str], repeats: dict[str, object]) -> Any:
     stores = import_obstore().store
     kind = {"s3": stores.S3Store, "az": stores.AzureStore, "gs": stores.GCSStore}[location.scheme]
-    credentials = {"credential_provider": provider_of(provider, location)} if provider else {}
+    name = provider or chosen_provider()
+    credentials = {"credential_provider": provider_of(name, location)} if name else {}
     return kind(location.bucket, config=config, retry_config=repeats, **credentials)
 
 

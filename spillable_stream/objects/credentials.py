@@ -1,22 +1,26 @@
 """Named providers of credentials, for hosts whose environment and instance role give none.
 
-A program registers a provider under a name in every process that opens the store, workers too. Only the name travels:
-in options, in what is pickled, and in messages.
+The environment variable ``SPILLABLE_CREDENTIALS`` says which one a process uses. It is the name of one that the program
+registered, or ``module:factory``, which any process imports by itself, Spark's workers too. No credential is in it.
 """
 
 from __future__ import annotations
 
+import importlib
+import os
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from spillable_stream.errors import OptionError
 from spillable_stream.objects.location import Location
 
 __all__ = [
+    "CREDENTIALS",
     "CredentialsFactory",
     "CredentialsProvider",
     "FailedProviderError",
+    "chosen_provider",
     "provider_of",
     "register_credentials",
 ]
@@ -33,6 +37,9 @@ zone, or None.
 
 CredentialsFactory: TypeAlias = Callable[[Location], CredentialsProvider]
 """Returns the provider for a location."""
+
+CREDENTIALS = "SPILLABLE_CREDENTIALS"
+"""The environment variable with the name of the provider that this process uses."""
 
 _factories: dict[str, CredentialsFactory] = {}
 _lock = threading.Lock()
@@ -58,22 +65,42 @@ def register_credentials(name: str, factory: CredentialsFactory) -> None:
         _factories[name] = factory
 
 
+def chosen_provider() -> str:
+    """Return the name of the provider that this process uses; "" for what the cloud's own tools take."""
+    return os.environ.get(CREDENTIALS, "")
+
+
 def provider_of(name: str, location: Location) -> CredentialsProvider:
     """Return the provider of this name for a location. What it raises names no credential.
 
     Raises:
-        OptionError: this process has registered none of this name.
+        OptionError: this process has registered none of this name, and can't import it.
         FailedProviderError: the factory failed.
     """
     with _lock:
         factory = _factories.get(name)
         known = sorted(_factories)
+    if factory is None and ":" in name:
+        factory = _imported(name)
     if factory is None:
         raise OptionError(
             f"this process has no provider of credentials named {name!r}, only {known}: call register_credentials() in "
-            "every process that opens the store"
+            f"every process that opens the store, or set {CREDENTIALS} to module:factory, which each imports by itself"
         )
     return _Guarded(name, _call(name, lambda: factory(location)))
+
+
+def _imported(name: str) -> CredentialsFactory:
+    """Return the factory that ``module:factory`` names."""
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError) as e:
+        raise OptionError(
+            f"{CREDENTIALS} is {name!r}, which this process can't import ({e}): write module:factory, with a module "
+            "that every process finds"
+        ) from None
+    return cast(CredentialsFactory, found)
 
 
 class _Guarded:

@@ -366,6 +366,16 @@ def test_a_named_provider_is_asked_for_credentials(
     assert value in stub.requests[0].headers[header]
 
 
+def test_the_provider_that_the_environment_names_is_asked(
+    serve: Callable[[Answer], HttpStub], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub = serve(lambda _: Response(200, headers={"etag": '"x"'}))
+    register_credentials("company", lambda _: lambda: {"token": "the-token"})
+    monkeypatch.setenv("SPILLABLE_CREDENTIALS", "company")
+    assert CloudStore(GOOGLE).create("log/1", b"data")
+    assert stub.requests[0].headers["authorization"] == "Bearer the-token"
+
+
 @LOCATIONS
 def test_a_provider_that_fails_is_named_without_its_words(
     serve: Callable[[Answer], HttpStub], location: Location

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,13 @@ import pytest
 from spillable_stream import register_credentials
 from spillable_stream.errors import OptionError
 from spillable_stream.objects import credentials
-from spillable_stream.objects.credentials import CredentialsProvider, FailedProviderError, provider_of
+from spillable_stream.objects.credentials import (
+    CREDENTIALS,
+    CredentialsProvider,
+    FailedProviderError,
+    chosen_provider,
+    provider_of,
+)
 from spillable_stream.objects.location import Location
 
 PLACE = Location("s3", "bucket", "orders")
@@ -36,6 +43,27 @@ def test_a_provider_is_made_for_the_location_and_asked_each_time() -> None:
     assert asked == [PLACE]
     asked.append(PLACE)
     assert provider()["token"] == "token 2"
+
+
+def test_a_provider_is_imported_by_the_process_that_needs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "company_credentials.py").write_text(
+        "def factory(location):\n    return lambda: {'token': str(location)}\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert provider_of("company_credentials:factory", PLACE)()["token"] == str(PLACE)
+
+
+@pytest.mark.parametrize("name", ["no_such_module:factory", "json:no_such_factory", ":factory"])
+def test_a_provider_that_can_not_be_imported_is_named(name: str) -> None:
+    with pytest.raises(OptionError, match=f"SPILLABLE_CREDENTIALS is '{name}', which this process can't import"):
+        provider_of(name, PLACE)
+
+
+def test_the_environment_says_which_provider_a_process_uses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CREDENTIALS, raising=False)
+    assert chosen_provider() == ""
+    monkeypatch.setenv(CREDENTIALS, "company")
+    assert chosen_provider() == "company"
 
 
 def test_credentials_without_an_end_do_not_expire() -> None:
