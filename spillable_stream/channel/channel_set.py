@@ -84,11 +84,12 @@ class ChannelSet:
         """Whether a look costs requests to a store."""
         return any(map(is_location, self._paths))
 
-    def find(self, create: Callable[[str], None] | None = None) -> list[SetMember]:
+    def find(self, create: Callable[[str], None] | None = None, *, is_new: bool = True) -> list[SetMember]:
         """Return the channels that are there now: those that fit a pattern by name, each once.
 
         Args:
-            create: makes the channel at a path; None: one that is named and missing is an error.
+            create: makes the channel at a path, where one that is named is missing; None: it is not made.
+            is_new: whether one that is named and missing is an error; else it may be back later.
 
         Raises:
             NotAChannelError: at a path without a wildcard there is none.
@@ -96,23 +97,25 @@ class ChannelSet:
         """
         found: dict[str, SetMember] = {}  # by UUID
         for path in self._paths:
-            for candidate in _matching(path) if is_pattern(path) else [path]:
-                if (member := self._member(candidate, is_named=candidate == path, create=create)) is not None:
-                    found.setdefault(member.uuid, member)
+            if is_pattern(path):
+                members = [self._member(fits, None, may_be_missing=True) for fits in _matching(path)]
+            else:
+                members = [self._member(path, create, may_be_missing=not is_new)]
+            found |= {member.uuid: member for member in members if member and member.uuid not in found}
         return list(found.values())
 
-    def _member(self, path: str, *, is_named: bool, create: Callable[[str], None] | None) -> SetMember | None:
-        """Return the channel at a path; None where a pattern fits a directory that holds none, or none yet."""
+    def _member(self, path: str, create: Callable[[str], None] | None, *, may_be_missing: bool) -> SetMember | None:
+        """Return the channel at a path; None if there is none, or none yet."""
         if path not in self._known:
             try:
                 self._known[path] = _uuid_at(path)
             except NotAChannelError:
-                if not is_named:
+                if create is not None:
+                    create(path)
+                    return self._member(path, None, may_be_missing=may_be_missing)
+                if may_be_missing:
                     return None
-                if create is None:
-                    raise
-                create(path)
-                self._known[path] = _uuid_at(path)
+                raise
         return SetMember(path, self._known[path])
 
 

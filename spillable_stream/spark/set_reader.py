@@ -101,6 +101,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._committed: dict[str, OffsetJson] = {}
         self._idle = IdlePolls()
         self._looked_at = float("-inf")
+        self._ends_soon = False  # with AvailableNow, as long as it is not known where
         self._is_complete = False  # with AvailableNow: what comes later does not belong to it
         self._turn = 0
 
@@ -128,10 +129,11 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return default_limit(self._options)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Record where each channel ends now: the query stops there."""
-        self._look_for_channels(self._last)
-        self._is_complete = True
-        self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
+        """Let the query end where each channel ends when Spark next asks, which it does at once.
+
+        Only then it is known which channels the query has, and which ones join it.
+        """
+        self._ends_soon = True
 
     def latestOffset(self, start: OffsetJson | None = None, limit: ReadLimit | None = None) -> OffsetJson:
         """Return where the next micro-batch ends in each channel. An idle query waits a moment for events.
@@ -148,6 +150,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._look_for_channels(begin)
         if begin is not None:
             self._require_all(begin)
+        if self._ends_soon:
+            self._ends_soon, self._is_complete = False, True
+            self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
         asked = dict(zip(self._members, self._ask(begin, is_told=start is not None), strict=True))
         ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         found = {} if begin is None else dict(begin.places)
@@ -259,23 +264,27 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Args:
             known: where the query is; None if it is new, so that the options say where it begins in each.
         """
-        is_urgent = not self._members or (known is not None and known.places.keys() - self._members.keys())
+        missing = set() if known is None else known.places.keys() - self._members.keys() - self._missed
         look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
-        is_due = self._channels.grows and time.monotonic() - self._looked_at >= look_seconds
-        if (not is_urgent and not is_due) or (self._is_complete and not is_urgent):
+        may_join = (self._channels.grows or self._missed) and not self._is_complete
+        is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
+        if self._members and not missing and not is_due:
             return
-        for path, uuid in self._channels.find(self._create if self._options.create_if_missing else None):
-            if uuid not in self._members and not (self._is_complete and known and uuid not in known.places):
-                joined = known is not None and uuid not in known.places
-                reader = SpillableStreamReader(path, self._options_of(joined), self._schema, self._load)
-                self._members[uuid] = _Member(path, reader)
-                if joined:
-                    _log.info("the channel %s joins the query on %s, from its beginning", path, self._channels)
+        create = self._create if self._options.create_if_missing else None
+        for path, uuid in self._channels.find(create, is_new=known is None):
+            joins = known is not None and uuid not in known.places
+            if uuid in self._members or (joins and self._is_complete):
+                continue
+            reader = SpillableStreamReader(path, self._options_of(joins), self._schema, self._load)
+            self._members[uuid] = _Member(path, reader)
+            self._missed.discard(uuid)
+            if joins:
+                _log.info("the channel %s joins the query on %s, from its beginning", path, self._channels)
         self._looked_at = time.monotonic()
 
-    def _options_of(self, joined: bool) -> StreamOptions:
-        """Return the options with which a channel is read: one that has joined begins with its first event."""
-        if not joined:
+    def _options_of(self, joins: bool) -> StreamOptions:
+        """Return the options with which a channel is read: one that joins begins with its first event."""
+        if not joins:
             return self._options
         return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
 

@@ -64,7 +64,7 @@ def test_what_fits_a_pattern_and_is_no_channel_is_none_yet(tmp_path: Path) -> No
     (tmp_path / "orders-2").mkdir()
     (tmp_path / "orders-3").write_text("no channel")
     channels = ChannelSet([f"{tmp_path}/orders-*"])
-    assert paths(channels) == [f"{tmp_path}/orders-1"]
+    assert paths(channels) == [m.path for m in channels.find(create=make)] == [f"{tmp_path}/orders-1"]
     make(str(tmp_path / "orders-2"))
     assert paths(channels) == [f"{tmp_path}/orders-1", f"{tmp_path}/orders-2"]
 

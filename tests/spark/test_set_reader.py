@@ -196,6 +196,25 @@ def test_a_channel_that_is_gone_is_named_and_may_be_done_without(open_at: Open, 
     assert drain(source(), at)[1] == [["b2"]]
 
 
+def test_a_named_channel_that_is_gone_may_be_done_without_and_comes_back(
+    open_at: Open, source: Source, tmp_path: Path
+) -> None:
+    for letter in "ab":
+        with open_at(letter) as channel:
+            put(channel, *events(letter, 0, 1))
+    reader = source("a", "b")
+    at, _ = drain(reader)
+    reader.stop()
+    shutil.move(tmp_path / "b", tmp_path / "elsewhere")
+    with pytest.raises(DataLossError, match=r"the channel \S+ at \S+/b is gone from"):
+        source("a", "b").latestOffset(at)
+    tolerant = source("a", "b", fail_on_data_loss=False)
+    assert tolerant.latestOffset(at) == at
+    shutil.move(tmp_path / "elsewhere", tmp_path / "b")
+    put(open_at("b"), b"b1")
+    assert drain(tolerant, at)[1] == [["b1"]]
+
+
 def test_a_limit_counts_for_all_channels_and_each_has_its_share(open_at: Open, source: Source) -> None:
     for letter, count in (("a", 30), ("b", 5), ("c", 1)):
         put(open_at(f"orders-{letter}"), *events(letter, 0, count))
@@ -234,12 +253,27 @@ def test_too_few_events_in_all_channels_together_wait(open_at: Open, source: Sou
 
 def test_available_now_ends_with_what_was_there_and_no_channel_joins(open_at: Open, source: Source) -> None:
     put(open_at("orders-a"), *events("a", 0, 2))
-    reader = source()
+    reader = source(max_events_per_trigger=1)
     start = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
+    first = reader.latestOffset(start)
     put(open_at("orders-a"), b"later")
     put(open_at("orders-b"), b"later")
-    assert drain(reader, start)[1] == [["a0", "a1"]]
+    assert bodies(reader, start, first) == ["a0"]
+    assert drain(reader, first)[1] == [["a1"]]
+
+
+def test_available_now_has_what_appeared_while_the_query_was_stopped_from_its_beginning(
+    open_at: Open, source: Source
+) -> None:
+    put(open_at("orders-a"), b"before")
+    reader = source(starting_offsets="latest")
+    at, _ = drain(reader)
+    reader.stop()
+    put(open_at("orders-b"), *events("b", 0, 2))
+    reader = source(starting_offsets="latest")
+    reader.prepareForTriggerAvailableNow()
+    assert drain(reader, at)[1] == [["b0", "b1"]]
 
 
 def test_groups_of_their_own_hold_back_what_the_query_has_yet_to_take(open_at: Open, source: Source) -> None:
