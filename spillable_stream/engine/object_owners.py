@@ -3,6 +3,7 @@
 ::
 
     nobody owns it ─── Own ──▶ owned, with an epoch that no other ownership has ─── GiveUp ──▶ nobody
+                                 ├─ its process is gone, as one of its host sees ── Own ──▶ the other's, at once
                                  │ Claim by another, which then waits
                                  ├─ the owner answers (Own, with its epoch) ──▶ refused: it lives
                                  └─ no answer within the timeout ── Own ──▶ the other's, with a new epoch
@@ -41,6 +42,7 @@ from spillable_stream.format.record import GroupRecord
 from spillable_stream.names import check_group
 from spillable_stream.state.contents import Owner
 from spillable_stream.storage.lock import process_note
+from spillable_stream.storage.process_identity import is_gone, process_name
 
 __all__ = ["ANSWER_SECONDS", "Claim", "GiveUp", "ObjectOwners", "ObjectOwnership", "Own"]
 
@@ -81,7 +83,12 @@ class Own(Request):
         if plan.state.owners.get(self.group) != self.over:
             return CommitResult()
         self.epoch = self.over.epoch if self.is_answer and self.over is not None else plan.next_transaction
-        record: GroupRecord = {"group": self.group, "owner": self.note, "epoch": self.epoch}
+        record: GroupRecord = {
+            "group": self.group,
+            "owner": self.note,
+            "epoch": self.epoch,
+            "process": process_name(),
+        }
         return Control(FrameType.GROUP, record).plan(plan)
 
 
@@ -211,10 +218,11 @@ class ObjectOwners:
         return self._follower.state.owners.get(group)
 
     def look(self, group: str) -> OwnerSeen:
-        """Look who owns a group; one that died silently counts as alive until somebody claims the group."""
+        """Look who owns a group; one that died silently, on another host, counts as alive until somebody claims it."""
         self._follower.follow()
         known = self.known(group)
-        return OwnerSeen(known is not None, "" if known is None else known.note)
+        lives = known is not None and not is_gone(known.process)
+        return OwnerSeen(lives, "" if known is None else known.note)
 
     def owner_of(self, group: str) -> str:
         """Return what a group's owner wrote about itself; "" if nobody owns it."""
@@ -364,11 +372,13 @@ class _Waiting:
     def may_end(self, known: Owner | None) -> Owner | None:
         """Return the ownership that may be ended, None if there is none; `_WAIT` to look again after a pause.
 
+        An owner whose process is gone, on this host, is not asked.
+
         Raises:
             GroupOwnedError: the owner lives, and has not gone in time.
         """
-        if known is None:
-            return None
+        if known is None or is_gone(known.process):
+            return known
         now = time.monotonic()
         if self._claimed is not None and known.epoch == self._claimed[0].epoch and not known.claim:
             self._lives, self._claimed = known.epoch, None

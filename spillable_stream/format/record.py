@@ -13,8 +13,8 @@ OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
 GROUP           ``{group, position, left?, auto?, since?}`` to create one, ``{group, seek, left?, reset?}`` to move it,
                 ``{group, idle, planned?}`` to say how long an automatic one had no owner, ``{group, drop: true}`` to
-                drop it; in a log of objects ``{group, owner, epoch}`` to own it or give it up, ``{group, claim}`` to
-                ask for it
+                drop it; in a log of objects ``{group, owner, epoch, process?}`` to own it or give it up,
+                ``{group, claim}`` to ask for it
 CHECKPOINT      ``{position: [file, offset], tokens?, state}``
 SEGMENT_HEADER  ``{format, channel, segment, boot?, up?}``
 RESERVE         ``{through, generation, bytes, open, token}``: IDs, and the memory tier that may use them
@@ -282,7 +282,8 @@ class GroupRecord(TypedDict):
     which events after that had left the channel already, taken from memory ahead of others; whether a stream made it
     for itself; up to where that stream had read before it lost its group; how long it has had no owner, in
     milliseconds; whether that stream has planned a batch, though without events; whether it is dropped. In a log of
-    objects: its owner, "" for nobody; the number of that ownership; the name of one that asks for it.
+    objects: its owner, "" for nobody; the number of that ownership; the owner's process, by which others of its host
+    can tell that it is gone; the name of one that asks for it.
     """
 
     group: str
@@ -297,6 +298,7 @@ class GroupRecord(TypedDict):
     drop: NotRequired[bool]
     owner: NotRequired[str]
     epoch: NotRequired[int]
+    process: NotRequired[str]
     claim: NotRequired[str]
 
 

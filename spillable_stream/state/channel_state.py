@@ -96,7 +96,7 @@ class ChannelState(Contents):
         if self.trimmed != Trimmed():
             image["trimmed"] = self.trimmed
         if self.owners:
-            image["owners"] = {group: (o.epoch, o.note, o.claim) for group, o in self.owners.items()}
+            image["owners"] = {group: (o.epoch, o.note, o.claim, o.process) for group, o in self.owners.items()}
         return image
 
     def image(self) -> StateImage:

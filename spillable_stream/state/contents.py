@@ -38,11 +38,13 @@ class Owner(NamedTuple):
         epoch: the number of the ownership, which no other has. What an earlier owner wants to write is refused.
         note: what the owner says of itself.
         claim: the name of one that asks whether it is alive; "" if nobody does.
+        process: the owner's process, by which others of its host can tell that it is gone; "" if that is not known.
     """
 
     epoch: int
     note: str
     claim: str = ""
+    process: str = ""
 
 
 class Trimmed(NamedTuple):

@@ -98,7 +98,7 @@ def _change_owner(owners: dict[str, Owner], value: GroupRecord) -> None:
             owners[group] = known._replace(claim=value["claim"])
     elif value.get("owner"):
         if known is None or epoch >= known.epoch:
-            owners[group] = Owner(epoch, value["owner"])
+            owners[group] = Owner(epoch, value["owner"], process=value.get("process", ""))
     elif known is not None and epoch == known.epoch:
         del owners[group]
 

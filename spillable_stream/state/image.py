@@ -92,11 +92,12 @@ class ObjectsImage(TypedDict, total=False):
     """The part that only a log of objects has.
 
     The keys: the last slot that nobody needs, from which birth on segments count, and the last slot that was deleted;
-    of each group that somebody owns the number of the ownership, what the owner says of itself, and who asks for it.
+    of each group that somebody owns the number of the ownership, what the owner says of itself, who asks for it, and
+    the owner's process.
     """
 
     trimmed: tuple[int, int, int]
-    owners: dict[str, tuple[int, str, str]]
+    owners: dict[str, tuple[int, str, str, str]]
 
 
 class SmallImage(ProducersImage, TierImage, RetentionImage, ObjectsImage):

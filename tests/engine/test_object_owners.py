@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +33,35 @@ def epoch_of(channel: Channel, group: str = "default") -> int:
     known = owners_of(channel).known(group)
     assert known is not None
     return known.epoch
+
+
+# ── processes of the same host ──────────────────────────────────────────────────────────────────
+
+PROGRAM = """
+import sys
+import spillable_stream as ss
+channel = ss.Channel(sys.argv[1])
+with channel.take_transaction("g") as tx:
+    tx.take_many(1)
+channel.take_transaction("g").begin()
+print("owned", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_group_whose_owner_was_killed_on_this_host_is_free_at_once(tmp_path: Path, owners_clock: OwnersClock) -> None:
+    url = f"object+file://{tmp_path}/orders"
+    with Channel(url, commit_interval=0) as channel:
+        put(channel, *numbered(0, 3))
+        command = [sys.executable, "-c", PROGRAM, url]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+            assert owner.stdout is not None and owner.stdout.readline() == b"owned\n"
+            channel.engine().follow()
+            assert owners_of(channel).look("g").is_alive
+            owner.kill()
+        assert not owners_of(channel).look("g").is_alive
+        assert take(channel, group="g") == numbered(1, 2)
+        assert owners_clock.slept == []
 
 
 # ── claims ──────────────────────────────────────────────────────────────────────────────────────

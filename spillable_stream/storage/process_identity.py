@@ -1,0 +1,51 @@
+"""Names a process so that another one on the same host can tell that it is gone; nobody elsewhere can."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from spillable_stream.storage.boot import boot_id
+
+__all__ = ["is_gone", "process_name"]
+
+
+def process_name() -> str:
+    """Return a name for this process, which no other has: the boot, the namespace of its ID, its ID and its start.
+
+    "" where the system does not tell (it is not Linux).
+    """
+    started = _start_of(os.getpid())
+    space = _namespace()
+    return f"{boot_id().hex()} {space} {os.getpid()} {started}" if started and space else ""
+
+
+def is_gone(name: str) -> bool:
+    """Tell whether a process has ended for certain: it was one of this boot and namespace, and is not there now.
+
+    Args:
+        name: what `process_name` returned to it.
+    """
+    boot, _, rest = name.partition(" ")
+    space, _, rest = rest.partition(" ")
+    pid, _, started = rest.partition(" ")
+    if not started or not pid.isdigit() or (boot, space) != (boot_id().hex(), _namespace()):
+        return False
+    return _start_of(int(pid)) != started
+
+
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process started, in ticks since the boot; "" if there is none, or it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    state, started = fields[0], fields[19]
+    return "" if state in "ZX" else started
