@@ -17,6 +17,7 @@ from typing import Any
 
 from spillable_stream.errors import OptionError
 from spillable_stream.names import APPLICATION, NAME, parse_application, parse_name
+from spillable_stream.sharding import BUCKETS, MOST_BUCKETS
 
 __all__ = [
     "BATCH",
@@ -407,7 +408,7 @@ OPTIONS: tuple[Option, ...] = (
            "The longest wait before any retry."),
     Option("adjust_shard_hash", (PRODUCER,), True, _boolean, _BOOLEAN,
            "With several channels: true if a key is any text; false if it is the hash itself, 32 hexadecimal digits."),
-    Option("buckets", (PRODUCER,), 64, _power_of_two(1, 512), "a power of two, 1 to 512",
+    Option("buckets", (PRODUCER,), BUCKETS, _power_of_two(1, MOST_BUCKETS), "a power of two, 1 to 512",
            "With several channels: how many buckets the keys' hashes are divided into; the channels share them."),
     Option("context_headers", (PRODUCER,), True, _boolean, _BOOLEAN,
            "Whether events get the headers `producer_id` and `producer_sequence`, which say their place in the order."),

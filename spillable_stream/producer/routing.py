@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from itertools import cycle
 from typing import Protocol
 
 from spillable_stream.errors import OptionError
 from spillable_stream.producer.destination import Destination
+from spillable_stream.sharding import HASH_BITS, shard_hash, shard_of_hash
 
-__all__ = ["ByName", "Only", "Route", "Sharded", "shard_hash"]
-
-_BITS = 128
+__all__ = ["ByName", "Only", "Route", "Sharded"]
 
 
 class Route(Protocol):
@@ -95,8 +93,8 @@ class Sharded:
         """
         if key is None:
             return next(self._turn)
-        bucket = int(self._hash(key), 16) * self._buckets >> _BITS
-        return self._destinations[bucket * len(self._destinations) // self._buckets]
+        found = shard_of_hash(int(self._hash(key), 16), self._buckets, len(self._destinations))
+        return self._destinations[found]
 
     def fixed(self, key: str | None) -> Destination:
         """Return the destination for a key, like `to`, but refuse to choose one in turn.
@@ -114,20 +112,8 @@ class Sharded:
     def _hash(self, key: str) -> str:
         if self._adjust:
             return shard_hash(key, self._buckets)
-        if len(key) != _BITS // 4 or not all(c in "0123456789abcdefABCDEF" for c in key):
+        if len(key) != HASH_BITS // 4 or not all(c in "0123456789abcdefABCDEF" for c in key):
             raise OptionError(
-                f"without adjust_shard_hash a key must be a hash of {_BITS // 4} hexadecimal digits, not {key!r}"
+                f"without adjust_shard_hash a key must be a hash of {HASH_BITS // 4} hexadecimal digits, not {key!r}"
             )
         return key
-
-
-def shard_hash(key: str, buckets: int) -> str:
-    """Return the lowest hash of a key's bucket, as 32 hexadecimal digits (the Aliyun LOG Java Producer's rule).
-
-    Args:
-        key: any text.
-        buckets: the number of buckets; a power of two.
-    """
-    digest = int.from_bytes(hashlib.md5(key.encode(), usedforsecurity=False).digest())
-    kept_bits = buckets.bit_length() - 1
-    return f"{digest >> _BITS - kept_bits << _BITS - kept_bits:032x}"

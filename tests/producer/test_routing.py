@@ -7,22 +7,8 @@ from collections import Counter
 import pytest
 
 from spillable_stream.errors import OptionError
-from spillable_stream.producer.routing import shard_hash
 from tests.producer.conftest import MakeProducer
 from tests.support.fake_targets import FakeTarget
-
-
-@pytest.mark.parametrize(
-    ("key", "buckets", "expected"),
-    [
-        ("127.0.0.1", 64, "f4000000000000000000000000000000"),
-        ("", 64, "d4000000000000000000000000000000"),
-        ("127.0.0.1", 1, "00000000000000000000000000000000"),
-        ("", 512, "d4000000000000000000000000000000"),
-    ],
-)
-def test_hashes_are_those_of_the_aliyun_log_producer(key: str, buckets: int, expected: str) -> None:
-    assert shard_hash(key, buckets) == expected
 
 
 def test_a_key_names_a_channel(produce: MakeProducer) -> None:
