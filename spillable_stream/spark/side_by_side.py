@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["side_by_side"]
+__all__ = ["settled", "side_by_side"]
 
 T = TypeVar("T")
 
-_MOST = 16
+_MOST = 32
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -20,6 +20,10 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
     """
     if len(calls) < 2:
         return [call() for call in calls]
-    with ThreadPoolExecutor(min(_MOST, len(calls)), thread_name_prefix="spillable set") as threads:
-        futures = [threads.submit(call) for call in calls]
-    return [future.result() for future in futures]
+    return [future.result() for future in settled(calls)]
+
+
+def settled(calls: Sequence[Callable[[], T]]) -> list[Future[T]]:
+    """Return the futures of calls, in order, once all have ended: what one raises does not hide what others did."""
+    with ThreadPoolExecutor(max(1, min(_MOST, len(calls))), thread_name_prefix="spillable set") as threads:
+        return [threads.submit(call) for call in calls]

@@ -13,6 +13,7 @@ from spillable_stream.engine.port import SinkBatch, StagePlan
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
 from spillable_stream.options import CHANNEL, CREATION, SINK, defaults, parse_options
+from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 
@@ -89,6 +90,11 @@ class SinkPlan:
     keep_alive_seconds: float
     max_inline_bytes: int
     transaction: SinkBatch | None
+
+    @property
+    def commit(self) -> ChannelCommit:
+        """How the channel gets what the tasks stage."""
+        return ChannelCommit(self.path, self.stage, self.keep_alive_seconds)
 
     def inline_bytes(self, partition_id: int) -> int:
         """Return how much a task may send through the driver.

@@ -15,7 +15,8 @@ from spillable_stream.format.extent import Extent
 from spillable_stream.spark.partition import EventPartition, read_partition
 from spillable_stream.spark.read_options import BatchOptions
 from spillable_stream.spark.sink_plan import SinkPlan
-from spillable_stream.spark.writer import SpillableBatchWriter, Staged
+from spillable_stream.spark.task_stage import Staged
+from spillable_stream.spark.writer import SpillableBatchWriter
 from tests.support.fake_plans import ObjectReadPlan, Objects, ObjectStagePlan
 
 SCHEMA = pa.schema([("n", pa.int64())])

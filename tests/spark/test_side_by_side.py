@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from spillable_stream.spark.side_by_side import side_by_side
+from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
+from spillable_stream.spark.side_by_side import settled, side_by_side
 
 
 def test_results_come_in_the_order_of_the_calls() -> None:
@@ -38,3 +39,26 @@ def test_the_first_error_is_raised_once_all_have_ended() -> None:
     with pytest.raises(ValueError, match="1"):
         side_by_side([lambda i=i: fail(i) for i in range(3)])
     assert sorted(ended) == [0, 1, 2]
+
+
+def test_calls_that_wait_for_requests_of_their_own_do_not_keep_these_from_running() -> None:
+    """In the pool of the requests they would: more of them than it has threads wait for each other."""
+    together = threading.Barrier(2 * MOST_AT_ONCE)
+
+    def call(number: int) -> int:
+        together.wait(60)
+        return sum(in_parallel([lambda: number, lambda: 1]))
+
+    calls = [lambda i=i: call(i) for i in range(2 * MOST_AT_ONCE)]
+    assert side_by_side(calls) == list(range(1, 2 * MOST_AT_ONCE + 1))
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_settled_calls_tell_one_by_one_how_they_ended(others: int) -> None:
+    def fail() -> None:
+        raise ValueError("the first")
+
+    first, *rest = settled([fail, *[lambda: None] * others])
+    assert isinstance(first.exception(), ValueError)
+    assert [future.exception() for future in rest] == [None] * others
+    assert settled([]) == []
