@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -26,11 +27,17 @@ __all__ = ["acquire", "visit", "visit_to_read"]
 
 _log = logging.getLogger(__name__)
 
-_MOST_PARKED = 8
+_MOST_PARKED = 72
+"""How many handles of directories are kept, each with some seven open files: 64 shards, and a few channels more."""
+
+_MOST_PARKED_OF_STORES = 264
+"""And of stores, which keep no files open: all the shards that a sink can have, and a few channels more."""
+
 _MAY_NOT_WRITE = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 _Key = tuple[str, bool]  # a path, and whether the handle is read-only
 _parked: dict[_Key, Channel] = {}  # least recently used first
+_mutex = threading.Lock()  # the commits of several shards are under way at the same time
 
 
 @contextmanager
@@ -99,7 +106,8 @@ def _park(channel: Channel) -> bool:
 
 
 def _resumed(key: _Key, schema: pa.Schema | None, options: dict[str, Any]) -> Channel | None:
-    channel = _parked.pop(key, None)
+    with _mutex:
+        channel = _parked.pop(key, None)
     if channel is None:
         return None
     try:
@@ -114,13 +122,23 @@ def _resumed(key: _Key, schema: pa.Schema | None, options: dict[str, Any]) -> Ch
 
 
 def _keep(key: _Key, channel: Channel) -> None:
-    displaced = _parked.pop(key, None)  # another thread's handle
-    _parked[key] = channel
-    if displaced is None and len(_parked) > _MOST_PARKED:
-        displaced = _parked.pop(next(iter(_parked)))
+    with _mutex:
+        displaced = _parked.pop(key, None)  # another thread's handle
+        _parked[key] = channel
+        of_kind = [other for other in _parked if is_location(other[0]) == is_location(key[0])]
+        if displaced is None and len(of_kind) > (_MOST_PARKED_OF_STORES if is_location(key[0]) else _MOST_PARKED):
+            displaced = _parked.pop(of_kind[0])
     if displaced is not None:
         _close(displaced)
 
 
 def _close(channel: Channel) -> None:
     channel.close(checkpoint=False, flush=False)
+
+
+def _forget_mutex() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget_mutex)

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.repair import repair
 from spillable_stream.spark import channel_pool as module
 from spillable_stream.spark.channel_pool import visit, visit_to_read
+from spillable_stream.spark.side_by_side import side_by_side
 from tests.support.damage import age_head, flip, kill, lose_memory, offsets, reboot
 from tests.support.events import numbered, put
 from tests.support.mounts import NEEDS_MOUNTS, mounted_readonly
@@ -74,11 +76,32 @@ def test_nested_visits_have_handles_of_their_own(path: Path) -> None:
     assert len(module._parked) == 1
 
 
-def test_no_more_than_a_few_handles_are_kept(tmp_path: Path) -> None:
-    for i in range(module._MOST_PARKED + 3):
-        with visit(str(tmp_path / f"c{i}"), minimum_required_space=0):
+@pytest.mark.parametrize("store", ["", "object+file://"])
+def test_no_more_than_some_handles_are_kept_of_each_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str
+) -> None:
+    monkeypatch.setattr(module, "_MOST_PARKED_OF_STORES" if store else "_MOST_PARKED", 2)
+    others = [f"{'' if store else 'object+file://'}{tmp_path}/other{i}" for i in range(3)]
+    paths = [f"{store}{tmp_path}/c{i}" for i in range(4)]
+    for path in (*others, *paths):
+        with visit(path):
             pass
-    assert len(module._parked) == module._MOST_PARKED
+    assert {path for path, _ in module._parked} == {*others, *paths[-2:]}
+
+
+def test_visits_of_many_threads_at_the_same_time_keep_a_handle_each(tmp_path: Path) -> None:
+    paths = [str(tmp_path / f"c{i}") for i in range(4)]
+
+    def put_one(path: str) -> None:
+        for _ in range(5):
+            with visit(path, minimum_required_space=0) as channel:
+                put(channel, b"x")
+
+    side_by_side([partial(put_one, path) for path in paths])
+    assert {path for path, _ in module._parked} == set(paths)
+    for path in paths:
+        with visit(path, create=False) as channel:
+            assert bodies(channel) == [b"x"] * 5
 
 
 def test_a_visit_that_raised_leaves_no_handle(path: Path) -> None:
