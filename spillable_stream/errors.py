@@ -32,6 +32,7 @@
     │   ├── ProducerClosedError           used after close()
     │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
     │   └── SendFailedError               events that were not stored; it carries them
+    ├── IncompleteWriteError              a write that some shards have, and others failed
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     ├── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -64,6 +65,7 @@ __all__ = [
     "EventTooLargeError",
     "ForeignDirectoryError",
     "GroupOwnedError",
+    "IncompleteWriteError",
     "LockTimeoutError",
     "LockUnsupportedError",
     "MemoryLossWarning",
@@ -257,6 +259,10 @@ class SendFailedError(ProducerError):
 
     def __reduce__(self) -> tuple[type[SendFailedError], tuple[str, Any]]:
         return type(self), (self.args[0], self.result)
+
+
+class IncompleteWriteError(SpillableError):
+    """A write to several channels failed in some and not in others; the message names both, and the first failure."""
 
 
 class SchemaError(SpillableError):

@@ -146,6 +146,14 @@ def _directories(value: str | Sequence[str | os.PathLike[str]]) -> list[str]:
     return found
 
 
+def _columns(value: str | Sequence[str]) -> list[str]:
+    found = value.split(",") if isinstance(value, str) else [str(v) for v in value]
+    found = [name.strip() for name in found]
+    if not all(found) or not found or len(set(found)) != len(found):
+        raise ValueError
+    return found
+
+
 def _mode(value: int | str) -> str:
     text = f"{value:04o}" if type(value) is int else f"{int(str(value).removeprefix('0o'), 8):04o}"
     if text not in ("0700", "0750", "0770"):
@@ -384,6 +392,10 @@ OPTIONS: tuple[Option, ...] = (
            "With `txnVersion`: a batch write is skipped if its pair, or a later version, was stored already."),
     Option("txnVersion", (SINK,), None, _integer(0), _EVENTS_OR_NONE,
            "The version, which must grow, such as the batch ID in `foreachBatch`."),
+    Option("shards", (SINK,), None, _integer(1, 256), "an integer, 1 to 256",
+           "With `shardBy`: how many channels share the rows. They are at the path with `-0`, `-1` and so on behind."),
+    Option("shardBy", (SINK,), None, _columns, "names of columns, separated by commas",
+           "The columns whose values choose a row's channel."),
     Option("total_size_in_bytes", (PRODUCER,), 100 << 20, _integer(1), _BYTES,
            "The most bytes that events and batches under way may hold; one batch may exceed it."),
     Option("max_block_ms", (PRODUCER,), 60_000, _integer(-1), "a number of milliseconds, or -1 for no limit",

@@ -26,6 +26,8 @@ from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_batch_reader import SpillableSetBatchReader
 from spillable_stream.spark.set_reader import SpillableSetReader
+from spillable_stream.spark.sharded_plan import ShardedPlan, plan_sharded_sink
+from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStreamWriter
 from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_sink
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import START_FIRST, SpillableStreamReader
@@ -94,13 +96,15 @@ class SpillableDataSource(DataSource):
         except OptionError as e:
             return _RefusedReader(e)
 
-    def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> SpillableBatchWriter | ShardedBatchWriter:
         """Return a writer for ``df.write``."""
-        return SpillableBatchWriter(self._sink_plan(schema, overwrite, "the save mode overwrite"))
+        plan = self._sink_plan(schema, overwrite, "the save mode overwrite")
+        return SpillableBatchWriter(plan) if isinstance(plan, SinkPlan) else ShardedBatchWriter(plan)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
         """Return a writer for ``df.writeStream``."""
-        return SpillableStreamWriter(self._sink_plan(schema, overwrite, "the output mode complete", stream=True))
+        plan = self._sink_plan(schema, overwrite, "the output mode complete", stream=True)
+        return SpillableStreamWriter(plan) if isinstance(plan, SinkPlan) else ShardedStreamWriter(plan)
 
     def _given(self) -> dict[str, str]:
         return {k: v for k, v in dict(self.options).items() if k.lower() not in _SPARKS_OWN}
@@ -147,14 +151,17 @@ class SpillableDataSource(DataSource):
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
         return parse_options(self._given(), scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
 
-    def _sink_plan(self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False) -> SinkPlan:
-        """Create or widen the channel for rows of ``schema``, and return how to write them."""
+    def _sink_plan(
+        self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False
+    ) -> SinkPlan | ShardedPlan:
+        """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
         if overwrite:
             raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
         if not schema.fields:
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
-        return plan_sink(self._path(), options, schema)
+        plan = plan_sink if options.shards is None else plan_sharded_sink
+        return plan(self._path(), options, schema)
 
 
 def _first_of(place: str | ChannelSet) -> str:

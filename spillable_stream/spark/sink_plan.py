@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,18 +13,19 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import SinkBatch, StagePlan
 from spillable_stream.errors import OptionError
 from spillable_stream.format.batch import EVENT_SCHEMA
-from spillable_stream.options import CHANNEL, CREATION, SINK, defaults, parse_options
+from spillable_stream.options import CHANNEL, CREATION, OPTIONS, SINK, defaults, parse_options
 from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 
-__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_sink"]
+__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_for", "plan_sink", "sink_channel"]
 
 TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
 
 _TASKS_INLINE_BYTES = 128 << 20  # an eighth of what spark.driver.maxResultSize is by default
 _APPLICATION = "txn:"  # before a txnAppId among the queries' IDs
+_OF_ONE_CHANNEL = {"data_dirs", "checkpoint_dir", "backup_checkpoint_dir"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,16 @@ class SinkOptions:
         max_inline_bytes: what one task may send through the driver; None if the channel says it.
         transaction: by what a batch write is remembered (``txnAppId`` and ``txnVersion``); None if they were not given.
         of_channel: the options of the channel, by keyword name.
+        shards: how many channels share the rows; None if a single one has them.
+        shard_by: the columns whose values choose a row's channel.
     """
 
     keep_alive_seconds: float
     max_inline_bytes: int | None
     transaction: SinkBatch | None
     of_channel: Mapping[str, Any]
+    shards: int | None = None
+    shard_by: tuple[str, ...] = ()
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
@@ -63,11 +69,17 @@ class SinkOptions:
                 "txnAppId and txnVersion are for batch writes, as in foreachBatch: a stream's batches are known by its "
                 "query and their numbers; leave them out"
             )
+        if (sink["shards"] is None) != (sink["shard_by"] is None):
+            raise OptionError("shards and shardBy belong together; give both, or neither for a single channel")
+        if sink["shards"] is not None:
+            _refuse_directories(options)
         return cls(
             keep_alive_seconds=sink["keep_alive"],
             max_inline_bytes=sink["max_inline_bytes"],
             transaction=None if application is None else SinkBatch(_APPLICATION + application, version),
             of_channel=options,
+            shards=sink["shards"],
+            shard_by=tuple(sink["shard_by"] or ()),
         )
 
 
@@ -122,16 +134,43 @@ def plan_sink(path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
     Raises:
         SchemaError: the columns do not fit the channel's.
     """
-    with visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options.of_channel) as channel:
-        most_bytes = options.max_inline_bytes
-        return SinkPlan(
-            path=path,
-            stage=channel.port().plan_stage(),
-            schema=schema,
-            keep_alive_seconds=options.keep_alive_seconds,
-            max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
-            transaction=options.transaction,
-        )
+    with sink_channel(path, options, schema) as channel:
+        return plan_for(channel, path, options, schema)
+
+
+def sink_channel(path: str, options: SinkOptions, schema: StructType) -> AbstractContextManager[Channel]:
+    """Open the channel of a write, which may be new or get new columns; the arguments are those of `plan_sink`."""
+    return visit(path, schema=creation_schema(schema) or EVENT_SCHEMA, **options.of_channel)
+
+
+def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructType) -> SinkPlan:
+    """Return how to write rows into a channel that is open.
+
+    Args:
+        channel: the channel.
+        path: its directory.
+        options: the write's options.
+        schema: the schema of the rows.
+    """
+    most_bytes = options.max_inline_bytes
+    return SinkPlan(
+        path=path,
+        stage=channel.port().plan_stage(),
+        schema=schema,
+        keep_alive_seconds=options.keep_alive_seconds,
+        max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
+        transaction=options.transaction,
+    )
+
+
+def _refuse_directories(of_channel: Mapping[str, Any]) -> None:
+    """Refuse directories that several channels would have to share."""
+    for option in OPTIONS:
+        if option.keyword in of_channel and option.keyword in _OF_ONE_CHANNEL:
+            raise OptionError(
+                f"{option.name} is for a single channel, and each shard needs directories of its own: leave it out, or "
+                f"make the channels with Channel first, each with its {option.name}"
+            )
 
 
 def _task_inline_bytes(channel: Channel) -> int:

@@ -1,0 +1,124 @@
+"""Divides a sink's rows among several channels, by the hash of some columns.
+
+The rule is the keyed producer's (`spillable_stream.sharding`). A key is what the columns say as text: strings and
+binaries are their bytes, other values what Arrow's cast to a string gives, timestamps with a zone in UTC, and a null is
+the empty text. Several columns are joined by the separator of units, a character that exists to separate. A value that
+contains it only shares a channel with another key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.errors import OptionError
+from spillable_stream.sharding import BUCKETS, MOST_BUCKETS, shard_of_key
+
+__all__ = ["SEPARATOR", "Shards"]
+
+SEPARATOR = b"\x1f"
+"""Between the texts of a key's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """How rows are divided among channels. Picklable.
+
+    Args:
+        count: how many channels there are.
+        columns: the columns that make up a row's key.
+    """
+
+    count: int
+    columns: tuple[str, ...]
+
+    @classmethod
+    def of(cls, count: int, columns: Sequence[str], schema: pa.Schema) -> Self:
+        """Return how rows of a schema are divided.
+
+        Args:
+            count: how many channels there are.
+            columns: the columns that make up a row's key.
+            schema: the rows' schema, in Arrow's types.
+
+        Raises:
+            OptionError: the rows do not have a column, or its type has no text.
+        """
+        for name in columns:
+            if name not in schema.names:
+                raise OptionError(
+                    f"shardBy names the column {name!r}, and the rows have {', '.join(schema.names)}; name one of these"
+                )
+            kind = schema.field(name).type
+            if not _has_text(kind):
+                raise OptionError(
+                    f"shardBy names the column {name!r} of the type {kind}, which has no text to hash; name columns of "
+                    "texts, numbers or times, such as a field of it that is selected beside it"
+                )
+        return cls(count, tuple(columns))
+
+    @property
+    def buckets(self) -> int:
+        """How many buckets the keys' hashes are divided into: a producer's default, or its most for many channels."""
+        return BUCKETS if self.count <= BUCKETS else MOST_BUCKETS
+
+    @property
+    def name(self) -> str:
+        """A short text that another division of rows does not have: the count, and a digest of the columns."""
+        columns = hashlib.md5("\0".join(self.columns).encode(), usedforsecurity=False).hexdigest()
+        return f"{self.count}-{columns[:8]}"
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of each shard that has some, in their order, with the shard's number.
+
+        Args:
+            batch: the rows.
+        """
+        keys = self.keys(batch).dictionary_encode()
+        of_key = [shard_of_key(key, self.buckets, self.count) for key in keys.dictionary.to_pylist()]
+        of_row = pa.array(of_key, pa.uint8()).take(keys.indices)
+        rows, start = pc.array_sort_indices(of_row), 0  # a stable sort
+        for found in sorted(of_row.value_counts().to_pylist(), key=lambda found: found["values"]):
+            count = found["counts"]
+            yield found["values"], batch if count == batch.num_rows else batch.take(rows.slice(start, count))
+            start += count
+
+    def keys(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the key of each row, as bytes."""
+        texts = [_text(batch.column(name)).fill_null(b"") for name in self.columns]
+        return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, pa.scalar(SEPARATOR, _BYTES))
+
+
+_BYTES = pa.large_binary()  # the keys of a batch may have more bytes together than a column of the batch
+
+
+def _text(column: pa.Array) -> pa.Array:
+    """Return what a column says as text, as bytes."""
+    kind = column.type
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        column = column.cast(pa.timestamp(kind.unit, "UTC"))  # Spark sends the session's zone
+    return column.cast(_BYTES) if _is_bytes(kind) else column.cast(pa.string()).cast(_BYTES)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+    )
+
+
+def _has_text(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind) or pa.types.is_null(kind):
+        return False
+    try:
+        _text(pa.array([], kind))
+    except pa.ArrowNotImplementedError:
+        return False
+    return True
