@@ -15,10 +15,12 @@ import spillable_stream as ss
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import Put
 from spillable_stream.sharding import BUCKETS, shard_of_key
+from spillable_stream.spark import channel_pool
 from spillable_stream.spark import sharded_writer as module
 from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 from spillable_stream.spark.datasource import SpillableDataSource
 from spillable_stream.spark.sharded_writer import ShardedBatchWriter, ShardedStaged, ShardedStreamWriter
+from tests.spark.test_channel_pool import close_parked
 from tests.spark.test_sharded_plan import sharded_plan
 from tests.support.spark.versions import drain
 
@@ -189,7 +191,9 @@ def test_batch_of_a_stream_that_one_shard_refuses_says_which_and_is_completed_la
     base = tmp_path / "orders"
     sharded_plan(base, SHARDS)
     with ss.Channel(tmp_path / "orders-1", create=False, overflow_capacity=10):
-        writer, messages = staged_for_stream(base, range(100), maxInlineBytes=0)
+        last = [n for n in range(100) if shard_of(n) == 2]
+        tasks = last, [n for n in range(100) if n not in last]  # the first task has no rows of the first shards
+        writer, messages = staged_for_stream(base, *tasks, maxInlineBytes=0)
         with pytest.raises(ss.errors.IncompleteWriteError) as failed:
             writer.commit(messages, 7)
         writer.abort(messages, 7)
@@ -254,7 +258,15 @@ def test_rows_for_a_channel_that_was_made_again_are_refused_before_a_shard_has_a
     assert published == []
 
 
-def test_channels_of_a_write_that_was_refused_are_open_for_the_next(tmp_path: Path) -> None:
+def test_channels_are_kept_open_for_the_next_commit(tmp_path: Path) -> None:
+    writer, messages = staged_for_stream(tmp_path / "orders", range(100))
+    close_parked()
+    writer.commit(messages, 7)
+    paths = {f"{tmp_path}/orders-{shard}" for shard in range(SHARDS)}
+    assert {path for path, _ in channel_pool._parked} == paths
+
+
+def test_write_that_was_refused_can_be_committed_later(tmp_path: Path) -> None:
     writer, messages = staged_for_stream(tmp_path / "orders", range(100), overflowCapacity=10)
     for _ in range(2):
         with pytest.raises(ss.ChannelFullError):
