@@ -15,7 +15,7 @@ import spillable_stream as ss
 from spillable_stream.engine.local_port import LocalPort
 from spillable_stream.engine.port import Put
 from spillable_stream.sharding import BUCKETS, shard_of_key
-from spillable_stream.spark import channel_pool
+from spillable_stream.spark import channel_pool, explain
 from spillable_stream.spark import sharded_writer as module
 from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 from spillable_stream.spark.datasource import SpillableDataSource
@@ -313,6 +313,24 @@ def test_stream_from_a_channel_to_shards_and_its_restart(spark: SparkSession, tm
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
         drain(lambda writer=writer: writer.start(base))  # type: ignore[misc]
     assert [sorted(numbers) for numbers in stored(base)] == expected(range(600))
+    together = spark.read.format("spillable").load(f"{base}-*")
+    assert sorted(row.n for row in together.select("n").collect()) == list(range(600))
+
+
+@pytest.mark.spark
+def test_write_that_fails_in_one_shard_leaves_no_staged_file_there_and_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    base = str(tmp_path / "orders")
+    sharded_plan(base, SHARDS)
+    ss.Channel(f"{base}-1", create=False, overflow_capacity=10).close()
+    writer = frame(spark, 100).write.format("spillable").mode("append")
+    with pytest.raises(PySparkException) as failed:
+        writer.options(**options_for(base, maxInlineBytes=0, keepAlive=0)).save(base)
+    assert "is incomplete: the shards 0, 2 have its rows, and it failed in 1: " in explain(failed.value)
+    assert segments(base) == [(2, 2), (0, 0), (2, 2)]
+    found, whole = stored(base), expected(range(100))
+    assert [sorted(numbers) for numbers in found] == [whole[0], [], whole[2]]
 
 
 @pytest.mark.spark
