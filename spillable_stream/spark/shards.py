@@ -79,14 +79,14 @@ class Shards:
         Args:
             batch: the rows.
         """
-        keys = self.keys(batch).dictionary_encode()
-        of_key = [shard_of_key(key, self.buckets, self.count) for key in keys.dictionary.to_pylist()]
+        keys, buckets, count = self.keys(batch).dictionary_encode(), self.buckets, self.count
+        of_key = [shard_of_key(key, buckets, count) for key in keys.dictionary.to_pylist()]
         of_row = pa.array(of_key, pa.uint8()).take(keys.indices)
         rows, start = pc.array_sort_indices(of_row), 0  # a stable sort
         for found in sorted(of_row.value_counts().to_pylist(), key=lambda found: found["values"]):
-            count = found["counts"]
-            yield found["values"], batch if count == batch.num_rows else batch.take(rows.slice(start, count))
-            start += count
+            shard, length = found["values"], found["counts"]
+            yield shard, batch if length == batch.num_rows else batch.take(rows.slice(start, length))
+            start += length
 
     def keys(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the key of each row, as bytes."""

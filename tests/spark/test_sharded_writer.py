@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,19 @@ def test_channels_are_kept_open_for_the_next_commit(tmp_path: Path) -> None:
     writer.commit(messages, 7)
     paths = {f"{tmp_path}/orders-{shard}" for shard in range(SHARDS)}
     assert {path for path, _ in channel_pool._parked} == paths
+
+
+def test_shards_are_committed_to_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, messages = staged_for_stream(tmp_path / "orders", range(100))
+    together, real = threading.Barrier(SHARDS, timeout=60), module.OpenCommit.publish
+
+    def publish(commit: Any, sink: Any) -> None:
+        together.wait()
+        real(commit, sink)
+
+    monkeypatch.setattr(module.OpenCommit, "publish", publish)
+    writer.commit(messages, 7)
+    assert stored(tmp_path / "orders") == expected(range(100))
 
 
 def test_write_that_was_refused_can_be_committed_later(tmp_path: Path) -> None:
