@@ -19,9 +19,10 @@ from spillable_stream.engine.requests import Control
 from spillable_stream.errors import DataLossError, OptionError, SchemaError
 from spillable_stream.format.frame import FrameType
 from spillable_stream.spark.idle_polls import IdlePolls
+from spillable_stream.spark.read_limits import ReadAllAvailable
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
-from spillable_stream.spark.stream_reader import ReadAllAvailable, SpillableStreamReader
+from spillable_stream.spark.stream_reader import SpillableStreamReader
 from tests.support.spark.sources import batches, batches_of, named_source, put, source
 
 # ── limits ──────────────────────────────────────────────────────────────────────────────────
