@@ -11,10 +11,11 @@ from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
-from spillable_stream.integrity.event_check import EventCheck
+from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
+from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -128,7 +129,7 @@ class _Inspector:
         state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
-        event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
+        event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, self._walked - self._damaged)
         state.blocks = event_check.readable(state)
         lost = state.missing()
         kept = self._kept_and_gone(state, lost)
@@ -162,7 +163,7 @@ class _Inspector:
         disk = self._inventory.disk
         begin = Position(disk[first].file_id, 0) if disk else Position(0, 0)
         base, exact = self._base(first)
-        replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=exact)
+        replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=exact)
         replay.run(begin)
         self._count(replay)
         if not self._memory_is_open(replay):
@@ -179,7 +180,7 @@ class _Inspector:
         files = self._inventory.memory
         if image.header is None:
             base, _ = self._base(first)
-            replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=False)
+            replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=False)
             replay.run(begin, Position(files[0].file_id, 0))
         else:
             disk = Position(*image_of(image.header.state)["disk"])
@@ -187,7 +188,7 @@ class _Inspector:
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
-            replay = TolerantReplay(self._fs, self._inventory, restored(image.header.state), self._findings)
+            replay = TolerantReplay(LogSteps(self._fs, self._inventory), restored(image.header.state), self._findings)
             replay.run(disk, Position(image.file_id, 0))
         self._count(replay)
         in_memory = self._fs.is_in_memory(self._layout.memory)
@@ -208,7 +209,7 @@ class _Inspector:
         newest = inventory.checkpoints[-1]
         if newest.position.file_id not in (file.file_id for file in inventory.disk):
             return replay
-        found = TolerantReplay(self._fs, inventory, restored(newest.image), Findings())
+        found = TolerantReplay(LogSteps(self._fs, inventory), restored(newest.image), Findings())
         found.run(newest.position)
         return found
 
@@ -242,7 +243,7 @@ class _Inspector:
         A trial replay checks that all frames fit it. If they do not, the channel is unrepairable.
         """
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        trial = TolerantReplay(self._fs, self._inventory, state, Findings(), exact=False)
+        trial = TolerantReplay(LogSteps(self._fs, self._inventory), state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
             self._unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
