@@ -16,6 +16,7 @@ from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
 from spillable_stream.integrity.log_steps import LogSteps
+from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -30,13 +31,12 @@ from spillable_stream.state.memory_loss_rules import (
     may_have_been_used,
     token_of,
 )
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inspection", "inspect"]
 
-_UNKNOWN_IDS = 1 << 32  # more than any channel used after the last ID that is known
 _SHOWN_STRAYS = 10
 _POSITION_READS = 3  # the group's owner may be writing it
 
@@ -132,7 +132,7 @@ class _Inspector:
         event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, self._walked - self._damaged)
         state.blocks = event_check.readable(state)
         lost = state.missing()
-        kept = self._kept_and_gone(state, lost)
+        kept = kept_and_gone(state, lost, self._findings)
         self._explain(lost, "events that should be there are in no file")
         self._explain(kept, "events that are kept are in no file; no group needs them")
         last_id, through = state.last_id, self._doubtful_through
@@ -283,7 +283,7 @@ class _Inspector:
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
         loss = lose_memory(state, positions, last_id, unused=unused)
         if inventory.head is None:
-            self._doubtful_through = max(loss.last_id, last_id + _UNKNOWN_IDS if replay.uncertain else 0)
+            self._doubtful_through = max(loss.last_id, last_id + UNKNOWN_IDS if replay.uncertain else 0)
         if loss.lost:
             text = "the memory tier is gone, and with it events that were not taken; opening the channel records it too"
             self._findings.damage(self._layout.memory, text, events=loss.lost)
@@ -297,14 +297,6 @@ class _Inspector:
         known = state.gone().union(r for f in self._findings.all() for r in f.events)
         kept = state.blocks.gaps(state.first_kept, state.needed_from() - 1)
         return [gap for first, last in [*kept, *state.missing()] for gap in known.gaps(first, last)]
-
-    def _kept_and_gone(self, state: ChannelState, lost: list[Range]) -> list[Range]:
-        """Return the events that are gone though no group needs them: one that comes, or goes back, would."""
-        # Those that were taken from memory ahead of others are not there either: only damage makes others suspect.
-        if state.memory.generation and not any(f.severity is Severity.DAMAGE for f in self._findings.all()):
-            return []
-        known = state.gone().union(lost)
-        return [r for gap in state.blocks.gaps(state.first_kept, state.last_id) for r in known.gaps(*gap)]
 
     def _check_chain(self, root: int) -> None:
         """Report data files that are missing from the newest checkpoint's on."""
@@ -329,12 +321,11 @@ class _Inspector:
         last = inventory.disk[-1].file_id if inventory.disk else 0
         newest = max([c.position.file_id for c in inventory.checkpoints], default=0)
         if not inventory.exact and (inventory.missing_end or newest > last):  # the known last ID is a lower bound
-            self._doubtful_through = max(self._doubtful_through, state.last_id + _UNKNOWN_IDS)
+            self._doubtful_through = max(self._doubtful_through, state.last_id + UNKNOWN_IDS)
 
     def _explain(self, lost: list[Range], text: str) -> None:
         """Report lost events that no finding names yet."""
-        known = RangeSet(r for f in self._findings.all() for r in f.events)
-        left = [gap for first, last in lost for gap in known.gaps(first, last)]
+        left = unexplained(lost, self._findings)
         if left and not self._report_missing_files(left):
             self._findings.damage(self._layout.path, text, events=left)
 
