@@ -390,7 +390,7 @@ def _damage(store: MemoryStore, where: float, kind: str, offset: float) -> None:
     key = keys[min(int(where * len(keys)), len(keys) - 1)]
     if kind == "a byte":
         data = store.objects[key]
-        store.objects[key] = flip_at(data, min(int(offset * len(data)), len(data) - 1)) if data else data
+        store.objects[key] = flip_at(data, min(int(offset * len(data)), len(data) - 1))
     elif kind != "missing" or key != keys_of("log/", store)[-1]:  # nothing says that there was one more slot
         damage_object(store, key, DAMAGES[kind])
 

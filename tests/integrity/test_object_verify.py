@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -320,20 +322,18 @@ def test_no_channel_is_at_an_address_that_can_have_none() -> None:
 
 def busy_steps(channel: ss.Channel) -> Iterator[Callable[[], object]]:
     """Yield what others do meanwhile, again and again."""
-    number = 0
-    while True:
-        yield lambda: put(channel, b"%d" % number, b"x" * 1500 if number % 3 == 0 else b"")
-        yield lambda: take(channel, 2)
+    for number in count():
+        yield partial(put, channel, b"%d" % number, b"x" * 1500 if number % 3 == 0 else b"")
+        yield partial(take, channel, 2)
         if number % 4 == 0:
-            yield lambda: merge_now(channel)
+            yield partial(merge_now, channel)
         if number % 5 == 0:
-            yield lambda: collect_now(channel)
-        number += 1
+            yield partial(collect_now, channel)
 
 
 @pytest.mark.parametrize("every", [1, 2, 3, 5, 8, 13])
 def test_nothing_is_found_while_others_put_take_merge_and_collect_between_its_requests(every: int) -> None:
-    """Each request of a look comes after something else has changed; the last ones of ten looks find the store quiet."""
+    """The requests come after something else has changed, until the last ones of ten looks find the store quiet."""
     with stores_in_memory() as stores:
         stores[URL] = MemoryStore(URL)
         with open_here(gc_delay=0, max_inline_bytes=1000) as channel:

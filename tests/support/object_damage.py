@@ -30,7 +30,9 @@ Damage = Callable[[bytes], bytes | None]
 
 
 def flip_at(data: bytes, offset: int) -> bytes:
-    """Return bytes of which one has another bit."""
+    """Return bytes of which one has another bit; nothing changes if there is none."""
+    if not data:
+        return data
     return data[:offset] + bytes([data[offset] ^ 1]) + data[offset + 1 :]
 
 
