@@ -1,4 +1,4 @@
-"""Where the replay of a channel in an object store begins: the oldest state of which every later slot must be there."""
+"""Where the replay of a channel in an object store begins: the oldest state after which every slot must be there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Takes inventory of a channel in an object store: who it is, which objects there are, and which checkpoints are whole.
+"""Takes inventory of a channel in an object store: its identity, its objects, and its checkpoints.
 
 A listing says what there may be. Nothing is missing because it shows it not: whoever needs an object asks for it.
 """

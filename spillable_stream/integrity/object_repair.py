@@ -4,7 +4,7 @@ No slot or segment is changed or deleted. What the inspection found to be left b
 from which every later open begins, and nothing is replayed across the damage any more. In this order::
 
     1. copies of all that is damaged, changed or removed go to ``quarantine/<UTC time>/``
-    2. each hole gets an object that is no slot: a handle that slept before it finds damage, and not the log's end
+    2. each hole gets an object that is not a slot: a handle that slept before it finds damage, and not the log's end
     3. a fence, if the newest slot is missing or its header is damaged: the next append proves itself by its token
     4. a slot with a LOST record, and a TRIM up to the first event that can be read
     5. the checkpoint of that slot: from here on the channel is repaired, but for
@@ -126,7 +126,7 @@ class _Repair:
             self._checkpoints.delete(checkpoint.tail.number)
 
     def _fill(self, number: int) -> None:
-        """Put an object that is no slot in the place of one that is missing, unless something damaged is there."""
+        """Put an object that is not a slot in the place of one that is missing, unless something damaged is there."""
         if self._slots.create(number, _NO_SLOT):
             return
         try:
