@@ -57,7 +57,6 @@ class ObjectSteps:
         last_end: where the newest slot ends, in bytes.
         holes: the first slot of each run of missing ones.
         hides_ids: whether damage may hide write-order IDs after the last one that is known.
-        wrong_checkpoints: the slots whose checkpoints are of other slots than those that are there.
     """
 
     def __init__(
@@ -78,7 +77,6 @@ class ObjectSteps:
         self.last_end: int = base.end if base else 0
         self.holes: list[int] = []
         self.hides_ids: bool = False
-        self.wrong_checkpoints: list[int] = []
         self._store = store
         self._channel = inventory.channel
         self._listed = inventory.slots
@@ -284,7 +282,6 @@ class ObjectSteps:
         if self.token is not None and checkpoint.tail.token != self.token:
             text = "the checkpoint is of another slot than the one that is there"
             self._findings.damage(Path(checkpoint_key(number)), text, 0)
-            self.wrong_checkpoints.append(number)
             return
         self.hides_ids = False
         self.counts = checkpoint.tail.counts

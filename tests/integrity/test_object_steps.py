@@ -160,4 +160,3 @@ def test_a_checkpoint_of_another_slot_is_damage_and_no_image(store: MemoryStore)
     read = Read(store)
     assert "2 image" not in read.told
     assert read.said[0] == "damage 2: the checkpoint is of another slot than the one that is there"
-    assert read.steps.wrong_checkpoints == [2]
