@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import spillable_stream as ss
+from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.object_verify import examine_objects
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.slots import slot_key
@@ -357,22 +358,27 @@ def test_nothing_is_found_while_threads_put_take_merge_and_collect(store: Memory
     with open_here(gc_delay=0, max_inline_bytes=1000) as channel:
         put(channel, b"first")
         take(channel, 1)
-        done = threading.Event()
+        done, pause_seconds = threading.Event(), 0.01
         troubles: list[BaseException] = []
 
         def work() -> None:
             try:
                 for step in busy_steps(channel):
                     step()
-                    if done.wait(0.01):
+                    if done.wait(pause_seconds):
                         return
             except BaseException as e:
                 troubles.append(e)
 
         worker = threading.Thread(target=work)
         worker.start()
+        reports: list[Report] = []
         try:
-            reports = [ss.verify(URL) for _ in range(25)]
+            while len(reports) < 25:
+                try:
+                    reports.append(ss.verify(URL))
+                except ss.ChannelBusyError:  # which says: try again when less is put and taken
+                    pause_seconds *= 2
         finally:
             done.set()
             worker.join()
