@@ -1,4 +1,4 @@
-"""The command line: ``spillable VERB PATH``, and for a store of objects ``spillable check-store URI``.
+"""The command line: ``spillable VERB PATH``, and for a store of objects also ``spillable check-store URI``.
 
 The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told.
 """
@@ -37,7 +37,7 @@ app: typer.Typer = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_PATH = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory.")]
+_PATH = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
 _URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
@@ -66,7 +66,7 @@ def verify(path: _PATH, as_json: _JSON = False) -> None:
 def repair(path: _PATH, as_json: _JSON = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
-    A healthy channel is not touched. Nobody may have the channel open.
+    A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that.
 
     Exit status: 0 healthy now, 1 it can't be repaired, 2 it was not tried.
     """

@@ -15,8 +15,10 @@ from typer.testing import CliRunner
 
 from spillable_stream import Channel, cli
 from spillable_stream.cli import app
+from spillable_stream.objects.slots import slot_key
 from tests.support.channels import fill, three_puts
 from tests.support.damage import flip, log_file
+from tests.support.events import put
 from tests.support.lying_store import OverwritingStore
 
 
@@ -159,14 +161,30 @@ def test_a_store_that_cannot_be_asked_is_status_2(tmp_path: Path, monkeypatch: p
     assert said["path"] == "s3a://bucket/orders" and said["error"] == "OptionError"
 
 
-@pytest.mark.parametrize("verb", ["verify", "repair"])
-def test_a_channel_in_a_store_is_refused_by_its_address_as_it_was_given(verb: str, tmp_path: Path) -> None:
+def test_a_channel_in_a_store_is_verified_and_repaired_by_its_address(tmp_path: Path) -> None:
     url = f"object+file://{tmp_path}/orders"
-    Channel(url).close()
-    before = sorted(tmp_path.rglob("*"))
+    with Channel(url, commit_interval=0) as channel:
+        for body in (b"first", b"second", b"third"):
+            put(channel, body)
+    done = run("verify", url)
+    assert done.exit_code == 0 and done.stdout.startswith(f"{url}: healthy (")
+    (tmp_path / "orders" / slot_key(2)).write_bytes(b"nonsense")
+    done = run("verify", url)
+    assert done.exit_code == 1
+    assert done.stdout.startswith(f"damage: {slot_key(2)}, offset 0, 8 bytes: the file's header is damaged; events 2")
+    assert "repair would lose 1 events, 2\n" in done.stdout
+    said = json.loads(run("verify", "--json", url).stdout)
+    assert (said["path"], said["findings"][0]["path"], said["loss"]["lost"]) == (url, slot_key(2), [[2, 2]])
+    done = run("repair", url)
+    assert done.exit_code == 0 and f"{url}: repaired; what was damaged is in {url}/quarantine/" in done.stdout
+    assert run("verify", url).exit_code == 0
+
+
+@pytest.mark.parametrize("verb", ["verify", "repair"])
+def test_an_address_without_a_channel_is_shown_as_it_was_given(verb: str, tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/nothing"
     done = run(verb, url)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"OptionError: {url} is in an object store: verify and repair work on channels on a ")
-    said = json.loads(run(verb, "--json", "s3://bucket/orders").stdout)
-    assert (said["path"], said["error"]) == ("s3://bucket/orders", "OptionError")
-    assert sorted(tmp_path.rglob("*")) == before
+    assert done.stderr.startswith(f"NotAChannelError: {url} is not a channel")
+    said = json.loads(run(verb, "--json", "s3a://bucket/orders").stdout)
+    assert (said["path"], said["error"]) == ("s3a://bucket/orders", "OptionError")

@@ -15,7 +15,7 @@ from spillable_stream.format.batch import decode_schema
 from spillable_stream.format.extent import Extent
 from spillable_stream.log.event_reader import ReadBatch
 from spillable_stream.log.salvage import Unreadable
-from spillable_stream.objects.identity import read_identity
+from spillable_stream.objects.identity import QUERIES, read_identity
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.open_store import open_store
@@ -25,8 +25,6 @@ from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 from spillable_stream.state.ranges import Range
 
 __all__ = ["ObjectPlanReader", "ObjectReadPlan", "ObjectStagePlan", "query_of_group", "record_query"]
-
-_QUERIES = "queries/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +148,12 @@ def _require_here(store: Store, location: Location, channel: str) -> None:
 def record_query(store: Store, group: str, query: str) -> None:
     """Write which Spark query reads as a group, unless that is written."""
     if query_of_group(store, group) != query:
-        store.replace(f"{_QUERIES}{group}", query.encode())
+        store.replace(f"{QUERIES}{group}", query.encode())
 
 
 def query_of_group(store: Store, group: str) -> str | None:
     """Return the ID of the Spark query whose tasks read as a group last; None if none did."""
     try:
-        return bytes(store.get(f"{_QUERIES}{group}")).decode(errors="replace")
+        return bytes(store.get(f"{QUERIES}{group}")).decode(errors="replace")
     except (ObjectMissingError, StoreError):
         return None

@@ -54,6 +54,13 @@ class DamageFindings:
         if header is None:
             self._hole = finding, next_id
 
+    def add_missing(self, file: LogFile, text: str, next_id: int) -> None:
+        """Add a file that is missing; the arguments are those of `add`."""
+        finding = Finding(Severity.DAMAGE, file.path, text)
+        self._findings.add(finding)
+        self.files.add(file.file_id)
+        self._hole = finding, next_id
+
     def follow(self, header: FrameHeader, pending: Pending | None) -> None:
         """Add to the last damage what a frame says of it.
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -14,14 +16,14 @@ from spillable_stream.format.frame import FrameHeader, FrameType, file_seed
 from spillable_stream.integrity.findings import Finding, Findings, Severity
 from spillable_stream.integrity.inventory import Inventory, opened
 from spillable_stream.integrity.tolerant_replay import fits
-from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.layout import Layout
 from spillable_stream.state.blocks import Block, Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["EventCheck"]
+__all__ = ["EventCheck", "EventFiles", "FilesOfDisk"]
 
 _KEPT = "that are kept; no group needs them"
 
@@ -41,12 +43,65 @@ class _Hole:
     first_id: int
 
 
-class EventCheck:
-    """Reads the events of a state's blocks, and finds out which of them are damaged.
+class EventFiles(Protocol):
+    """The files that events are in: of a disk, or the objects of a store.
+
+    Attributes:
+        channel: the channel's UUID.
+    """
+
+    channel: str
+
+    def path(self, file: int | str) -> Path:
+        """Return the path of a file, given what a block says of it."""
+
+    def exists(self, file: int | str) -> bool:
+        """Tell whether a file is there."""
+
+    def opened(self, file: int | str) -> AbstractContextManager[Readable]:
+        """Open a file for reading only."""
+
+    def end(self, file: int | str) -> int | None:
+        """Return up to where a file counts; None for its size."""
+
+
+class FilesOfDisk:
+    """The log files and segments of a channel on a disk. It implements `EventFiles`.
 
     Args:
         fs: the file system.
         inventory: which files count, and up to where.
+    """
+
+    def __init__(self, fs: FileSystem, inventory: Inventory) -> None:
+        self.channel: str = inventory.layout.channel
+        self._fs = fs
+        self._layout: Layout = inventory.layout
+        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # for other files only their blocks count
+        self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
+
+    def path(self, file: int | str) -> Path:
+        """Return the path of a file."""
+        return self._layout.file(file)
+
+    def exists(self, file: int | str) -> bool:
+        """Tell whether a file is there."""
+        return self._fs.exists(self.path(file))
+
+    def opened(self, file: int | str) -> AbstractContextManager[Readable]:
+        """Open a file for reading only."""
+        return opened(self._fs, self.path(file))
+
+    def end(self, file: int | str) -> int | None:
+        """Return up to where a file counts; None for its size."""
+        return self._ends.get(file)
+
+
+class EventCheck:
+    """Reads the events of a state's blocks, and finds out which of them are damaged.
+
+    Args:
+        files: the files that the events are in.
         findings: collects the damage.
         sound: log files that were walked completely and are undamaged; they are not read again.
 
@@ -58,12 +113,9 @@ class EventCheck:
     frames: int
     read_bytes: int
 
-    def __init__(self, fs: FileSystem, inventory: Inventory, findings: Findings, sound: set[int | str]) -> None:
+    def __init__(self, files: EventFiles, findings: Findings, sound: set[int | str]) -> None:
         self.frames = self.read_bytes = 0
-        self._fs = fs
-        self._layout: Layout = inventory.layout
-        counted = [*inventory.disk[inventory.root() :], *inventory.memory]  # for other files only their blocks count
-        self._ends: dict[int | str, int] = {f.file_id: f.end for f in counted}
+        self._files = files
         self._findings = findings
         self._sound = sound
         self._read: set[int | str] = set()
@@ -82,10 +134,10 @@ class EventCheck:
         found: list[Block] = []
         missing: dict[Path, list[Range]] = defaultdict(list)
         for block in state.blocks:
-            path = self._layout.file(block.file)
+            path = self._files.path(block.file)
             if block.file in self._sound:
                 found.append(block)
-            elif not self._fs.exists(path):
+            elif not self._files.exists(block.file):
                 missing[path].append((block.first_id, block.last_id))
             else:
                 found += self._readable(block, path)
@@ -97,13 +149,13 @@ class EventCheck:
     def _readable(self, block: Block, path: Path) -> list[Block]:
         """Return the undamaged parts of a block."""
         self._read.add(block.file)
-        seed = file_seed(self._layout.channel, seed_name(block.file))
+        seed = file_seed(self._files.channel, seed_name(block.file))
         found: list[Block] = []
         hole: _Hole | None = None
         expected, unbroken = block.first_id, False
-        with opened(self._fs, path) as file:
-            size = file.size()
-            for item in walk(file, seed, block.offset, min(size, self._ends.get(block.file, size))):
+        with self._files.opened(block.file) as file:
+            size, counted = file.size(), self._files.end(block.file)
+            for item in walk(file, seed, block.offset, size if counted is None else min(size, counted)):
                 header = item.header
                 first = header.write_order_id + block.base_id if header and header.type == FrameType.PUT else 0
                 if header is not None and first > block.last_id:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from spillable_stream.objects.location import Location
 from spillable_stream.state.ranges import Range, RangeSet, count_of
 
 __all__ = ["Finding", "Findings", "Loss", "Report", "Severity"]
@@ -27,7 +28,7 @@ class Finding:
 
     Args:
         severity: how bad it is.
-        path: the file.
+        path: the file; of a channel in a store, the object's key.
         text: what it is, in one sentence.
         offset: where in the file, in bytes; None for the file as a whole.
         size: how many bytes of it; None for the file as a whole.
@@ -114,18 +115,19 @@ class Report:
     """What an examination says.
 
     Args:
-        path: the channel's directory.
+        path: the channel's directory, or where in a store it is.
         channel: its UUID.
         findings: what was found, the worst first.
         loss: what `repair` would have to give up, or had to.
-        files: how many files were read.
+        files: how many files or objects were read.
         frames: how many frames were read.
         read_bytes: how many bytes these have.
         unrepairable: why `repair` can do nothing; empty if it can.
-        quarantine: after a repair, the directory with the copies of what was changed; None if nothing was.
+        quarantine: after a repair, the directory with the copies of what was changed, or its address in a store; None
+            if nothing was.
     """
 
-    path: Path
+    path: Path | Location
     channel: str
     findings: tuple[Finding, ...]
     loss: Loss
@@ -133,7 +135,7 @@ class Report:
     frames: int
     read_bytes: int
     unrepairable: str = ""
-    quarantine: Path | None = None
+    quarantine: Path | str | None = None
 
     @property
     def healthy(self) -> bool:

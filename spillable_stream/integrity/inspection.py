@@ -11,10 +11,12 @@ from spillable_stream.engine.memory_directory import MemoryDirectory
 from spillable_stream.engine.position_hint import parse_position_hint, read_position_hint
 from spillable_stream.format.batch import EVENT_SCHEMA, encode_schema
 from spillable_stream.format.file_names import generation_of, group_of
-from spillable_stream.integrity.event_check import EventCheck
+from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
 from spillable_stream.integrity.findings import Findings, Loss, Severity
 from spillable_stream.integrity.identity_evidence import check_owners, find_identity
 from spillable_stream.integrity.inventory import Inventory, LogFile, take_inventory
+from spillable_stream.integrity.log_steps import LogSteps
+from spillable_stream.integrity.losses import UNKNOWN_IDS, kept_and_gone, unexplained
 from spillable_stream.integrity.tolerant_replay import TolerantReplay
 from spillable_stream.log.layout import Layout
 from spillable_stream.log.owner_file import OWNER_FILE
@@ -29,13 +31,12 @@ from spillable_stream.state.memory_loss_rules import (
     may_have_been_used,
     token_of,
 )
-from spillable_stream.state.ranges import Range, RangeSet
+from spillable_stream.state.ranges import Range
 from spillable_stream.storage.boot import boot_id
 from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Inspection", "inspect"]
 
-_UNKNOWN_IDS = 1 << 32  # more than any channel used after the last ID that is known
 _SHOWN_STRAYS = 10
 _POSITION_READS = 3  # the group's owner may be writing it
 
@@ -128,10 +129,10 @@ class _Inspector:
         state = replay.state
         self._check_chain(root)
         self._settle_last_id(replay)
-        event_check = EventCheck(self._fs, inventory, self._findings, self._walked - self._damaged)
+        event_check = EventCheck(FilesOfDisk(self._fs, inventory), self._findings, self._walked - self._damaged)
         state.blocks = event_check.readable(state)
         lost = state.missing()
-        kept = self._kept_and_gone(state, lost)
+        kept = kept_and_gone(state, lost, self._findings)
         self._explain(lost, "events that should be there are in no file")
         self._explain(kept, "events that are kept are in no file; no group needs them")
         last_id, through = state.last_id, self._doubtful_through
@@ -162,7 +163,7 @@ class _Inspector:
         disk = self._inventory.disk
         begin = Position(disk[first].file_id, 0) if disk else Position(0, 0)
         base, exact = self._base(first)
-        replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=exact)
+        replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=exact)
         replay.run(begin)
         self._count(replay)
         if not self._memory_is_open(replay):
@@ -179,7 +180,7 @@ class _Inspector:
         files = self._inventory.memory
         if image.header is None:
             base, _ = self._base(first)
-            replay = TolerantReplay(self._fs, self._inventory, base, self._findings, exact=False)
+            replay = TolerantReplay(LogSteps(self._fs, self._inventory), base, self._findings, exact=False)
             replay.run(begin, Position(files[0].file_id, 0))
         else:
             disk = Position(*image_of(image.header.state)["disk"])
@@ -187,7 +188,7 @@ class _Inspector:
             if last is not None and disk > Position(last.file_id, last.end):
                 text = f"the memory tier knows of the disk tier's log up to {tuple(disk)}, beyond its end"
                 self._findings.damage(image.path, text)
-            replay = TolerantReplay(self._fs, self._inventory, restored(image.header.state), self._findings)
+            replay = TolerantReplay(LogSteps(self._fs, self._inventory), restored(image.header.state), self._findings)
             replay.run(disk, Position(image.file_id, 0))
         self._count(replay)
         in_memory = self._fs.is_in_memory(self._layout.memory)
@@ -208,7 +209,7 @@ class _Inspector:
         newest = inventory.checkpoints[-1]
         if newest.position.file_id not in (file.file_id for file in inventory.disk):
             return replay
-        found = TolerantReplay(self._fs, inventory, restored(newest.image), Findings())
+        found = TolerantReplay(LogSteps(self._fs, inventory), restored(newest.image), Findings())
         found.run(newest.position)
         return found
 
@@ -242,7 +243,7 @@ class _Inspector:
         A trial replay checks that all frames fit it. If they do not, the channel is unrepairable.
         """
         state = ChannelState(ChannelOptions(), [encode_schema(EVENT_SCHEMA)])
-        trial = TolerantReplay(self._fs, self._inventory, state, Findings(), exact=False)
+        trial = TolerantReplay(LogSteps(self._fs, self._inventory), state, Findings(), exact=False)
         trial.run(Position(file.file_id, 0))
         if trial.misfits:
             self._unrepairable = f"the header of {file.path.name} is damaged, and nothing else says its schema"
@@ -282,7 +283,7 @@ class _Inspector:
         last_id = max(state.last_id, self._known.last_id if self._known else 0)
         loss = lose_memory(state, positions, last_id, unused=unused)
         if inventory.head is None:
-            self._doubtful_through = max(loss.last_id, last_id + _UNKNOWN_IDS if replay.uncertain else 0)
+            self._doubtful_through = max(loss.last_id, last_id + UNKNOWN_IDS if replay.uncertain else 0)
         if loss.lost:
             text = "the memory tier is gone, and with it events that were not taken; opening the channel records it too"
             self._findings.damage(self._layout.memory, text, events=loss.lost)
@@ -296,14 +297,6 @@ class _Inspector:
         known = state.gone().union(r for f in self._findings.all() for r in f.events)
         kept = state.blocks.gaps(state.first_kept, state.needed_from() - 1)
         return [gap for first, last in [*kept, *state.missing()] for gap in known.gaps(first, last)]
-
-    def _kept_and_gone(self, state: ChannelState, lost: list[Range]) -> list[Range]:
-        """Return the events that are gone though no group needs them: one that comes, or goes back, would."""
-        # Those that were taken from memory ahead of others are not there either: only damage makes others suspect.
-        if state.memory.generation and not any(f.severity is Severity.DAMAGE for f in self._findings.all()):
-            return []
-        known = state.gone().union(lost)
-        return [r for gap in state.blocks.gaps(state.first_kept, state.last_id) for r in known.gaps(*gap)]
 
     def _check_chain(self, root: int) -> None:
         """Report data files that are missing from the newest checkpoint's on."""
@@ -328,12 +321,11 @@ class _Inspector:
         last = inventory.disk[-1].file_id if inventory.disk else 0
         newest = max([c.position.file_id for c in inventory.checkpoints], default=0)
         if not inventory.exact and (inventory.missing_end or newest > last):  # the known last ID is a lower bound
-            self._doubtful_through = max(self._doubtful_through, state.last_id + _UNKNOWN_IDS)
+            self._doubtful_through = max(self._doubtful_through, state.last_id + UNKNOWN_IDS)
 
     def _explain(self, lost: list[Range], text: str) -> None:
         """Report lost events that no finding names yet."""
-        known = RangeSet(r for f in self._findings.all() for r in f.events)
-        left = [gap for first, last in lost for gap in known.gaps(first, last)]
+        left = unexplained(lost, self._findings)
         if left and not self._report_missing_files(left):
             self._findings.damage(self._layout.path, text, events=left)
 

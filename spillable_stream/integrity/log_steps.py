@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from heapq import merge
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from spillable_stream.format.frame import FrameType
 from spillable_stream.integrity.inventory import Inventory, LogFile, ValidCheckpoint, opened
 from spillable_stream.log.append_check import TolerantAppendChecker
 from spillable_stream.log.chain import named_end
-from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.log.frames import Damage, LocatedFrame, Readable, walk
 from spillable_stream.log.wal import Position
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step"]
+__all__ = ["ExactImage", "LogSteps", "MissingFiles", "Step", "Steps", "frame_steps"]
 
 
 class ExactImage(NamedTuple):
@@ -29,7 +29,13 @@ class ExactImage(NamedTuple):
 
 
 class MissingFiles(NamedTuple):
-    """A place where log files are missing."""
+    """A place where log files are missing.
+
+    Args:
+        text: what to say of it; "" if that is said elsewhere.
+    """
+
+    text: str = ""
 
 
 class Step(NamedTuple):
@@ -46,6 +52,31 @@ class Step(NamedTuple):
     file: LogFile
     what: LocatedFrame | Damage | ExactImage | MissingFiles
     fault: str | None = None
+
+
+class Steps(Protocol):
+    """What a damaged log says. `LogSteps` reads it from files, `spillable_stream.integrity.object_steps` from objects.
+
+    Attributes:
+        frames: how many frames were whole.
+        read_bytes: how many bytes these have.
+        walked: the numbers of the files that were walked as a whole.
+    """
+
+    frames: int
+    read_bytes: int
+    walked: set[int | str]
+
+    @property
+    def owned_groups(self) -> list[str]:
+        """The groups that ever had an owner; some may have been dropped."""
+
+    @property
+    def last_id(self) -> int | None:
+        """The last write-order ID that was in use, or a later one; None if nothing says it but the log."""
+
+    def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
+        """Yield the steps from a place of each log on, in the order of the appends."""
 
 
 class LogSteps:
@@ -69,6 +100,17 @@ class LogSteps:
         self.walked: set[int | str] = set()
         self._fs = fs
         self._inventory = inventory
+
+    @property
+    def owned_groups(self) -> list[str]:
+        """The groups that ever had an owner; some may have been dropped."""
+        return self._inventory.owned_groups
+
+    @property
+    def last_id(self) -> int | None:
+        """The last write-order ID that the head published; None if there is no head."""
+        known = self._inventory.known
+        return None if known is None else known.last_id
 
     def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
         """Yield the steps from a place of each log on, in the order of the appends.
@@ -125,19 +167,33 @@ class LogSteps:
 
     def _file(self, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
         """Yield the frames of a file, and its damage."""
-        appends = TolerantAppendChecker(offset)
         if offset == 0:
             self.walked.add(file.file_id)
         with opened(self._fs, file.path) as f:
-            for item in walk(f, file.seed, offset, file.end):
-                checked = item
-                if isinstance(item, LocatedFrame):
-                    time_us = item.header.time_us or time_us
+            for step in frame_steps(f, file, offset, time_us):
+                if isinstance(step.what, LocatedFrame):
                     self.frames += 1
-                    self.read_bytes += item.end - item.offset
-                elif item.header is not None and item.header.type == FrameType.FILE_HEADER:
-                    checked = item._replace(header=None)  # which frames follow it is not known
-                yield Step(time_us, file, item, appends.fault(checked))
+                    self.read_bytes += step.what.end - step.what.offset
+                yield step
+
+
+def frame_steps(source: Readable, file: LogFile, offset: int, time_us: int) -> Iterator[Step]:
+    """Yield the frames of a log file, and its damage.
+
+    Args:
+        source: its bytes.
+        file: the file.
+        offset: where to begin: where an append begins, or 0.
+        time_us: the time of the last append before that.
+    """
+    appends = TolerantAppendChecker(offset)
+    for item in walk(source, file.seed, offset, file.end):
+        checked = item
+        if isinstance(item, LocatedFrame):
+            time_us = item.header.time_us or time_us
+        elif item.header is not None and item.header.type == FrameType.FILE_HEADER:
+            checked = item._replace(header=None)  # which frames follow it is not known
+        yield Step(time_us, file, item, appends.fault(checked))
 
 
 def _images(checkpoints: list[ValidCheckpoint], through: Position, last: Step | None) -> Iterator[Step]:

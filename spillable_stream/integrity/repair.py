@@ -36,8 +36,9 @@ from spillable_stream.format.head_page import disowned, parse_host
 from spillable_stream.format.record import FileHeader, LostRecord
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection
+from spillable_stream.integrity.object_repair import repair_objects
 from spillable_stream.integrity.quarantine import Quarantine, memory_files
-from spillable_stream.integrity.verify import directory_of, examine, report_of
+from spillable_stream.integrity.verify import examine, report_of
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.claim import own_again
 from spillable_stream.log.event_reader import EventReader
@@ -47,6 +48,7 @@ from spillable_stream.log.owner_file import OWNER_FILE
 from spillable_stream.log.ownership import is_held
 from spillable_stream.log.staged_file import copy_to_disk
 from spillable_stream.log.wal import Entry
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import StateImage
@@ -63,21 +65,24 @@ def repair(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
     """Make a damaged channel whole again, without the events that can't be read; a healthy one is not touched.
 
     Args:
-        path: the channel's directory.
+        path: the channel's directory, or its address in an object store.
         fs: the file system, for tests.
 
     Returns:
         What was found and what was lost; its ``quarantine`` says where the copies are of what was changed.
 
     Raises:
-        OptionError: the path is the address of an object store.
-        ChannelBusyError: some process has the channel open.
+        ImportError: the address is of a cloud, and obstore is not installed.
+        OptionError: no channel can be at such an address.
+        ChannelBusyError: some process has the channel open; in a store, some process writes to it.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it can't be repaired; the message says why.
-        StorageError: the file system refused; do it again.
+        StorageError: the file system or the store refused; do it again.
     """
-    fs, path = fs or FileSystem(), directory_of(path)
+    if is_location(path):
+        return repair_objects(Location.parse(str(path)))
+    fs, path = fs or FileSystem(), Path(path).absolute()
     with _alone(fs, path, make=False):
         inspection = examine(fs, path)
         if report_of(inspection).healthy:

@@ -12,7 +12,7 @@ until the next image. Up to there,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -24,8 +24,8 @@ from spillable_stream.format.frame import HEADER_SIZE_BYTES, FrameHeader, FrameT
 from spillable_stream.format.record import MALFORMED, TakeRecord, pack
 from spillable_stream.integrity.damage_findings import DamageFindings
 from spillable_stream.integrity.findings import Findings
-from spillable_stream.integrity.inventory import Inventory, LogFile
-from spillable_stream.integrity.log_steps import ExactImage, LogSteps
+from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_steps import ExactImage, Steps
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame
 from spillable_stream.log.wal import Position
@@ -33,7 +33,6 @@ from spillable_stream.state.blocks import Blocks
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["TolerantReplay", "fits"]
 
@@ -75,30 +74,36 @@ class _Doubt:
 
 
 class TolerantReplay:
-    """Rebuilds a state from the files of a channel, past damage.
+    """Rebuilds a state from the log of a channel, past damage.
 
     Args:
-        fs: the file system.
-        inventory: which files count, and up to where.
+        steps: reads the logs, and counts what it reads.
         state: the state to start with.
         findings: collects the damage.
         exact: whether ``state`` is exact, not only the best guess.
+        on_image: is told each image that should be the state just then, and the state; None: nobody asks.
 
     Attributes:
         state: the state so far.
-        steps: reads the logs, and counts what it reads.
+        steps: reads the logs.
         misfits: how many PUT frames are whole, but can't be decoded.
     """
 
     misfits: int
 
     def __init__(
-        self, fs: FileSystem, inventory: Inventory, state: ChannelState, findings: Findings, *, exact: bool = True
+        self,
+        steps: Steps,
+        state: ChannelState,
+        findings: Findings,
+        *,
+        exact: bool = True,
+        on_image: Callable[[LogFile, Mapping[str, object], ChannelState], None] | None = None,
     ) -> None:
         self.state: ChannelState = state
-        self.steps: LogSteps = LogSteps(fs, inventory)
+        self.steps: Steps = steps
         self.misfits = 0
-        self._inventory = inventory
+        self._on_image = on_image
         self._damage = DamageFindings(findings)
         self._doubt = _Doubt()
         self._knows_first_id = exact or state.next_id > 1
@@ -131,8 +136,10 @@ class TolerantReplay:
             elif isinstance(step.what, Damage):
                 self._pass_over(step.file, step.what)
             elif isinstance(step.what, ExactImage):
-                self._correct(step.what.image)
+                self._correct(step.file, step.what.image)
             else:
+                if step.what.text:
+                    self._damage.add_missing(step.file, step.what.text, self._next_id())
                 self._raise_doubt(unknown_bytes=_MISSING_FILE_BYTES)
         return self._settle()
 
@@ -255,7 +262,7 @@ class TolerantReplay:
             state.blocks.memory.remove(put.write_order_id)
         kind, count = ("put", last - first + 1) if frames else ("control", 0)
         header = FrameHeader(FrameType.COMMIT, 0, tx, first, count, 0, 0, 0)
-        file_id = frames[-1][0] if frames else self._inventory.disk[-1].file_id
+        file_id = frames[-1][0] if frames else 0
         try:
             state.apply(file_id, 0, header, pack({"kind": kind, "start": 0}))
         except MALFORMED:
@@ -288,9 +295,11 @@ class TolerantReplay:
             self._doubt.is_raised = True
             self._hold_everything()
 
-    def _correct(self, image: Mapping[str, object]) -> None:
+    def _correct(self, file: LogFile, image: Mapping[str, object]) -> None:
         """Replace a doubtful state with an image that is exact here, and keep what the image does not hold."""
         if not self._doubt.is_raised:
+            if self._on_image is not None:
+                self._on_image(file, image, self.state)
             return
         self._commit_orphans(memory=False)
         old = self.state
@@ -323,11 +332,10 @@ class TolerantReplay:
         self._commit_orphans(memory=False)
         self._commit_orphans(memory=True)
         if doubt.hides_records:
-            for name in self._inventory.owned_groups:
+            for name in self.steps.owned_groups:
                 self._add_group(name)
-        known = self._inventory.known
-        if known is not None:
-            self._damage.close(known.last_id + 1)
+        if self.steps.last_id is not None:
+            self._damage.close(self.steps.last_id + 1)
         doubt.takes_through = doubt.takes_through or _UNKNOWN_ID
         self.state.groups.pop(_PLACEHOLDER, None)
         self.state = restored(self.state.image())

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from spillable_stream.errors import ChannelBusyError, CorruptionError, OptionError, SpillableError
+from spillable_stream.errors import ChannelBusyError, CorruptionError, SpillableError
 from spillable_stream.format.record import MALFORMED
 from spillable_stream.integrity.findings import Report
 from spillable_stream.integrity.inspection import Inspection, inspect
+from spillable_stream.integrity.object_verify import verify_objects
 from spillable_stream.log.look_again import looks
-from spillable_stream.objects.location import is_location
+from spillable_stream.objects.location import Location, is_location
 from spillable_stream.storage.filesystem import FileSystem
 
-__all__ = ["directory_of", "examine", "report_of", "verify"]
+__all__ = ["examine", "report_of", "verify"]
 
 
 def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Report:
@@ -25,32 +26,21 @@ def verify(path: str | os.PathLike[str], *, fs: FileSystem | None = None) -> Rep
     Nothing is written, made, locked or mapped; others may use the channel meanwhile.
 
     Args:
-        path: the channel's directory.
+        path: the channel's directory, or its address in an object store.
         fs: the file system, for tests.
 
     Raises:
-        OptionError: the path is the address of an object store.
+        ImportError: the address is of a cloud, and obstore is not installed.
+        OptionError: no channel can be at such an address.
         NotAChannelError: the path holds no channel.
         UnsupportedFormatError: a newer version wrote it.
         CorruptionError: it is so damaged that nothing says what it is.
         ChannelBusyError: it changes faster than it can be read.
-        StorageError: a file can't be read.
-    """
-    return report_of(examine(fs or FileSystem(), directory_of(path)))
-
-
-def directory_of(path: str | os.PathLike[str]) -> Path:
-    """Return the directory of a channel on a disk, absolute.
-
-    Raises:
-        OptionError: the path is the address of an object store.
+        StorageError: a file can't be read, or the store refused or failed.
     """
     if is_location(path):
-        raise OptionError(
-            f"{path} is in an object store: verify and repair work on channels on a disk only; to check the events of "
-            "this one, read them all with Channel.read()"
-        )
-    return Path(path).absolute()
+        return verify_objects(Location.parse(str(path)))
+    return report_of(examine(fs or FileSystem(), Path(path).absolute()))
 
 
 def examine(fs: FileSystem, path: Path) -> Inspection:

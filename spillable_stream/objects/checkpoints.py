@@ -28,10 +28,13 @@ from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.channel_state import ChannelState
 
-__all__ = ["Checkpoint", "Checkpoints", "Hint"]
+__all__ = ["CHECKPOINTS", "HINT", "Checkpoint", "Checkpoints", "Hint", "checkpoint_key"]
 
-_CHECKPOINTS = "checkpoints/"
-_HINT = "hint"
+CHECKPOINTS = "checkpoints/"
+"""What the keys of checkpoints begin with."""
+
+HINT = "hint"
+"""The hint's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +89,12 @@ class Checkpoints:
         """
         value = {"position": (tail.number, tail.end), "tokens": (tail.token, tail.counts), "state": state.image()}
         data = b"".join(encode(Frame.of(FrameType.CHECKPOINT, pack(value)), self._seed))
-        self._store.create(_key(tail.number), data)
+        self._store.create(checkpoint_key(tail.number), data)
         there = self._read(tail.number)
         if there is None:
             raise StorageError(
-                f"{self._store.root}/{_key(tail.number)} can't be read after it was written; nothing depends on it yet"
+                f"{self._store.root}/{checkpoint_key(tail.number)} can't be read after it was written; nothing depends "
+                "on it yet"
             )
 
     def newest(self) -> Checkpoint | None:
@@ -110,16 +114,16 @@ class Checkpoints:
 
     def numbers(self) -> list[int]:
         """Return the slots that have a checkpoint, ascending."""
-        found = [info.key.removeprefix(_CHECKPOINTS) for info in self._store.list(_CHECKPOINTS)]
-        return sorted(int(name) for name in found if name.isdigit() and _key(int(name)) == _CHECKPOINTS + name)
+        found = [info.key.removeprefix(CHECKPOINTS) for info in self._store.list(CHECKPOINTS)]
+        return sorted(int(name) for name in found if name.isdigit() and checkpoint_key(int(name)) == CHECKPOINTS + name)
 
     def delete(self, number: int) -> None:
         """Delete the checkpoint of a slot."""
-        self._store.delete(_key(number))
+        self._store.delete(checkpoint_key(number))
 
     def _read(self, number: int) -> Checkpoint | None:
         try:
-            return _parse(self._store.get(_key(number)), self._seed, number)
+            return _parse(self._store.get(checkpoint_key(number)), self._seed, number)
         except (ObjectMissingError, CorruptionError, *NONSENSE):
             return None
 
@@ -128,7 +132,7 @@ class Checkpoints:
     def hint(self) -> Hint | None:
         """Return the hint; None if there is none, or it is nonsense."""
         try:
-            value = json.loads(bytes(self._store.get(_HINT)))
+            value = json.loads(bytes(self._store.get(HINT)))
             return Hint(int(value["tail"]), int(value["checkpoint"]))
         except (ObjectMissingError, *NONSENSE):
             return None
@@ -136,11 +140,12 @@ class Checkpoints:
     def write_hint(self, hint: Hint) -> None:
         """Overwrite the hint. Raises `StoreError`; nothing depends on it."""
         text = json.dumps({"tail": hint.tail, "checkpoint": hint.checkpoint})
-        self._store.replace(_HINT, text.encode())
+        self._store.replace(HINT, text.encode())
 
 
-def _key(number: int) -> str:
-    return f"{_CHECKPOINTS}{number:020d}"
+def checkpoint_key(number: int) -> str:
+    """Return the key of the checkpoint of a slot."""
+    return f"{CHECKPOINTS}{number:020d}"
 
 
 def _parse(data: Payload, seed: int, number: int) -> Checkpoint:

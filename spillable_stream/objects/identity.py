@@ -23,9 +23,12 @@ from spillable_stream.objects.patience import Patience
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store, StoreError
 
-__all__ = ["IDENTITY", "create_identity", "read_identity"]
+__all__ = ["IDENTITY", "QUERIES", "create_identity", "read_identity", "rewrite_identity"]
 
 IDENTITY = "channel.json"
+
+QUERIES = "queries/"
+"""What the keys begin with of the objects that say which Spark query reads as a group."""
 
 
 def read_identity(store: Store) -> str | None:
@@ -82,9 +85,7 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
             if not store.create(slot_key(0), b"".join(header.encode())):
                 header = _first_slot(store)
             channel = header.channel
-            data = {"format": OBJECT_FORMAT_VERSION, "channel": channel}
-            text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
-            if store.create(IDENTITY, text.encode()):
+            if store.create(IDENTITY, _encoded(channel)):
                 return channel
             if (found := read_identity(store)) is not None:
                 return found
@@ -95,6 +96,21 @@ def create_identity(store: Store, state: Mapping[str, object], writer: str, pati
             if e.is_lasting:
                 break
     raise StorageError(f"no channel could be made at {store.root}: {cause}") from cause
+
+
+def rewrite_identity(store: Store, channel: str) -> None:
+    """Write the identity anew; for a repair, which has found the UUID elsewhere.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    store.replace(IDENTITY, _encoded(channel))
+
+
+def _encoded(channel: str) -> bytes:
+    data = {"format": OBJECT_FORMAT_VERSION, "channel": channel}
+    text = json.dumps({**data, "checksum": _checksum(data)}, indent=1, sort_keys=True) + "\n"
+    return text.encode()
 
 
 def _first_slot(store: Store) -> SlotHeader:

@@ -23,9 +23,11 @@ from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["keep_damaged", "not_quarantined", "salvage_object"]
+__all__ = ["QUARANTINE", "keep_damaged", "not_quarantined", "salvage_object"]
 
-_QUARANTINE = "quarantine/"
+QUARANTINE = "quarantine/"
+"""What the keys begin with of what was put aside."""
+
 _NAME = re.compile(r"quarantine/events-(\d+)-(\d+)/report\.json\Z")
 _MOST_BYTES = 16 << 20
 
@@ -72,7 +74,7 @@ def keep_damaged(store: Store, damage: Unreadable) -> None:
     Raises:
         StoreError: the store refused or failed, or the object is gone.
     """
-    root, size_bytes = f"{_QUARANTINE}events-{damage.first_id}-{damage.last_id}", min(damage.size, _MOST_BYTES)
+    root, size_bytes = f"{QUARANTINE}events-{damage.first_id}-{damage.last_id}", min(damage.size, _MOST_BYTES)
     report = {
         "path": str(damage.path),
         "offset": damage.offset,
@@ -88,6 +90,6 @@ def not_quarantined(store: Store, lost: Iterable[Range]) -> list[Range]:
     wanted = list(lost)
     if not wanted:
         return []
-    names = (_NAME.match(info.key) for info in store.list(_QUARANTINE))
+    names = (_NAME.match(info.key) for info in store.list(QUARANTINE))
     known = RangeSet((int(m[1]), int(m[2])) for m in names if m)
     return [r for first, last in wanted for r in known.gaps(first, last)]

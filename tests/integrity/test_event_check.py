@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream import Channel, Event
 from spillable_stream.format.frame import FrameType
-from spillable_stream.integrity.event_check import EventCheck
+from spillable_stream.integrity.event_check import EventCheck, FilesOfDisk
 from spillable_stream.integrity.findings import Findings, Severity
 from spillable_stream.integrity.inventory import take_inventory
 from spillable_stream.integrity.verify import verify
@@ -90,7 +90,7 @@ def state_of(path: Path) -> ChannelState:
 
 def check(path: Path, findings: Findings, sound: set[int | str] = frozenset()) -> EventCheck:  # type: ignore[assignment]
     fs = FaultyFileSystem()
-    return EventCheck(fs, take_inventory(fs, read_identity(FS, path), Findings()), findings, sound)
+    return EventCheck(FilesOfDisk(fs, take_inventory(fs, read_identity(FS, path), Findings())), findings, sound)
 
 
 def ranges(blocks: Blocks) -> list[tuple[int, int]]:

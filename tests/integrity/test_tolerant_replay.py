@@ -15,6 +15,7 @@ from spillable_stream.format.batch import EVENT_SCHEMA, encode_batch
 from spillable_stream.format.frame import FrameHeader, FrameType
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import take_inventory
+from spillable_stream.integrity.log_steps import LogSteps
 from spillable_stream.integrity.tolerant_replay import TolerantReplay, fits
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
@@ -134,7 +135,7 @@ def replay_of(
         header = inventory.disk[0].header
         assert header is not None
         state = restored(header.state)
-    replay = TolerantReplay(FS, inventory, state, Findings(), exact=exact)
+    replay = TolerantReplay(LogSteps(FS, inventory), state, Findings(), exact=exact)
     replay.run(begin)
     return replay
 

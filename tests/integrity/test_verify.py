@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 import shutil
 import threading
 from collections.abc import Callable
@@ -18,13 +17,11 @@ from spillable_stream import (
     CorruptionError,
     ForeignDirectoryError,
     NotAChannelError,
-    OptionError,
     StorageError,
     UnsupportedFormatError,
 )
 from spillable_stream.format.frame import MAX_PAYLOAD_BYTES, FrameType, file_seed
 from spillable_stream.integrity.findings import Report
-from spillable_stream.integrity.repair import repair
 from spillable_stream.integrity.verify import verify
 from spillable_stream.log.identity_file import read_identity
 from spillable_stream.storage.filesystem import FileSystem
@@ -224,11 +221,3 @@ def test_what_open_refuses_is_damaged_and_what_is_not_damaged_opens(path: Path, 
             assert damaged, f"open refuses {file}"
         shutil.rmtree(copy)
     assert 10 < refused < 60
-
-
-def test_the_address_of_a_store_is_refused_and_not_looked_for_on_the_disk() -> None:
-    for url in ("s3://bucket/orders", "object+file:///nowhere/orders"):
-        with pytest.raises(OptionError, match=f"^{re.escape(url)} is in an object store"):
-            verify(url)
-        with pytest.raises(OptionError, match=f"^{re.escape(url)} is in an object store"):
-            repair(url)

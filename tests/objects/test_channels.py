@@ -10,9 +10,11 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from spillable_stream import Channel, Event, GroupOwnedError, ReadonlyChannelError
+from spillable_stream import Channel, Event, GroupOwnedError, ReadonlyChannelError, repair, verify
 from spillable_stream.engine import object_opening
+from spillable_stream.integrity import object_verify
 from spillable_stream.objects.location import Location
+from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.events import numbered, peek, put, take
 from tests.support.threads import in_threads
@@ -61,6 +63,25 @@ def test_a_large_transaction_is_staged_and_read_from_there(opened: Open) -> None
         put(channel, *[b"%d" % n * 500 for n in range(20)])
         assert channel.stats().segments == 1
         assert peek(channel) == [b"%d" % n * 500 for n in range(20)]
+
+
+@pytest.mark.parametrize("data", [None, b"", b"nonsense"])
+def test_a_channel_is_verified_and_repaired(opened: Open, store: Store, data: bytes | None) -> None:
+    with opened(max_inline_bytes=1000, checkpoint_on_close=False) as channel:
+        for number in range(4):
+            put(channel, b"%d" % number)
+        put(channel, b"large" * 500)
+        channel.checkpoint()
+    with mock.patch.object(object_verify, "open_store", lambda *_: store):
+        assert verify(URL).findings == ()
+        store.delete(slot_key(3))
+        if data is not None:
+            store.replace(slot_key(3), data)
+        assert verify(URL).loss.lost == ((3, 3),)
+        assert repair(URL).loss.lost == ((3, 3),)
+        assert verify(URL).healthy
+    with opened(create=False) as channel:
+        assert take(channel) == [b"0", b"1", b"3", b"large" * 500]
 
 
 def test_a_typed_channel_keeps_its_schema_and_a_new_column(opened: Open) -> None:

@@ -13,6 +13,7 @@ from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.engine.requests import Control
 from spillable_stream.format.frame import FrameType
 from spillable_stream.format.record import TrimRecord
+from spillable_stream.integrity import object_verify
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import Store
 from tests.support.faulty_store import FaultyStore
@@ -48,6 +49,7 @@ def stores_in_memory(seen_by: Callable[[Store], Store] = lambda store: store) ->
     with (
         mock.patch.object(object_opening, "open_store", open_store),
         mock.patch.object(object_plans, "open_store", open_store),
+        mock.patch.object(object_verify, "open_store", open_store),
     ):
         yield stores
 

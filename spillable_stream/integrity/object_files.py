@@ -1,0 +1,141 @@
+"""The objects that events are in, as the files that `spillable_stream.integrity.event_check` reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from spillable_stream.objects.object_reader import object_key
+from spillable_stream.objects.store import ObjectMissingError, Store
+
+__all__ = ["FilesOfStore", "ObjectBytes", "StoredObject", "is_there"]
+
+_WINDOW_BYTES = 8 << 20
+
+
+def is_there(store: Store, key: str) -> bool:
+    """Tell whether there is an object with a key now.
+
+    Raises:
+        StoreError: the store refused or failed.
+    """
+    try:
+        store.get_range(key, 0, 1)
+    except ObjectMissingError:
+        return False
+    return True
+
+
+class ObjectBytes:
+    """The bytes of an object that is at hand. It implements `Readable`.
+
+    Args:
+        data: the bytes.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on; fewer at the end."""
+        return self._data[offset : offset + size]
+
+    def size(self) -> int:
+        """Return the size in bytes."""
+        return len(self._data)
+
+
+class StoredObject:
+    """An object that is read in windows of 8 MiB. It implements `Readable`.
+
+    Args:
+        store: where it is.
+        key: its key.
+        listed_bytes: its size by a listing; it is proven before it is used. None if no listing showed it.
+    """
+
+    def __init__(self, store: Store, key: str, listed_bytes: int | None = None) -> None:
+        self._store = store
+        self._key = key
+        self._listed_bytes = listed_bytes
+        self._begin = 0
+        self._window = b""
+        self._size: int | None = None
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on; fewer at the end.
+
+        Raises:
+            StoreError: the store refused or failed, or the object is gone.
+        """
+        at = offset - self._begin
+        if at < 0 or at + size > len(self._window):
+            self._load(offset, max(size, _WINDOW_BYTES))
+            at = 0
+        return self._window[at : at + size]
+
+    def _load(self, offset: int, size: int) -> None:
+        self._window = bytes(self._store.get_range(self._key, offset, offset + size))
+        self._begin = offset
+        if 0 < len(self._window) < size or (offset == 0 and not self._window):
+            self._size = offset + len(self._window)
+
+    def size(self) -> int:
+        """Return the size in bytes; raises what `read` raises."""
+        if self._size is None:
+            self._load(0, _WINDOW_BYTES)
+        listed = self._listed_bytes
+        if self._size is None and listed is not None and self._ends_at(listed):
+            self._size = listed
+        end = len(self._window)
+        while self._size is None:
+            self._load(end, _WINDOW_BYTES)
+            end += len(self._window)
+            if not self._window:
+                self._size = end
+        return self._size
+
+    def _ends_at(self, offset: int) -> bool:
+        """Tell whether a listing was right about the size: it decides nothing by itself."""
+        return len(self._store.get_range(self._key, offset - 1, offset + 1)) == 1
+
+
+class FilesOfStore:
+    """The slots and segments of a channel in a store. It implements `EventFiles`.
+
+    Args:
+        store: where they are.
+        channel: the channel's UUID.
+        sizes: the sizes of objects by a listing, in bytes, by key.
+    """
+
+    def __init__(self, store: Store, channel: str, sizes: Mapping[str, int]) -> None:
+        self.channel: str = channel
+        self._store = store
+        self._sizes = sizes
+        self._known: dict[str, bool] = {}
+        self._last: tuple[str, StoredObject] | None = None
+
+    def path(self, file: int | str) -> Path:
+        """Return the key of the object that a block is in, as a path for people."""
+        return Path(object_key(file))
+
+    def exists(self, file: int | str) -> bool:
+        """Tell whether an object is there; raises `StoreError`."""
+        key = object_key(file)
+        if key not in self._known:
+            self._known[key] = is_there(self._store, key)
+        return self._known[key]
+
+    @contextmanager
+    def opened(self, file: int | str) -> Iterator[StoredObject]:
+        """Open an object; several blocks of it in a row share what was read."""
+        key = object_key(file)
+        if self._last is None or self._last[0] != key:
+            self._last = key, StoredObject(self._store, key, self._sizes.get(key))
+        yield self._last[1]
+
+    def end(self, file: int | str) -> int | None:
+        """Return None: an object counts up to its end."""
+        return None

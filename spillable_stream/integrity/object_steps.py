@@ -1,0 +1,288 @@
+"""What the slots of a damaged channel say, in order: frames, damage, exact images, and where slots are missing.
+
+Whether a slot counts is in the slot after it, too: its ``previous`` is the token of the last one before it that counts.
+So damage to a header hides only whether the last slots counted, and then they did: no commit is forgotten that may have
+been acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.format.file_names import log_name
+from spillable_stream.format.frame import FrameType, file_seed, frame_size, parse_header
+from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, parse_slot_header
+from spillable_stream.integrity.findings import Findings
+from spillable_stream.integrity.inventory import LogFile
+from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, frame_steps
+from spillable_stream.integrity.object_files import ObjectBytes
+from spillable_stream.integrity.object_inventory import ObjectInventory
+from spillable_stream.log.append_check import parsed_commit
+from spillable_stream.log.frames import Damage, LocatedFrame, walk
+from spillable_stream.log.wal import Position
+from spillable_stream.objects.appending import Tail
+from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
+from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
+from spillable_stream.objects.slots import slot_key
+from spillable_stream.objects.store import ObjectMissingError, Store
+
+__all__ = ["ObjectSteps"]
+
+_FAR_SLOTS = 10_000  # what is that far behind the log's end, and no slot, is a stray
+_SHOWN_MISSING = 100
+_HEADER = "the file's header is damaged"
+_IDS = {FrameType.PUT, FrameType.COMMIT}
+
+
+class ObjectSteps:
+    """Reads the slots after a place, past damage. It implements `Steps`.
+
+    Args:
+        store: where they are.
+        inventory: what else is there.
+        findings: collects what no step says.
+        base: the slot to begin after; None if that is not known: begin after ``first``.
+        first: the number of that slot.
+        owned_groups: groups that ever had an owner.
+
+    Attributes:
+        frames: how many frames were whole.
+        read_bytes: how many bytes these have.
+        walked: the numbers of the slots that were read.
+        last_number: the newest slot that is there, or was.
+        token: the token of that slot; None if it is missing or its header is damaged.
+        counts: the token of the newest slot that counts; None if nothing says it.
+        last_end: where the newest slot ends, in bytes.
+        holes: the first slot of each run of missing ones.
+        hides_ids: whether damage may hide write-order IDs after the last one that is known.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        inventory: ObjectInventory,
+        findings: Findings,
+        base: Tail | None,
+        first: int,
+        owned_groups: list[str],
+    ) -> None:
+        self.frames: int = 0
+        self.read_bytes: int = 0
+        self.walked: set[int | str] = set()
+        self.last_number: int = first
+        self.token: bytes | None = base.token if base else None
+        self.counts: bytes | None = base.counts if base else None
+        self.last_end: int = base.end if base else 0
+        self.holes: list[int] = []
+        self.hides_ids: bool = False
+        self._store = store
+        self._channel = inventory.channel
+        self._listed = inventory.slots
+        self._checkpoints: dict[int, Checkpoint] = {c.tail.number: c for c in inventory.checkpoints}
+        self._findings = findings
+        self._owned_groups = owned_groups
+        self._was_missing = False
+        self._counted_before = -1  # slots before this one, whose headers are damaged, counted
+
+    @property
+    def owned_groups(self) -> list[str]:
+        """The groups that ever had an owner; some may have been dropped."""
+        return self._owned_groups
+
+    @property
+    def last_id(self) -> int | None:
+        """None: only the log says it."""
+        return None
+
+    def since(self, disk: Position, memory: Position | None = None) -> Iterator[Step]:
+        """Yield the steps after a slot, in order.
+
+        Args:
+            disk: the slot, as a file.
+            memory: unused: there is no memory tier.
+
+        Raises:
+            StoreError: the store refused or failed.
+            UnsupportedFormatError: a newer version wrote a slot.
+        """
+        time_us = 0
+        for number, data in self._objects(disk.file_id + 1):
+            file, last = self._log_file(number), None
+            for step in self._missing(number) if data is None else self._slot(number, data, time_us):
+                time_us, file, last = max(step.time_us, time_us), step.file, step
+                self._note(step)
+                yield step
+            self.last_number, self._was_missing = number, data is None
+            yield from self._image(number, file, time_us, last)
+        for stray in [n for n in self._listed if n > self.last_number]:
+            self._findings.note(Path(slot_key(stray)), "the object is far behind the end of the log, and no slot")
+
+    # ── objects ─────────────────────────────────────────────────────────────────────────────────
+
+    def _objects(self, first: int) -> Iterator[tuple[int, bytes | None]]:
+        """Yield every slot up to the last one that is there, and None for those that are missing."""
+        number, width, known = first, 1, -1
+        while True:
+            for data in in_parallel([lambda n=n: self._get(n) for n in range(number, number + width)]):  # type: ignore[misc]
+                if data is None and number > known:
+                    known = self._last_known(number)
+                    if number > known:
+                        return
+                yield number, data
+                number += 1
+            width = min(4 * width, MOST_AT_ONCE)
+
+    def _get(self, number: int) -> bytes | None:
+        """Return the bytes of a slot; a second time if they are damaged, on the way perhaps."""
+        try:
+            data = bytes(self._store.get(slot_key(number)))
+            return data if self._whole(number, data) else bytes(self._store.get(slot_key(number)))
+        except ObjectMissingError:
+            return None
+
+    def _last_known(self, number: int) -> int:
+        """Return the newest slot that is known to be, or have been, there after one that is missing."""
+        known = [n for n in self._checkpoints if n >= number]
+        later = [n for n in self._listed if n > number]
+        known += [n for n in later if n - number <= _FAR_SLOTS]
+        far = [n for n in later if n - number > _FAR_SLOTS]
+        known += [n for n in far[-_SHOWN_MISSING:] if self._header(n) is not None]
+        return max(known, default=-1)
+
+    def _whole(self, number: int, data: bytes) -> Slot | None:
+        try:
+            return Slot.parse(self._channel, number, data)
+        except CorruptionError:
+            return None
+
+    def _parsed(self, number: int, data: bytes) -> tuple[SlotHeader, int] | None:
+        try:
+            return parse_slot_header(self._channel, number, data)
+        except CorruptionError:
+            return None
+
+    def _header(self, number: int) -> SlotHeader | None:
+        """Return the header of a slot, by itself."""
+        try:
+            data = bytes(self._store.get_range(slot_key(number), 0, HEADER_READ_BYTES))
+        except ObjectMissingError:
+            return None
+        found = self._parsed(number, data)
+        return found[0] if found else None
+
+    def _log_file(self, number: int, begin: int = 0, end: int = 0) -> LogFile:
+        seed = file_seed(self._channel, log_name(number))
+        return LogFile(number, Path(slot_key(number)), seed, None, begin, end)
+
+    # ── slots ───────────────────────────────────────────────────────────────────────────────────
+
+    def _missing(self, number: int) -> Iterator[Step]:
+        file = self._log_file(number)
+        text = f"slot {number} is missing"
+        self.token, self.last_end = None, 0
+        if not self._was_missing:
+            self.holes.append(number)
+        if self._may_count(number) and not self._was_missing:
+            yield Step(0, file, MissingFiles(text))
+        elif number - self.holes[-1] < _SHOWN_MISSING:
+            self._findings.damage(file.path, text)
+
+    def _slot(self, number: int, data: bytes, time_us: int) -> Iterator[Step]:
+        found, whole = self._parsed(number, data), self._whole(number, data)
+        begin, end = self._extent(number, data)
+        if found is None:
+            self.token, counts = None, self._may_count(number)
+        else:
+            self.token, counts = found[0].token, self.counts in (None, found[0].previous)
+            if counts:
+                self.counts = found[0].token
+        self.last_end = len(data)
+        file = self._log_file(number, begin, end)
+        if not counts:
+            self._pass_over(file, whole is not None)
+            return
+        self.walked.add(number)
+        if not data:
+            yield Step(time_us, file, MissingFiles(f"slot {number} is empty"))
+            return
+        if found is None and begin:
+            self._findings.damage(file.path, _HEADER, 0, begin)
+        is_told = found is None and begin > 0
+        for step in frame_steps(ObjectBytes(data), file, begin, time_us):
+            is_told = is_told or isinstance(step.what, Damage) or step.fault is not None
+            yield step
+        if whole is None and not is_told:
+            self._findings.damage(file.path, "the slot is not whole, though each of its frames is", begin)
+
+    def _extent(self, number: int, data: bytes) -> tuple[int, int]:
+        """Return where the append in a slot begins, and where it ends; 0 for the beginning if nothing says it."""
+        seed, size = file_seed(self._channel, log_name(number)), len(data)
+        header = parse_header(data, 0, seed)
+        if header is not None and header.type == FrameType.FILE_HEADER:
+            return frame_size(header.length), max(size, header.write_order_id)
+        frames = [item for item in walk(ObjectBytes(data), seed, 0, size) if isinstance(item, LocatedFrame)]
+        commits = [parsed_commit(f.payload) for f in frames if f.header.type == FrameType.COMMIT]
+        begins = {commit.start for commit in commits if commit is not None}
+        return (frames[0].offset if frames and frames[0].offset in begins else 0), size
+
+    def _pass_over(self, file: LogFile, is_whole: bool) -> None:
+        """Say that a slot does not count; readers still have to read it."""
+        if is_whole:
+            text = "the slot does not count: it was planned on another state than that of the log before it"
+            self._findings.note(file.path, text)
+        else:
+            self._findings.damage(file.path, "the slot is damaged; it did not count", 0)
+
+    def _may_count(self, number: int) -> bool:
+        """Tell whether a slot may have counted whose header is lost, and learn from what follows which one did last."""
+        if number < self._counted_before:
+            return True
+        checkpoint = self._checkpoints.get(number)
+        if checkpoint is not None:
+            is_new, self.counts = checkpoint.tail.counts != self.counts, checkpoint.tail.counts
+            return is_new
+        following = self._following(number)
+        if following is None:
+            self.counts = None
+            return True
+        if following.previous == self.counts:
+            return False
+        self.counts, self._counted_before = following.previous, following.number
+        return True
+
+    def _following(self, number: int) -> SlotHeader | None:
+        """Return the next header after a slot that can be read."""
+        later = {number + 1, *(n for n in self._listed if n > number)}
+        return next((h for h in map(self._header, sorted(later)) if h is not None), None)
+
+    # ── what a step says ────────────────────────────────────────────────────────────────────────
+
+    def _note(self, step: Step) -> None:
+        """Count a step, and note whether IDs may be hidden after it."""
+        what = step.what
+        if isinstance(what, LocatedFrame):
+            self.frames += 1
+            self.read_bytes += what.end - what.offset
+        if isinstance(what, LocatedFrame | Damage) and what.header is not None:
+            is_next = isinstance(what, LocatedFrame) and what.header.type == FrameType.LOST  # it says the next ID
+            if is_next or (what.header.type in _IDS and what.header.write_order_id):
+                self.hides_ids = False
+            elif isinstance(what, Damage) and what.header.type == FrameType.FILE_HEADER:
+                self.hides_ids = True
+        else:
+            self.hides_ids = True
+
+    def _image(self, number: int, file: LogFile, time_us: int, last: Step | None) -> Iterator[Step]:
+        """Yield the checkpoint of a slot."""
+        checkpoint = self._checkpoints.get(number)
+        if checkpoint is None:
+            return
+        if self.token is not None and checkpoint.tail.token != self.token:
+            text = "the checkpoint is of another slot than the one that is there"
+            self._findings.damage(Path(checkpoint_key(number)), text, 0)
+            return
+        self.hides_ids = False
+        self.counts = checkpoint.tail.counts
+        yield Step(last.time_us if last else time_us, file, ExactImage(checkpoint.state.image()))
