@@ -97,12 +97,29 @@ class ChannelSet:
         """
         found: dict[str, SetMember] = {}  # by UUID
         for path in self._paths:
-            if is_pattern(path):
+            if self._is_pattern(path):
                 members = [self._member(fits, None, may_be_missing=True) for fits in _matching(path)]
             else:
                 members = [self._member(path, create, may_be_missing=not is_new)]
             found |= {member.uuid: member for member in members if member and member.uuid not in found}
         return list(found.values())
+
+    def _is_pattern(self, path: str) -> bool:
+        """Tell whether a path is a pattern: one that is a channel as it is written is that channel."""
+        if not is_pattern(path) or is_location(path):
+            return is_pattern(path)
+        return self._member(path, None, may_be_missing=True) is None
+
+    def has(self, path: str, uuid: str) -> bool:
+        """Tell whether a channel is at a path now."""
+        try:
+            return _uuid_at(path) == uuid
+        except NotAChannelError:
+            return False
+
+    def forget(self, path: str) -> None:
+        """Look at a path anew: what was there is gone."""
+        self._known.pop(path, None)
 
     def _member(self, path: str, create: Callable[[str], None] | None, *, may_be_missing: bool) -> SetMember | None:
         """Return the channel at a path; None if there is none, or none yet."""
@@ -127,8 +144,9 @@ def _matching(pattern: str) -> list[str]:
     """Return what fits a pattern, by name."""
     if not is_location(pattern):
         return sorted(filter(os.path.isdir, glob.glob(pattern)))
-    place = Location.parse(pattern)
-    parent, name = posixpath.split(place.prefix)
+    above, _, name = pattern.rpartition("/")
+    place = Location.parse(f"{above}/any")
+    parent = posixpath.dirname(place.prefix)
     names = open_store(Location(place.scheme, place.bucket, parent)).folders()
     return [
         str(Location(place.scheme, place.bucket, posixpath.join(parent, found)))

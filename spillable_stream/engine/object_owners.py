@@ -164,8 +164,9 @@ class ObjectOwnership:
         if known is None or known.epoch != self.epoch:
             by = f"{known.note} took it over" if known is not None else "it was dropped or given up"
             raise GroupOwnedError(
-                f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, since a claim had no "
-                f"answer for {ANSWER_SECONDS:g} s; its events are back in the queue",
+                f"this handle owns the group {self.group!r} of {self._owners.path} no more: {by}, and its events are "
+                f"in the queue again. It is lost without an answer to a claim for {ANSWER_SECONDS:g} s, or when its "
+                "owner seems gone",
                 "" if known is None else known.note,
             )
 

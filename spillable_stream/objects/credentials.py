@@ -95,12 +95,14 @@ def _imported(name: str) -> CredentialsFactory:
     module, _, attribute = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as e:
-        raise OptionError(
-            f"{CREDENTIALS} is {name!r}, which this process can't import ({e}): write module:factory, with a module "
-            "that every process finds"
-        ) from None
-    return cast(CredentialsFactory, found)
+    except Exception as e:  # its own words are left out: they may show credentials
+        failed = type(e).__name__
+    else:
+        return cast(CredentialsFactory, found)
+    raise OptionError(
+        f"{CREDENTIALS} is {name!r}, which this process can't import ({failed}): write module:factory, with a module "
+        "that every process finds"
+    )
 
 
 class _Guarded:

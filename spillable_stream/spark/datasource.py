@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel_set import ChannelSet, may_be_set
+from spillable_stream.channel.channel_set import ChannelSet, is_pattern, may_be_set
 from spillable_stream.channel.identity import uuid_at
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.format.batch import EVENT_SCHEMA
@@ -120,7 +121,15 @@ class SpillableDataSource(DataSource):
         given = self._spark_option("path")
         if given is None or not may_be_set(given) or _is_channel(given):
             return self._path()
-        return ChannelSet([self._path(part.strip()) for part in given.split(",") if part.strip()])
+        parts = [part.strip() for part in given.split(",") if part.strip()]
+        paths = [part if is_location(part) and is_pattern(part) else self._path(part) for part in parts]
+        relative = [path for path in paths if not is_location(path) and not os.path.isabs(path)]
+        if relative and len(relative) < len(paths):
+            raise OptionError(
+                f"{given} names several channels, and {relative[0]} is a relative path among absolute ones; write all "
+                "of them in the same way, or give a channel a path without commas"
+            )
+        return ChannelSet(paths)
 
     def _path(self, given: str | None = None) -> str:
         given = given or self._spark_option("path")

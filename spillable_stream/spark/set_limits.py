@@ -30,18 +30,29 @@ def limits_of_each(
     if least and 0 < total < least and not is_last and not any(w.is_overdue for w in waiting):
         return [None if w.events else options for w in waiting]
     free = replace(options, min_events_per_trigger=None)
-    events = _shares(options.max_events_per_trigger, [w.events for w in waiting], turn)
-    size_bytes = _shares(options.max_bytes_per_trigger, [w.size_bytes for w in waiting], turn)
-    return [
-        None
-        if w.events and (of_events == 0 or of_bytes == 0)
-        else replace(free, max_events_per_trigger=of_events or None, max_bytes_per_trigger=of_bytes or None)
-        for w, of_events, of_bytes in zip(waiting, events, size_bytes, strict=True)
-    ]
+    if not options.max_events_per_trigger and not options.max_bytes_per_trigger:
+        return [free] * len(waiting)
+    counts = [w.events for w in waiting]
+    sizes = [max(w.size_bytes, w.events) for w in waiting]  # an event counts as a byte at least, as where a batch ends
+    events = fair_shares(options.max_events_per_trigger or sum(counts), counts, turn)
+    size_bytes = fair_shares(options.max_bytes_per_trigger or sum(sizes), sizes, turn)
+    return [_limits(free, *each) for each in zip(counts, events, sizes, size_bytes, strict=True)]
 
 
-def _shares(limit: int | None, wanted: Sequence[int], turn: int) -> Sequence[int | None]:
-    return [None] * len(wanted) if limit is None else fair_shares(limit, wanted, turn)
+def _limits(free: StreamOptions, count: int, events: int, size: int, size_bytes: int) -> StreamOptions | None:
+    """Return the limits of a channel; what is put after it was asked waits.
+
+    Args:
+        free: the options without limits.
+        count: how many events the channel has.
+        events: how many of them may be in the micro-batch.
+        size: how many bytes the channel has.
+        size_bytes: how many of them may be in the micro-batch.
+    """
+    if count and not (events and size_bytes):
+        return None
+    of_bytes = size_bytes if size_bytes < size else None
+    return replace(free, max_events_per_trigger=max(1, events), max_bytes_per_trigger=of_bytes)
 
 
 def fair_shares(limit: int, wanted: Sequence[int], turn: int) -> list[int]:

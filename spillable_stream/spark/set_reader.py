@@ -14,6 +14,7 @@ batch, and plans the same batch again after a crash.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Iterator
@@ -27,7 +28,7 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine.port import ChannelPort
-from spillable_stream.errors import DataLossError, NotAChannelError, OptionError, SchemaError
+from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
 from spillable_stream.spark.load_identity import load_name
@@ -57,10 +58,11 @@ _REMOTE_LOOK_SECONDS = 10.0  # a look is a listing, which costs money
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """A channel of the set, and what reads it."""
+    """A channel of the set, what reads it, and whether it joined a query that had begun."""
 
     path: str
     reader: SpillableStreamReader
+    joins: bool
 
     def call(self, what: Callable[[SpillableStreamReader], T]) -> T:
         """Call the reader; an error of its columns names the channel."""
@@ -117,7 +119,8 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             NotAChannelError: there is none.
         """
-        self._look_for_channels(None)
+        if not self._members:  # another one that has come since joins the query, which has begun where this said
+            self._look_for_channels(None)
         if not self._members:
             raise NotAChannelError(f"no channel fits {self._channels}. {START_FIRST}")
         offsets = self._each(list(self._members), lambda _, reader: reader.initialOffset())
@@ -153,7 +156,9 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._ends_soon:
             self._ends_soon, self._is_complete = False, True
             self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
-        asked = dict(zip(self._members, self._ask(begin, is_told=start is not None), strict=True))
+        asked = self._ask(begin, is_told=start is not None)
+        if begin is not None:
+            self._require_all(begin)
         ends = self._answers(asked, self._waiting(asked), everything=is_everything(limit))
         found = {} if begin is None else dict(begin.places)
         for uuid, end in ends.items():
@@ -184,6 +189,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle.are_over()
         self._look_for_channels(ended)
         self._require_all(ended)
+        self._drop([uuid for uuid, member in self._members.items() if uuid not in ended.places and not member.joins])
         self._last = ended
         spans: dict[str, tuple[OffsetJson, OffsetJson]] = {}
         for uuid, place in sorted(ended.places.items(), key=lambda item: item[1].path):
@@ -204,7 +210,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the channels. Spark does not call this reliably."""
-        self._each(list(self._members), lambda _, reader: reader.stop())
+        self._drop(list(self._members))
 
     # ── what executors call ─────────────────────────────────────────────────────────────────
 
@@ -216,16 +222,27 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
-    def _ask(self, begin: SetOffset | None, *, is_told: bool) -> list[Asked]:
-        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself."""
+    def _ask(self, begin: SetOffset | None, *, is_told: bool) -> dict[str, Asked]:
+        """Ask every channel where the micro-batch ends; one that is not in its beginning begins by itself.
 
-        def ask(uuid: str, reader: SpillableStreamReader) -> Asked:
-            if not is_told:
-                return reader.ask(None)
+        A channel that was removed meanwhile is left out.
+        """
+
+        def ask(uuid: str, reader: SpillableStreamReader) -> Asked | None:
             place = begin.places.get(uuid) if begin else None
-            return reader.ask(place.offset if place else reader.initialOffset())
+            try:
+                if place is not None and (is_told or uuid not in self._planned):
+                    return reader.ask(place.offset)
+                return reader.ask(reader.initialOffset() if is_told else None)
+            except (ChannelClosedError, NotAChannelError, DataLossError):
+                if self._channels.has(self._members[uuid].path, uuid):
+                    raise
+                return None
 
-        return self._each(list(self._members), ask)
+        uuids = list(self._members)
+        found = dict(zip(uuids, self._each(uuids, ask), strict=True))
+        self._drop([uuid for uuid, asked in found.items() if asked is None])
+        return {uuid: asked for uuid, asked in found.items() if asked is not None}
 
     def _waiting(self, asked: dict[str, Asked]) -> list[Waiting]:
         """Return what waits in each channel. An idle query waits a moment for something."""
@@ -247,12 +264,14 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = limits_of_each(waiting, self._options, self._turn, is_last=self._is_complete)
         self._turn += 1
         of_each = dict(zip(asked, limits, strict=True))
+        # A batch that Spark lost, in which only some channels had events, is planned again as it was.
+        is_again = any(a.unfinished_id is not None for a in asked.values())
 
         def answer(uuid: str, reader: SpillableStreamReader) -> OffsetJson:
-            if everything:
-                return reader.answer(asked[uuid], None)
             limits = of_each[uuid]
-            return reader.decline(asked[uuid]) if limits is None else reader.answer(asked[uuid], limits)
+            if is_again or (limits is None and not everything):
+                return reader.decline(asked[uuid])
+            return reader.answer(asked[uuid], None if everything else limits)
 
         return dict(zip(asked, self._each(list(asked), answer), strict=True))
 
@@ -268,15 +287,15 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         look_seconds = _REMOTE_LOOK_SECONDS if self._channels.is_remote else _LOCAL_LOOK_SECONDS
         may_join = (self._channels.grows or self._missed) and not self._is_complete
         is_due = may_join and time.monotonic() - self._looked_at >= look_seconds
-        if self._members and not missing and not is_due:
+        if (self._members or self._missed) and not missing and not is_due:
             return
-        create = self._create if self._options.create_if_missing else None
+        create = self._create if self._options.create_if_missing and known is None else None
         for path, uuid in self._channels.find(create, is_new=known is None):
             joins = known is not None and uuid not in known.places
             if uuid in self._members or (joins and self._is_complete):
                 continue
             reader = SpillableStreamReader(path, self._options_of(joins), self._schema, self._load)
-            self._members[uuid] = _Member(path, reader)
+            self._members[uuid] = _Member(path, reader, joins)
             self._missed.discard(uuid)
             if joins:
                 _log.info("the channel %s joins the query on %s, from its beginning", path, self._channels)
@@ -308,6 +327,16 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("%s; it continues without it", message)
             self._missed.add(uuid)
 
+    def _drop(self, uuids: Collection[str]) -> None:
+        """Do without channels, until they are found again."""
+        for uuid in uuids:
+            member = self._members.pop(uuid)
+            self._channels.forget(member.path)
+            self._planned.pop(uuid, None)
+            self._committed.pop(uuid, None)
+            with contextlib.suppress(ChannelClosedError):
+                member.reader.stop()
+
     # ── inside ──────────────────────────────────────────────────────────────────────────────
 
     def _each(self, uuids: Collection[str], what: Callable[[str, SpillableStreamReader], T]) -> list[T]:
@@ -333,6 +362,8 @@ class _Ports:
         self._ports = ports
 
     def position(self) -> Hashable:
+        if self.least_pause_seconds() == 0:  # a look at a disk is shorter than the start of a thread
+            return tuple([port.position() for port in self._ports])
         return tuple(side_by_side([port.position for port in self._ports]))
 
     def latest_position(self) -> Hashable:

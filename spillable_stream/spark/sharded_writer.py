@@ -17,11 +17,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from spillable_stream.engine.port import SinkBatch
-from spillable_stream.errors import IncompleteWriteError, SpillableError
+from spillable_stream.errors import IncompleteWriteError
 from spillable_stream.spark.channel_commit import ChannelCommit, OpenCommit
+from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sharded_plan import ShardedPlan
 from spillable_stream.spark.side_by_side import settled, side_by_side
 from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged, staging
 from spillable_stream.spark.writer import ONLY_BATCH, batch_of_task, new_job
 
@@ -83,6 +85,7 @@ class _ShardedStager:
             sink: by what the channels remember the batch, so that it is not committed twice; None to allow that.
         """
         staged = _by_shard(messages)
+        self._refuse_self_read(staged)
         commits = [_ShardCommit(self._plan.channels[shard].commit, staged[shard], batch_id) for shard in staged]
         try:
             side_by_side([commit.open for commit in commits])  # what must be refused is refused before a commit
@@ -94,12 +97,25 @@ class _ShardedStager:
         if failures:
             raise self._failure(failures, [shard for shard in staged if shard not in failures], sink)
 
+    def _refuse_self_read(self, staged: dict[int, list[Staged]]) -> None:
+        """Refuse rows of a query that reads one of the shards that get none; the commits of the others refuse it."""
+        query = next((found.query for of_shard in staged.values() for found in of_shard), None)
+        if query is None:
+            return
+
+        def refuse(path: str) -> None:
+            with visit(path, create=False) as channel:
+                refuse_self_read(channel, query)
+
+        channels = self._plan.channels
+        side_by_side([partial(refuse, channels[i].commit.path) for i in range(len(channels)) if i not in staged])
+
     def _failure(
         self, failures: dict[int, BaseException], stored: Sequence[int], sink: SinkBatch | None
     ) -> BaseException:
         """Return what to raise of a write that failed in some shards."""
         first = next(iter(failures.values()))
-        if not stored or not isinstance(first, SpillableError):
+        if not stored or not isinstance(first, Exception):
             return first
         if sink is not None:
             advice = (

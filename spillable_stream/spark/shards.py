@@ -32,10 +32,12 @@ class Shards:
     Args:
         count: how many channels there are.
         columns: the columns that make up a row's key.
+        types: their types, which say what their texts are like.
     """
 
     count: int
     columns: tuple[str, ...]
+    types: tuple[str, ...]
 
     @classmethod
     def of(cls, count: int, columns: Sequence[str], schema: pa.Schema) -> Self:
@@ -60,7 +62,7 @@ class Shards:
                     f"shardBy names the column {name!r} of the type {kind}, which has no text to hash; name columns of "
                     "texts, numbers or times, such as a field of it that is selected beside it"
                 )
-        return cls(count, tuple(columns))
+        return cls(count, tuple(columns), tuple([str(schema.field(name).type) for name in columns]))
 
     @property
     def buckets(self) -> int:
@@ -69,9 +71,9 @@ class Shards:
 
     @property
     def name(self) -> str:
-        """A short text that another division of rows does not have: the count, and a digest of the columns."""
-        columns = hashlib.md5("\0".join(self.columns).encode(), usedforsecurity=False).hexdigest()
-        return f"{self.count}-{columns[:8]}"
+        """A short text that another division of rows does not have: the count, and a digest of columns and types."""
+        columns = "\0".join([*self.columns, *self.types]).encode()
+        return f"{self.count}-{hashlib.md5(columns, usedforsecurity=False).hexdigest()[:8]}"
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of each shard that has some, in their order, with the shard's number.
@@ -102,6 +104,8 @@ def _text(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = column.cast(pa.timestamp(kind.unit, "UTC"))  # Spark sends the session's zone
+    if pa.types.is_floating(kind):
+        column = pc.add(column, pa.scalar(0.0, kind))  # -0.0 is 0.0, as Spark has it
     return column.cast(_BYTES) if _is_bytes(kind) else column.cast(pa.string()).cast(_BYTES)
 
 

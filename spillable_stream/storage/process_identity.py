@@ -10,6 +10,9 @@ from spillable_stream.storage.boot import boot_id
 __all__ = ["is_gone", "process_name"]
 
 
+_ENDED = "ended"  # and its parent does not know it yet
+
+
 def process_name() -> str:
     """Return a name for this process, which no other has: the boot, the namespace of its ID, its ID and its start.
 
@@ -31,21 +34,29 @@ def is_gone(name: str) -> bool:
     pid, _, started = rest.partition(" ")
     if not started or not pid.isdigit() or (boot, space) != (boot_id().hex(), _namespace()):
         return False
-    return _start_of(int(pid)) != started
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # it is another user's, and there
+        pass
+    now = _start_of(int(pid))
+    return bool(now) and now != started
 
 
 def _namespace() -> str:
+    """Return the namespace of this process's ID; "" if /proc shows another one's."""
     try:
-        return os.readlink("/proc/self/ns/pid")
+        return os.readlink("/proc/self/ns/pid") if os.readlink("/proc/self") == str(os.getpid()) else ""
     except OSError:
         return ""
 
 
 def _start_of(pid: int) -> str:
-    """Return when a process started, in ticks since the boot; "" if there is none, or it has ended."""
+    """Return when a process started, in ticks since the boot; "" if that can't be read: the process may be hidden."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
     state, started = fields[0], fields[19]
-    return "" if state in "ZX" else started
+    return _ENDED if state in "ZX" else started

@@ -59,6 +59,29 @@ def test_a_pattern_finds_channels_by_name_and_those_that_come_later(root: str) -
     assert paths(channels) == [f"{root}/orders-{n}" for n in (1, 10, 2)]
 
 
+@pytest.mark.parametrize("pattern", ["orders-?", "orders-[12]", "orders-*"])
+def test_every_wildcard_is_one_in_every_place(root: str, pattern: str) -> None:
+    for name in ("orders-1", "orders-2", "order"):
+        make(f"{root}/{name}")
+    assert paths(ChannelSet([f"{root}/{pattern}"])) == [f"{root}/orders-1", f"{root}/orders-2"]
+
+
+def test_a_path_in_a_list_that_is_a_channel_as_it_is_written_is_that_channel(tmp_path: Path) -> None:
+    for name in ("x[1]", "x1", "a"):
+        make(str(tmp_path / name))
+    assert paths(ChannelSet([f"{tmp_path}/x[1]", f"{tmp_path}/a"])) == [f"{tmp_path}/x[1]", f"{tmp_path}/a"]
+
+
+def test_what_is_gone_may_be_looked_for_anew(root: str) -> None:
+    make(f"{root}/a")
+    channels = ChannelSet([f"{root}/a"])
+    [member] = channels.find()
+    channels.forget(member.path)
+    assert channels.find() == [member]
+    assert channels.has(*member)
+    assert not channels.has(member.path, "another") and not channels.has(f"{root}/b", member.uuid)
+
+
 def test_what_fits_a_pattern_and_is_no_channel_is_none_yet(tmp_path: Path) -> None:
     make(str(tmp_path / "orders-1"))
     (tmp_path / "orders-2").mkdir()

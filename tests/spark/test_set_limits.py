@@ -44,7 +44,22 @@ def test_events_and_bytes_are_both_shared() -> None:
     first, second, third = limits_of_each(waiting, limited, 0, is_last=False)
     assert first is not None and (first.max_events_per_trigger, first.max_bytes_per_trigger) == (8, 750)
     assert second is not None and (second.max_events_per_trigger, second.max_bytes_per_trigger) == (2, 750)
-    assert third is not None  # it may pass over what others took
+    assert third is not None and third.max_events_per_trigger == 1  # it may pass over what others took
+
+
+def test_what_is_put_after_a_channel_was_asked_waits() -> None:
+    waiting = [Waiting(3, 30, False), Waiting(0, 0, False)]
+    limits = limits_of_each(waiting, options(max_events_per_trigger=10), 0, is_last=False)
+    assert [each and each.max_events_per_trigger for each in limits] == [3, 1]
+
+
+def test_a_channel_whose_events_are_smaller_than_a_byte_gives_all_where_there_is_room() -> None:
+    waiting = [Waiting(10_000, 40, False), Waiting(1, 0, False)]
+    limits = limits_of_each(waiting, options(max_bytes_per_trigger=1_000_000), 0, is_last=True)
+    assert [each and (each.max_events_per_trigger, each.max_bytes_per_trigger) for each in limits] == [
+        (10_000, None),
+        (1, None),
+    ]
 
 
 def test_a_channel_without_a_share_waits_for_the_next_batch() -> None:

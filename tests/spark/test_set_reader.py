@@ -215,6 +215,84 @@ def test_a_named_channel_that_is_gone_may_be_done_without_and_comes_back(
     assert drain(tolerant, at)[1] == [["b1"]]
 
 
+def test_a_channel_that_appeared_before_the_first_batch_was_done_joins_from_its_beginning(
+    open_at: Open, source: Source
+) -> None:
+    a = open_at("orders-a")
+    reader = source(starting_offsets="latest")
+    start = reader.initialOffset()
+    put(a, b"a0")
+    end = reader.latestOffset(start)
+    reader.stop()  # the sink failed
+    put(open_at("orders-b"), *events("b", 0, 4))
+    again = source(starting_offsets="latest")
+    again.initialOffset()
+    assert bodies(again, start, end) == ["a0"]
+    again.commit(end)
+    assert drain(again, end)[1] == [names("b", 4)]
+
+
+def test_a_batch_that_the_checkpoint_lost_is_planned_again_as_it_was(open_at: Open, source: Source) -> None:
+    a, b = open_at("orders-a"), open_at("orders-b")
+    reader = source()
+    put(a, b"a0")
+    at, _ = drain(reader)
+    put(a, b"a1")
+    end = reader.latestOffset(at)
+    assert bodies(reader, at, end) == ["a1"]
+    reader.stop()
+    put(b, *events("b", 0, 3))  # before a restart that has never heard of the last batch
+    again = source()
+    lost = again.latestOffset(at, ReadAllAvailable())
+    assert lost == end and bodies(again, at, lost) == ["a1"]
+    again.commit(lost)
+    assert drain(again, lost)[1] == [names("b", 3)]
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_a_channel_that_comes_back_to_a_running_query_continues_where_it_was(
+    open_at: Open, source: Source, tmp_path: Path, starting: str
+) -> None:
+    """As Spark before 4.2 asks: without the beginning."""
+    with open_at("orders-b") as b:
+        b.consumer("another").close()
+        put(b, *events("b", 0, 2))
+        put(open_at("orders-a"), b"a0")
+        reader = source(starting_offsets="earliest")
+        at, _ = drain(reader)
+        reader.stop()
+    shutil.move(tmp_path / "orders-b", tmp_path / "elsewhere")
+    running = source(starting_offsets=starting, fail_on_data_loss=False)
+    running.partitions(at, at)
+    assert running.latestOffset() == at
+    shutil.move(tmp_path / "elsewhere", tmp_path / "orders-b")
+    put(open_at("orders-b"), b"b2")
+    end = running.latestOffset()
+    assert bodies(running, at, end) == ["b2"]
+
+
+@pytest.mark.parametrize("is_tolerant", [False, True])
+def test_a_channel_that_is_removed_under_a_running_query_is_named_with_how_far_it_was_read(
+    open_at: Open, source: Source, tmp_path: Path, is_tolerant: bool
+) -> None:
+    a, b = open_at("orders-a"), open_at("orders-b")
+    put(a, b"a0")
+    put(b, b"b0", b"b1")
+    reader = source(fail_on_data_loss=not is_tolerant)
+    at, _ = drain(reader)
+    b.close()
+    shutil.rmtree(tmp_path / "orders-b")
+    put(a, b"a1")
+    if not is_tolerant:
+        with pytest.raises(DataLossError, match=r"/orders-b is gone from .* up to the event 2"):
+            reader.latestOffset(at)
+        return
+    at, found = drain(reader, at)
+    assert found == [["a1"]]
+    put(open_at("orders-b"), b"another channel")
+    assert drain(reader, at)[1] == [["another channel"]]
+
+
 def test_a_limit_counts_for_all_channels_and_each_has_its_share(open_at: Open, source: Source) -> None:
     for letter, count in (("a", 30), ("b", 5), ("c", 1)):
         put(open_at(f"orders-{letter}"), *events(letter, 0, count))

@@ -155,5 +155,12 @@ def test_division_is_named_by_its_count_and_its_columns_in_order() -> None:
     schema = pa.schema([("a", pa.string()), ("b", pa.string())])
     made = [Shards.of(n, columns, schema) for n in (4, 5) for columns in (["a"], ["b"], ["a", "b"], ["b", "a"])]
     assert len({shards.name for shards in made}) == len(made)
-    assert made[0].name == "4-0cc175b9"  # the channels remember it
+    assert made[0].name == "4-4cc8c418"  # the channels remember it
+    other = Shards.of(4, ["a"], pa.schema([("a", pa.int64())]))
+    assert other.name != made[0].name, "another type has other texts"
     assert pickle.loads(pickle.dumps(made)) == made
+
+
+def test_zero_is_one_key_whatever_its_sign() -> None:
+    rows = pa.record_batch({"x": pa.array([0.0, -0.0, 1.5, None])})
+    assert Shards.of(4, ["x"], rows.schema).keys(rows).to_pylist() == [b"0", b"0", b"1.5", b""]

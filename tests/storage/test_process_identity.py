@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -47,6 +48,24 @@ def test_of_a_process_elsewhere_nothing_is_known(name: str) -> None:
     assert not is_gone(name)
     assert not is_gone(f"{'0' * 32} {space} {pid} {started}0")
     assert not is_gone(f"{boot} pid:[1] {pid} {started}0")
+
+
+def test_a_process_that_is_hidden_or_another_users_is_not_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    boot, space, _, _ = process_name().split()
+    monkeypatch.setattr(process_identity, "_start_of", lambda _: "")  # as where /proc hides it
+
+    def refuse(pid: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    for kill in (lambda pid, number: None, refuse):
+        monkeypatch.setattr(os, "kill", kill)
+        assert not is_gone(f"{boot} {space} 1 2")
+
+
+def test_a_proc_of_another_namespace_names_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, read = process_name(), os.readlink
+    monkeypatch.setattr(os, "readlink", lambda path: "1" if path == "/proc/self" else read(path))
+    assert process_name() == "" and not is_gone(f"{name}0")
 
 
 def test_where_the_system_does_not_tell_there_is_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
