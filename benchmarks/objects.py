@@ -20,6 +20,7 @@ import spillable_stream as ss
 from benchmarks.events import Shape, event_batch
 from benchmarks.ours import BATCHES
 from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
+from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.engine import object_opening
 from spillable_stream.format.frame import Payload
 from spillable_stream.objects.location import Location
@@ -27,7 +28,6 @@ from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import Store
 from tests.support.memory_store import MemoryStore
-from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
 
 __all__ = ["FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
 
