@@ -28,6 +28,7 @@ from demo.cluster.hosts import DISK, TIED, Isolated, isolated_hosts, missing, ow
 from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from demo.cluster.processes import end, kill, tail, wait_for_line
 from demo.cluster.producer import FLIGHTS
+from demo.cluster.pythons import quick_pythons
 from demo.cluster.query import COUNTED, GROUP
 from demo.cluster.report import Report, Row, verdict
 from demo.cluster.standalone import CONFIGURATION, Standalone, standalone_master
@@ -188,6 +189,7 @@ def run(flights: int | None) -> bool:
     with tempfile.TemporaryDirectory(prefix="spillable-demo-") as name, ExitStack() as stack:
         directory = Path(name)
         address = own_network()
+        quick_pythons()
         url = stack.enter_context(object_store(directory, address))
         hosts = stack.enter_context(isolated_hosts(["north", "east", "west"], directory))
         report = Report(len(carriers))
