@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help .venv java check test test-rest test-all coverage release test-matrix demo docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java hosts check test test-rest test-all coverage release test-matrix demo demo-cluster docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,13 @@ test-matrix: java ## Run the tests on each Spark and Python; CELLS="spark4.0-py3
 
 demo: java $(STAMP) ## Run the demo
 	.venv/bin/python demo/run.py
+
+hosts:
+	@$(PYTHON) -m demo.cluster.hosts
+
+FLIGHTS ?=
+demo-cluster: hosts java $(STAMP) ## As root: run the demo on three hosts that share only an object store, and kill processes
+	.venv/bin/python -m demo.cluster.run $(if $(FLIGHTS),--flights $(FLIGHTS))
 
 DOCS_STAMP := .venv/.docs-installed
 $(DOCS_STAMP): $(STAMP) requirements-docs.txt

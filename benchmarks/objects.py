@@ -21,6 +21,7 @@ import spillable_stream as ss
 from benchmarks.events import Shape, event_batch
 from benchmarks.ours import BATCHES
 from benchmarks.rounds import Contestant, Figures, Group, Plan, rate
+from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine import object_opening, object_plans
 from spillable_stream.format.frame import Payload
@@ -32,7 +33,6 @@ from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import struct_type
 from spillable_stream.spark.set_reader import SpillableSetReader
 from tests.support.memory_store import MemoryStore
-from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
 
 __all__ = ["CHANNELS", "FLOOR", "WRITERS", "groups", "loopback_name", "region_name"]
 

@@ -32,10 +32,14 @@ def line(seconds: float, stats: ss.ChannelStats) -> str:
     )
 
 
+def bar(events: int, of: int) -> str:
+    """Return a bar, such as ``####..``; one event is enough for one ``#``."""
+    return f"{'#' * -(-_BAR * events // of):.<{_BAR}}"
+
+
 def _fill(tier: ss.TierStats) -> str:
-    """Return a bar and a number, such as ``####..  25,000``; one event is enough for one ``#``."""
-    full = -(-_BAR * tier.events // tier.event_capacity)
-    return f"{'#' * full:.<{_BAR}} {tier.events:>8,}"
+    """Return a bar and a number, such as ``####..  25,000``."""
+    return f"{bar(tier.events, tier.event_capacity)} {tier.events:>8,}"
 
 
 def _next(runs: list[int]) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from demo.cluster.pythons import quick_pythons
 from spillable_stream import Channel
 from spillable_stream.engine import opening, readonly_view
 from tests.support.damage import remove_memory_under
 from tests.support.examples import register_profiles
-from tests.support.spark.pythons import quick_pythons
 
 register_profiles()
 quick_pythons()

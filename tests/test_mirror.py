@@ -66,7 +66,7 @@ SCENARIOS = {
 }
 
 # Folders of tests that are about the project, not about a room of the package.
-OF_THE_PROJECT = {"benchmarks", "crash", "golden", "lab", "support"}
+OF_THE_PROJECT = {"benchmarks", "crash", "demo", "golden", "lab", "support"}
 
 
 def modules() -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash import test_copies, test_directories, test_namespaces, test_paths, test_users
+from tests.crash import test_copies, test_directories, test_namespaces, test_object_kill, test_paths, test_users
 from tests.crash.test_concurrency import at_once
 from tests.crash.test_io_errors import wrongs_with
 from tests.crash.test_keeping import CONFIGURATIONS as KEEPING_CONFIGURATIONS
@@ -26,6 +27,7 @@ from tests.lab.faults import Fault
 from tests.lab.hosts import why_no_namespaces
 from tests.lab.machine import missing
 from tests.lab.mutants import MUTANTS, broken
+from tests.lab.object_harness import ObjectHarness
 from tests.lab.states import CrashStates
 from tests.lab.subject import KEEPING
 from tests.lab.users import common_directory, why_no_users
@@ -130,6 +132,10 @@ def _raised_by(mutant: str, test: Callable[..., object], *arguments: Any, **more
     except (Exception, pytest.fail.Exception) as e:
         return [repr(e)]
     return []
+
+
+def object_kills(directory: Path, mutant: str) -> list[str]:
+    return test_object_kill.kills(ObjectHarness(directory, mutant=mutant), random.Random(1), looks=10)
 
 
 def heads_of_earlier_moments(directory: Path, mutant: str) -> list[str]:
@@ -250,6 +256,10 @@ CAUGHT: dict[str, list[Recipe]] = {
     "forget what expired": [keeping_steps],
     "let go what is not taken": [keeping_steps],
     "remove what expires early": [keeping_states],
+    "believe what was created": [object_kills],
+    "delete every checkpoint": [object_kills],
+    "collect what is needed": [object_kills],
+    "name an object before it is whole": [object_kills],
 }
 
 

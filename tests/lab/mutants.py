@@ -30,6 +30,7 @@ from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock import FileLock
 from tests.lab.keeping_mutants import KEEPING_MUTANTS
+from tests.lab.object_mutants import OBJECT_MUTANTS
 from tests.lab.patching import Patch, patch
 
 __all__ = ["MUTANTS", "apply", "broken"]
@@ -418,4 +419,4 @@ _MUTANTS: dict[str, Callable[[], list[Patch]]] = {
     )
 }
 
-MUTANTS = {**_MUTANTS, **KEEPING_MUTANTS}
+MUTANTS = {**_MUTANTS, **KEEPING_MUTANTS, **OBJECT_MUTANTS}

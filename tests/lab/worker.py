@@ -12,7 +12,7 @@ from tests.lab.contents import CONSUMERS, contents
 from tests.lab.ledger import Ledger, LedgerFile, body
 from tests.lab.workload import commit_take, put, said
 
-__all__ = ["open_again", "work"]
+__all__ = ["open_again", "put_something", "take_something", "work"]
 
 
 def work(
@@ -36,9 +36,9 @@ def work(
     while not transactions or number < first + transactions:
         number += 1
         if what == "put":
-            _put_something(channel, ledger, name, rng, number, broken)
+            put_something(channel, ledger, name, rng, number, broken)
         else:
-            _take_something(channel, ledger, rng, broken)
+            take_something(channel, ledger, rng, broken)
         if rng.random() < 0.05:
             channel.checkpoint()
         if options["memory_capacity"] and rng.random() < 0.02:
@@ -55,7 +55,7 @@ def open_again(path: Path, **options: Any) -> None:
         contents(channel)
 
 
-def _put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
+def put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Random, number: int, broken: str) -> None:
     """Put one transaction, roll it back now and then."""
     count, padding = rng.randint(1, 20), rng.choice([0, 50, 400, 2000])
     if rng.random() < 0.1:
@@ -78,7 +78,7 @@ def _put_something(channel: Channel, ledger: Ledger, name: str, rng: random.Rand
         put(channel, ledger, name, number, count, padding)
 
 
-def _take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
+def take_something(channel: Channel, ledger: Ledger, rng: random.Random, broken: str) -> None:
     """Take one transaction, roll it back now and then."""
     tx = channel.take_transaction(CONSUMERS)
     tx.begin()

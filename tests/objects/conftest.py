@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from spillable_stream.objects.cloud_store import CloudStore
 from spillable_stream.objects.directory_store import DirectoryStore
 from spillable_stream.objects.location import Location
@@ -17,7 +18,6 @@ from spillable_stream.objects.store import Store
 from tests.support.memory_store import MemoryStore
 from tests.support.servers.azurite import azure_environment, azurite_server, make_container
 from tests.support.servers.gcs_stub import GcsStub
-from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from tests.support.servers.radosgw import make_rgw_bucket, radosgw_server, rgw_environment
 
 KINDS = ("memory", "directory", "s3", "gcs", "azurite", "radosgw", "cloud")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import spillable_stream as ss
-from tests.support.servers.moto import S3_ENVIRONMENT, make_bucket, moto_server
+from demo.cluster.moto import S3_ENVIRONMENT, make_bucket, moto_server
 from tests.support.spark.cluster import CONFIGURATION, Driver, JobFailedError, driver, missing, other_host, standalone
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(900)]

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 
-from tests.support.servers.process import HOST, program, serving
+from demo.cluster.processes import LOOPBACK, serving
+from tests.support.servers.process import program
 
 __all__ = ["azure_environment", "azurite_server", "make_container"]
 
@@ -27,9 +28,9 @@ def azurite_server(directory: Path) -> Iterator[str]:
     found = program("azurite-blob", "AZURITE_BLOB", "the npm package azurite")
     flags = ["--disableTelemetry", "--skipApiVersionCheck", "--silent", "--location", str(directory)]
     with serving(
-        lambda port: [found, "--blobHost", HOST, "--blobPort", str(port), *flags], directory / "azurite.log"
+        lambda port: [found, "--blobHost", LOOPBACK, "--blobPort", str(port), *flags], directory / "azurite.log"
     ) as port:
-        yield f"http://{HOST}:{port}"
+        yield f"http://{LOOPBACK}:{port}"
 
 
 def azure_environment(url: str) -> dict[str, str]:

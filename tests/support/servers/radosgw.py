@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.servers.process import HOST, free_port, serving
+from demo.cluster.processes import LOOPBACK, free_port, serving
 
 __all__ = ["make_rgw_bucket", "radosgw_server", "rgw_environment"]
 
@@ -41,12 +41,12 @@ def radosgw_server(directory: Path) -> Iterator[str]:
         command = ceph.command("radosgw", "--name", "client.rgw", "--foreground")
         port = stack.enter_context(
             serving(
-                lambda port: [*command, f"--rgw-frontends=beast endpoint={HOST}:{port} tcp_nodelay=1"],
+                lambda port: [*command, f"--rgw-frontends=beast endpoint={LOOPBACK}:{port} tcp_nodelay=1"],
                 directory / "radosgw.log",
                 ceph.environment,
             )
         )
-        yield f"http://{HOST}:{port}"
+        yield f"http://{LOOPBACK}:{port}"
 
 
 def rgw_environment(url: str) -> dict[str, str]:
@@ -110,7 +110,7 @@ class _Ceph:
             "PYTHONPATH": str(lib / "python3" / "dist-packages"),
         }
         self._fsid = str(uuid.uuid4())
-        self._monitor = f"v2:{HOST}:{free_port()}"
+        self._monitor = f"v2:{LOOPBACK}:{free_port()}"
         (directory / "ceph.conf").write_text(self._config(lib, machine))
 
     def _config(self, lib: Path, machine: str) -> str:

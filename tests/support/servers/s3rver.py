@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.support.servers.process import HOST, program, serving
+from demo.cluster.processes import LOOPBACK, serving
+from tests.support.servers.process import program
 
 __all__ = ["S3RVER_ENVIRONMENT", "s3rver_server"]
 
@@ -23,6 +24,6 @@ def s3rver_server(directory: Path, bucket: str) -> Iterator[str]:
     found = program("s3rver", "S3RVER", "the npm package s3rver")
     objects = directory / "objects"
     objects.mkdir()
-    flags = ["--directory", str(objects), "--address", HOST, "--configure-bucket", bucket, "--no-vhost-buckets"]
+    flags = ["--directory", str(objects), "--address", LOOPBACK, "--configure-bucket", bucket, "--no-vhost-buckets"]
     with serving(lambda port: [found, "--port", str(port), *flags], directory / "s3rver.log") as port:
-        yield f"http://{HOST}:{port}"
+        yield f"http://{LOOPBACK}:{port}"

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyspark
+from demo.cluster.hosts import Host, lacks
+from demo.cluster.processes import LOOPBACK, end, wait_for_line
+from demo.cluster.standalone import CONFIGURATION as QUICK
+from demo.cluster.standalone import spark_daemon, standalone_master
 
 __all__ = [
     "CONFIGURATION",
@@ -35,55 +33,21 @@ __all__ = [
     "standalone",
 ]
 
-_SPARK = Path(pyspark.__file__).parent
-_START_SECONDS = 300.0
-_LOOPBACK = "127.0.0.1"
-_QUICK_START = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # of JVMs that live for a minute
-
-# What all sessions of these tests have.
-CONFIGURATION = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": _QUICK_START,
-    "spark.executor.extraJavaOptions": _QUICK_START,
-    "spark.executor.memory": "512m",
-    "spark.executor.cores": "1",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.task.maxFailures": "1",
-    # Tasks begin when all executors are there, so that each gets some.
-    "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    "spark.scheduler.maxRegisteredResourcesWaitingTime": "300s",
+_TOOLS = {
+    **dict.fromkeys(("mount", "nsenter", "unshare"), "util-linux"),
+    "hostname": "hostname",
+    "ip": "iproute2",
 }
 
+# What all sessions of these tests have.
+CONFIGURATION = {**QUICK, "spark.task.maxFailures": "1"}
 
-class Host:
-    """Where daemons run.
-
-    Args:
-        address: its IP address.
-        name: its name.
-        enter: the command, with its arguments, that runs another one there.
-    """
-
-    def __init__(self, address: str, name: str, enter: Sequence[str] = ()) -> None:
-        self.address = address
-        self.name = name
-        self.enter = list(enter)
-
-
-THIS_HOST = Host(_LOOPBACK, os.uname().nodename)
+THIS_HOST = Host(LOOPBACK, os.uname().nodename)
 
 
 def missing() -> str:
     """Return what this machine lacks for `other_host`, or nothing."""
-    if os.geteuid() != 0:
-        return "root is needed to make a network namespace"
-    if tools := [tool for tool in ("ip", "unshare", "nsenter", "mount", "hostname") if shutil.which(tool) is None]:
-        return f"{', '.join(tools)} needed (iproute2, util-linux, hostname)"
-    probe = "unshare --net --mount --uts ip link add one type veth peer name other"
-    done = subprocess.run(probe.split(), capture_output=True, text=True)
-    return f"no network of its own can be made: {done.stderr.strip()}" if done.returncode else ""
+    return lacks(_TOOLS, "unshare --net --mount --uts ip link add one type veth peer name other")
 
 
 @contextmanager
@@ -137,36 +101,10 @@ def standalone(directory: Path, master: Host, workers: Sequence[Host]) -> Iterat
     Yields:
         The master's URL, and the workers' process IDs.
     """
-    with ExitStack() as stack:
-        log = directory / "master.log"
-        command = f"spark-class org.apache.spark.deploy.master.Master --host {master.address} --port 0 --webui-port 0"
-        daemon = stack.enter_context(_daemon(command.split(), log, master))
-        url = _wait_for(daemon, log, r"Starting Spark master at (spark://\S+)")
-        page = _wait_for(daemon, log, r"MasterWebUI.*started at (http://\S+)")
-        pids = []
-        for i, host in enumerate(workers):
-            command = (
-                f"spark-class org.apache.spark.deploy.worker.Worker --host {host.address} --webui-port 0 --cores 1"
-            )
-            rest = ["--memory", "600m", "--work-dir", str(directory / f"work-{i}"), url]
-            process = stack.enter_context(_daemon([*command.split(), *rest], directory / f"worker-{i}.log", host))
-            pids.append(process.pid)
-        _wait_for_workers(page, master.address, len(workers))
-        yield url, pids
-
-
-def _wait_for_workers(page: str, address: str, count: int) -> None:
-    """Return once the master says that so many workers are alive."""
-    page = re.sub(r"//[^:/]+", f"//{address}", page)
-    deadline = time.monotonic() + _START_SECONDS
-    alive = 0
-    while time.monotonic() < deadline:
-        with urllib.request.urlopen(f"{page}/json/", timeout=30) as answer:
-            alive = json.load(answer)["aliveworkers"]
-        if alive == count:
-            return
-        time.sleep(0.2)
-    raise AssertionError(f"{alive} of {count} workers have come")
+    with standalone_master(directory, master) as cluster:
+        pids = [cluster.start_worker(host).pid for host in workers]
+        cluster.wait_for_workers()
+        yield cluster.url, pids
 
 
 @contextmanager
@@ -176,65 +114,14 @@ def connect_server(directory: Path) -> Iterator[str]:
     configuration = {
         **CONFIGURATION,
         "spark.master": "local[2]",
-        "spark.connect.grpc.binding.address": _LOOPBACK,
+        "spark.connect.grpc.binding.address": LOOPBACK,
         "spark.connect.grpc.binding.port": "0",
     }
     command = ["spark-submit", "--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
     command += [part for item in configuration.items() for part in ("--conf", "=".join(item))]
-    with _daemon([*command, "spark-internal"], log, THIS_HOST) as daemon:
-        port = _wait_for(daemon, log, r"Spark Connect server started at: \S+:(\d+)")
-        yield f"sc://{_LOOPBACK}:{port}"
-
-
-@contextmanager
-def _daemon(command: Sequence[str], log: Path, host: Host) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program of Spark's in the foreground of a process group of its own, and end it."""
-    program, *arguments = command
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(_SPARK),
-        "SPARK_CONF_DIR": str(log.parent),
-        "SPARK_LOCAL_DIRS": str(log.parent),
-        "SPARK_LOCAL_IP": host.address,
-        "SPARK_DAEMON_MEMORY": "512m",
-        "SPARK_DAEMON_JAVA_OPTS": _QUICK_START,
-        "PYSPARK_PYTHON": sys.executable,
-    }
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*host.enter, str(_SPARK / "bin" / program), *arguments],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        yield process
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[Any]) -> None:
-    """End a process, and what is left of its group."""
-    process.terminate()
-    try:
-        process.wait(60)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _wait_for(process: subprocess.Popen[bytes], log: Path, pattern: str) -> str:
-    """Return what a pattern's group matches in a daemon's log, once it does."""
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline and process.poll() is None:
-        if found := re.search(pattern, log.read_text()):
-            return found[1]
-        time.sleep(0.1)
-    raise AssertionError(f"no {pattern!r} in {log}:\n{log.read_text()[-3000:]}")
+    with spark_daemon([*command, "spark-internal"], log, THIS_HOST) as daemon:
+        port = wait_for_line(daemon, log, r"Spark Connect server started at: \S+:(\d+)")
+        yield f"sc://{LOOPBACK}:{port}"
 
 
 class JobFailedError(Exception):
@@ -285,7 +172,7 @@ class Driver:
 
 
 @contextmanager
-def driver(directory: Path, configuration: dict[str, str], address: str = _LOOPBACK) -> Iterator[Driver]:
+def driver(directory: Path, configuration: dict[str, str], address: str = LOOPBACK) -> Iterator[Driver]:
     """Run a driver.
 
     Args:
@@ -320,4 +207,4 @@ def driver(directory: Path, configuration: dict[str, str], address: str = _LOOPB
         process.stdin.close()
         process.wait(60)
     finally:
-        _end(process)
+        end(process)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.support.servers.process import HOST, serving
+from demo.cluster.processes import LOOPBACK, serving
 
 # moto asks whether an object is there, and then writes it: of two requests at once, both may create it.
 _ONE_AT_A_TIME = """
@@ -37,11 +37,17 @@ S3_ENVIRONMENT = {
 
 
 @contextlib.contextmanager
-def moto_server(directory: Path, address: str = HOST) -> Iterator[str]:
-    """Run the server at a host's address, and yield where."""
+def moto_server(directory: Path, address: str = LOOPBACK, enter: Sequence[str] = ()) -> Iterator[str]:
+    """Run the server at a host's address, and yield where.
+
+    Args:
+        directory: where its log goes.
+        address: the address.
+        enter: a command, with its arguments, that runs another one.
+    """
     start = _ONE_AT_A_TIME
     with serving(
-        lambda port: [sys.executable, "-c", start, "-H", address, "-p", str(port)],
+        lambda port: [*enter, sys.executable, "-c", start, "-H", address, "-p", str(port)],
         directory / "moto.log",
         address=address,
     ) as port:

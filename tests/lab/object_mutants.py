@@ -1,0 +1,73 @@
+"""The package, broken on purpose where a channel of objects appends, makes checkpoints and collects."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from spillable_stream.engine.object_checkpointing import ObjectCheckpointing
+from spillable_stream.format.frame import Payload
+from spillable_stream.objects.appending import Appending
+from spillable_stream.objects.collector import Collector
+from spillable_stream.objects.directory_store import DirectoryStore
+from tests.lab.patching import Patch, patch
+
+__all__ = ["OBJECT_MUTANTS"]
+
+
+def believe_what_was_created() -> list[Patch]:
+    """A slot that was created is in the log, whether or not the one before it is still there."""
+    return [patch(Appending, "_prove", lambda real: lambda self, attempt: None)]
+
+
+def delete_every_checkpoint() -> list[Patch]:
+    """The collector keeps no checkpoint, not even the newest."""
+
+    def make(real: Any) -> Any:
+        def _delete_checkpoints(self: Collector) -> None:
+            for number in self._checkpoints.numbers():
+                self._checkpoints.delete(number)
+
+        return _delete_checkpoints
+
+    return [patch(Collector, "_delete_checkpoints", make)]
+
+
+def collect_what_is_needed() -> list[Patch]:
+    """What every group has taken is not asked: all slots before the older checkpoint go."""
+    return [patch(ObjectCheckpointing, "_first_needed", lambda real: lambda self: self._log.tail.number)]
+
+
+def name_an_object_before_it_is_whole() -> list[Patch]:
+    """An object has its name while it is being written."""
+
+    def make(real: Any) -> Any:
+        def create(self: DirectoryStore, key: str, data: Payload) -> bool:
+            path, half = self._path(key), len(data) // 2
+            self._prepare(path.parent)
+            try:
+                fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                return False
+            os.write(fd, memoryview(data)[:half])
+            time.sleep(0.002)
+            os.write(fd, memoryview(data)[half:])
+            os.close(fd)
+            return True
+
+        return create
+
+    return [patch(DirectoryStore, "create", make)]
+
+
+OBJECT_MUTANTS: dict[str, Callable[[], list[Patch]]] = {
+    f.__name__.replace("_", " "): f
+    for f in (
+        believe_what_was_created,
+        delete_every_checkpoint,
+        collect_what_is_needed,
+        name_an_object_before_it_is_whole,
+    )
+}
