@@ -42,6 +42,8 @@ class PutTransaction(Transaction):
     Attributes:
         producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
             that it got, if they are still known.
+        follows: the producer's last number in the channel, on which the batch was cut: where it is another one by
+            now, the commit raises a `ProducerSequenceError`, and stores nothing. None for any.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
     """
@@ -60,6 +62,7 @@ class PutTransaction(Transaction):
         self._failure: BaseException | None = None
         self.count: int = 0
         self.producer: NumberedBatch | None = None
+        self.follows: int | None = None
         self.waited_seconds: float | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
@@ -212,7 +215,7 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        request = Put(self._frames, segments, producer=self.producer)
+        request = Put(self._frames, segments, producer=self.producer, follows=self.follows)
         try:
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.state.options.keep_alive, self.waited_seconds
