@@ -127,8 +127,8 @@ class ChannelKeywords(TypedDict, total=False):
     spool, on this host's disk; memory: when it is in the spool's memory tier. Default: "object"."""
 
     spool: str | os.PathLike[str] | None
-    """In an object store, with the durability local or memory: where puts go first. What is there is shipped to the
-    store in order, each event once."""
+    """In an object store, with the durability local or memory: where puts go first. A thread ships the events to the
+    store, in order and each once."""
 
 
 class ProducerKeywords(TypedDict, total=False):

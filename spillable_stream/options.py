@@ -348,8 +348,8 @@ OPTIONS: tuple[Option, ...] = (
            "In an object store: when a put is acknowledged. object: when it is in the store; local: when it is synced "
            "in the spool, on this host's disk; memory: when it is in the spool's memory tier."),
     Option("spool", (HANDLE,), None, _directory_of_this_host, "a directory of this host",
-           "In an object store, with the durability local or memory: where puts go first. What is there is shipped to "
-           "the store in order, each event once."),
+           "In an object store, with the durability local or memory: where puts go first. A thread ships the events to "
+           "the store, in order and each once."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
            "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "

@@ -247,7 +247,7 @@ class Spool:
     # ── the end ─────────────────────────────────────────────────────────────────────────────
 
     def close(self, *, ship: bool = True) -> None:
-        """Ship what is there, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
+        """Ship the events that wait, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
 
         Args:
             ship: whether to ship.

@@ -24,7 +24,7 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.open_engine import port_of
 from spillable_stream.engine.port import ProducerClaim
 from spillable_stream.engine.tier_ports import IDLE_SECONDS
-from spillable_stream.errors import DataLossError, GroupOwnedError
+from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequenceError
 from spillable_stream.format.batch import fit_batch
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.log.event_reader import ReadBatch
@@ -157,9 +157,9 @@ class SpoolMover:
                 str(self._spool.path),
             )
         through = self._shipped
-        if through < last and (through := self._publish(consumer, max(first, through + 1), last)) < first:
-            return
-        if taken := consumer.untaken(first, through):
+        if through < last:
+            through = self._publish(consumer, max(first, through + 1), last)
+        if through >= first and (taken := consumer.untaken(first, through)):
             consumer.commit(taken)
 
     def _ask(self) -> int:
@@ -176,6 +176,15 @@ class SpoolMover:
         """Put the first of a range of events to the store, and return the last one that is there then."""
         shipped, self._shipped = self._shipped, None  # not known until it is there
         assert shipped is not None
+        try:
+            self._shipped = self._put(consumer, first, last, shipped)
+        except ProducerSequenceError:
+            self._shipped = self._ask()
+            if self._shipped == shipped:
+                raise  # it was not a late request of a mover before
+        return self._shipped
+
+    def _put(self, consumer: Consumer, first: int, last: int, shipped: int) -> int:
         store, schema, through = self._store, self._spool.schemas()[-1], first - 1
         if not set(schema.names) <= set(store.schemas()[-1].names):
             store.follow()  # another process added columns, and put with them to the spool
@@ -188,8 +197,7 @@ class SpoolMover:
                 through = piece[-1].last_id
             tx.follows = shipped
             tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
-        self._shipped = max(shipped, through)
-        return through
+        return max(shipped, through)
 
     def _pieces(self, consumer: Consumer, first: int, last: int) -> Iterator[list[ReadBatch]]:
         """Yield the events of one put: whole transactions, as many as fit; one that is larger comes in several pieces.

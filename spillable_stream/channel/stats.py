@@ -78,7 +78,7 @@ class KeptStats:
 
 @dataclass(frozen=True, slots=True)
 class SpoolStats:
-    """What was acknowledged and is not in the store yet: what is lost if this host's disk, or memory, goes now.
+    """The events that were acknowledged and are not in the store yet: they are lost if this host's disk, or memory, is.
 
     Args:
         events: how many events are in the spool, whoever put them there.
