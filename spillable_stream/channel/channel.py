@@ -168,7 +168,7 @@ class Channel:
         from spillable_stream.channel.spool import Spool
 
         stored, schema = self._engine.state.options, self.schema if self.typed else None
-        shared = {"transaction_capacity": stored.transaction_capacity, "keep_alive": stored.keep_alive}
+        shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
         local = Channel(front.path, schema=schema, fs=self._fs, **{**shared, **front.of_channel})
         try:
             return Spool(local, self._engine, is_durable=front.is_durable)
@@ -496,11 +496,18 @@ class Channel:
         if self._pid != os.getpid():
             self._closed = self._left = True
             return
-        consumers = list(self._consumers.values())
-        for calls in (self._owning, self._engine.active_calls, *(c.active_calls for c in consumers)):
+        all_calls = [self._owning, self._engine.active_calls, *(c.active_calls for c in self._consumers.values())]
+        if self._spool is not None:
+            all_calls.append(self._spool.active_calls)
+        for calls in all_calls:
             calls.refuse_within("a close")
-        if self._spool is not None and not self._closed:
-            self._spool.close(ship=flush is not False)
+        try:
+            if self._spool is not None:
+                self._spool.close(ship=flush is not False)
+        finally:
+            self._end(checkpoint, flush)
+
+    def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
         self._closed = True
         self._engine.active_calls.end("a close")
         with self._mutex:

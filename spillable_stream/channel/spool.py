@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -14,6 +15,7 @@ from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.spool_mover import SPOOL_PREFIX, SpoolMover, spool_group
 from spillable_stream.channel.stats import SpoolStats, channel_stats
 from spillable_stream.channel.stored_options import store_options
+from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
 from spillable_stream.engine.periodic_thread import PeriodicThread
@@ -72,6 +74,9 @@ class Spool:
         store: the engine of the channel in the store.
         is_durable: whether a put is acknowledged when it is synced; else when it is in the spool's memory tier.
 
+    Attributes:
+        active_calls: the calls to the spool's channel that are under way; a close waits for them.
+
     Raises:
         OptionError: the spool is of another channel, or is not a spool.
         SchemaError: it has other columns than the channel.
@@ -82,6 +87,7 @@ class Spool:
         self._local = local
         self._is_durable = is_durable
         self._ending = False
+        self._is_closed = False
         self._require_own(store)
         self._settle_memory()
         create_group(local.engine(), spool_group(store.channel), "earliest")
@@ -121,7 +127,9 @@ class Spool:
         Args:
             store: the engine of the channel in the store.
         """
+        self.active_calls: ActiveCalls = self._local.engine().active_calls
         self._mutex = threading.Lock()  # of who ships now
+        self._closing = threading.Lock()
         self._mover = SpoolMover(self._local.engine(), store)
         self._store_path = store.path
         self._trouble: Exception | None = None  # why the last attempt failed
@@ -143,7 +151,7 @@ class Spool:
         trouble = self._trouble
         if trouble is not None and _is_lasting(trouble):
             raise self._refusal(trouble) from trouble
-        if self._is_durable and self._local.engine().state.options.memory_capacity:
+        if self._is_durable and self._local.engine().follow().options.memory_capacity:
             raise OptionError(
                 f"the spool {self._local.path} has a memory tier by now, since another process opened it with "
                 "durability=memory, and this handle has durability=local; open it with one of them everywhere"
@@ -189,7 +197,7 @@ class Spool:
                 self._pause_seconds = _LOOK_SECONDS
         except ChannelClosedError as e:  # one of the two handles failed, or was closed
             self._trouble = e
-            with self._mutex:
+            with self._mutex, contextlib.suppress(SpillableError):
                 self._mover.close(is_answered=True)
             return False
         except Exception as e:  # also what nobody thought of: the thread must not end
@@ -239,7 +247,7 @@ class Spool:
             if time.monotonic() >= deadline:
                 raise StorageError(
                     f"another process ships the spool {self._local.path} to {self._store_path}, and got no further for "
-                    f"{_STALLED_SECONDS:g} s; its log says why. What is not shipped is still in the spool"
+                    f"{_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
                 )
             time.sleep(0.01)
         return count
@@ -256,13 +264,20 @@ class Spool:
             StorageError: the disk refused; the spool is closed.
             TransactionStateError: this thread is inside of a call to the spool's channel.
         """
-        self._local.engine().active_calls.refuse_within("a close")
+        self.active_calls.refuse_within("a close")
         self._ending = True
-        self._thread.end()
+        with self._closing:
+            if not self._is_closed:
+                self._thread.end()
+                self._is_closed = True
+                self._end(ship)
+
+    def _end(self, ship: bool) -> None:
         try:
-            if ship:
-                self._ship_until(time.monotonic() + CLOSE_SECONDS)
-            self._report_left()
+            with contextlib.suppress(ChannelClosedError):  # its log failed, and it says nothing more
+                if ship:
+                    self._ship_until(time.monotonic() + CLOSE_SECONDS)
+                self._report_left()
         finally:
             with self._mutex:
                 self._mover.close(is_answered=self._trouble is None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import threading
@@ -18,6 +19,7 @@ from spillable_stream import (
     Channel,
     ChannelFullError,
     Event,
+    MemoryLossWarning,
     OptionError,
     Producer,
     SchemaError,
@@ -26,10 +28,11 @@ from spillable_stream import (
 )
 from spillable_stream.channel import spool as spool_module
 from spillable_stream.errors import ChannelClosedError
+from tests.support.damage import remove_memory_under
 from tests.support.events import numbered, put, take
 from tests.support.faulty_store import Fault, FaultyStore
 from tests.support.object_channels import URL, store_of, stores_in_memory
-from tests.support.spools import open_spooled, spool_of, without_threads
+from tests.support.spools import kill_with_spool, open_spooled, spool_of, without_threads
 
 Open = Callable[..., Channel]
 TYPED = pa.schema([("name", pa.string()), ("count", pa.int64())])
@@ -435,13 +438,60 @@ def test_a_handle_that_is_promised_a_disk_puts_to_no_memory(by_hand: Open) -> No
     put(durable, b"1")
     other = by_hand(durability="memory")
     put(other, b"2")
-    put(durable._spool._local, b"3")  # type: ignore[union-attr]  # it learns of the tier
     with pytest.raises(OptionError, match="has a memory tier by now"):
         put(durable, b"refused")
     again = by_hand()
     assert spool_of(again)._local.stats().memory.events == 0, "what was in memory is on disk"
-    put(durable._spool._local, b"4")  # type: ignore[union-attr]
-    put(durable, b"5")
+    put(durable, b"3")
+    assert spool_of(again)._local.stats().disk.events == 3
+
+
+def test_a_spool_that_lost_its_memory_ships_what_comes_after(
+    by_hand: Open, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    channel = by_hand(durability="memory")
+    put(channel, *numbered(0, 5))
+    channel.flush()
+    put(channel, b"lost")
+    kill_with_spool(channel)
+    remove_memory_under(tmp_path)
+    channel = by_hand(durability="memory")
+    assert MemoryLossWarning in {w.category for w in recwarn.list}
+    put(channel, *numbered(5, 5))
+    channel.flush()
+    assert take(channel) == numbered(0, 10)
+
+
+def test_a_close_closes_both_channels_if_the_spool_fails(by_hand: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    channel = by_hand()
+    put(channel, b"1")
+    local = spool_of(channel)._local
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="a test"):
+        patch.setattr(local._engine, "leave", failing)
+        channel.close()
+    assert local._closed and channel._closed and channel._engine.closed
+    channel = by_hand()
+    put(channel, b"2")
+    channel.flush()
+    assert take(channel) == [b"1", b"2"]
+
+
+def failing(**_: object) -> None:
+    raise StorageError("a test")
+
+
+def test_a_handle_that_is_forgotten_leaves_its_spool_to_the_next(opened: Open, tmp_path: Path) -> None:
+    url = f"object+file://{tmp_path}/orders"
+    channel = open_spooled(tmp_path / "forgotten", url)
+    put(channel, b"1")
+    channel.flush()
+    put(channel, b"2")
+    del channel
+    gc.collect()
+    with open_spooled(tmp_path / "forgotten", url) as channel:
+        put(channel, b"3")
+        channel.flush()
+        assert take(channel) == [b"1", b"2", b"3"]
 
 
 def test_a_directory_that_is_no_spool_of_this_channel_is_refused(by_hand: Open, tmp_path: Path) -> None:
