@@ -34,7 +34,7 @@ __all__ = ["SPOOL_PREFIX", "SpoolMover", "spool_group"]
 
 SPOOL_PREFIX = "spool-"
 
-_PUT_EVENTS = 10_000
+_PUT_EVENTS = 100_000
 _PUT_BYTES = 8 << 20
 
 
@@ -190,6 +190,7 @@ class SpoolMover:
             store.follow()  # another process added columns, and put with them to the spool
         schemas = store.schemas()
         tx = PutTransaction(store, schemas[-1], len(schemas) - 1, store.is_typed())
+        tx.is_bounded = False  # each of its transactions was, when it was put
         with tx:
             for piece in self._pieces(consumer, first, last):
                 fitted = [fit_batch(read.batch, schema) for read in piece]
@@ -202,9 +203,9 @@ class SpoolMover:
     def _pieces(self, consumer: Consumer, first: int, last: int) -> Iterator[list[ReadBatch]]:
         """Yield the events of one put: whole transactions, as many as fit; one that is larger comes in several pieces.
 
-        A transaction is divided only where the channel in the store takes fewer events at once.
+        A transaction is divided only where the channel in the store can't hold it.
         """
-        capacity = self._store.state.options.transaction_capacity
+        capacity = self._store.state.options.overflow_capacity
         read, through = self._read(consumer, first, min(last, first + min(_PUT_EVENTS, capacity) - 1))
         if through < last and read:
             tail = read[-1].transaction_id

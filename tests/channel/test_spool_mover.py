@@ -67,16 +67,28 @@ def test_whole_transactions_go_together_as_far_as_they_fit(pair: Pair, monkeypat
     assert ends == [4, 6, 15, 16]
 
 
-def test_a_transaction_that_the_store_would_refuse_is_divided(pair: Pair) -> None:
+def test_a_transaction_that_the_store_could_not_hold_is_divided(pair: Pair) -> None:
     put(pair.spool, *numbered(0, 20))
-    with Channel(URL, transaction_capacity=8):
+    with Channel(URL, overflow_capacity=8):
         pass
     pair.store.engine().follow()
-    ends = []
+    ends, found = [], []
     while pair.mover.waiting()[0]:
         pair.ship()
         ends.append(pair.mover.position())
-    assert ends == [8, 16, 20] and take(pair.store, 8) + take(pair.store, 8) + take(pair.store, 8) == numbered(0, 20)
+        found += take(pair.store)
+    assert (ends, found) == ([8, 16, 20], numbered(0, 20))
+
+
+def test_what_goes_together_is_not_bounded_by_the_capacity_of_a_transaction(pair: Pair) -> None:
+    for first in (0, 8, 16):
+        put(pair.spool, *numbered(first, 8))
+    with Channel(URL, transaction_capacity=8):
+        pass
+    pair.store.engine().follow()
+    pair.ship()
+    assert pair.mover.position() == 24
+    assert take(pair.store, 8) + take(pair.store, 8) + take(pair.store, 8) == numbered(0, 24)
 
 
 def test_a_mover_that_knows_too_little_is_refused_by_the_store_and_asks_it(
