@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 CLOSE_SECONDS = 10.0
 """How long a close ships what is in the spool; the rest stays there for the next open."""
 
-_MEMORY_CAPACITY = 10_000
+_MEMORY_CAPACITY = 100_000
 _LOOK_SECONDS = 1.0  # at whether another handle still ships
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
