@@ -19,7 +19,7 @@ _package = ModuleType("spillable_stream")
 _package.__path__ = [str(PATH.parent)]
 sys.modules.setdefault("spillable_stream", _package)
 
-from spillable_stream.options import CHANNEL, CREATION, OPTIONS, PRODUCER, Option  # noqa: E402
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCER, Option  # noqa: E402
 
 HEAD = '''"""The options as types, for editors, type checkers and the package itself.
 
@@ -78,11 +78,14 @@ def main() -> None:
 
 def source() -> str:
     """Return the text of the file."""
-    channel, creation, producer = ([o for o in OPTIONS if s in o.scopes] for s in (CHANNEL, CREATION, PRODUCER))
+    scopes = CHANNEL, CREATION, HANDLE, PRODUCER
+    channel, creation, handle, producer = ([o for o in OPTIONS if s in o.scopes] for s in scopes)
     return "\n\n".join(
         [
             HEAD,
-            _keywords("ChannelKeywords", "The options of `Channel`, as keyword arguments.", [*channel, *creation]),
+            _keywords(
+                "ChannelKeywords", "The options of `Channel`, as keyword arguments.", channel + creation + handle
+            ),
             _keywords("ProducerKeywords", "The options of `Producer`, as keyword arguments.", producer),
             _stored("StoredOptions", "The stored options of a channel, as `Channel.options` returns them.", channel),
             _frozen("CreationOptions", "The options of a channel that are fixed when it is created.", creation),

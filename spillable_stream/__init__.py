@@ -10,7 +10,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, TierStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
@@ -55,6 +55,7 @@ __all__ = [
     "PutTransaction",
     "Report",
     "Result",
+    "SpoolStats",
     "StoreUsage",
     "TakeTransaction",
     "Target",

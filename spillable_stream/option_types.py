@@ -122,6 +122,14 @@ class ChannelKeywords(TypedDict, total=False):
     """The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix group of
     its directory; 0750 lets them only read. Default: "0700"."""
 
+    durability: Literal["object", "local", "memory"] | None
+    """In an object store: when a put is acknowledged. object: when it is in the store; local: when it is synced in the
+    spool, on this host's disk; memory: when it is in the spool's memory tier. Default: "object"."""
+
+    spool: str | os.PathLike[str] | None
+    """In an object store, with the durability local or memory: where puts go first. A thread ships the events to the
+    store, in order and each once."""
+
 
 class ProducerKeywords(TypedDict, total=False):
     """The options of `Producer`, as keyword arguments. None counts as not given."""

@@ -23,6 +23,7 @@ __all__ = [
     "BATCH",
     "CHANNEL",
     "CREATION",
+    "HANDLE",
     "OPTIONS",
     "PRODUCER",
     "SINK",
@@ -34,6 +35,7 @@ __all__ = [
 
 CHANNEL = "channel"  # stored in the channel; a later open may change it
 CREATION = "creation"  # fixed when the channel is created
+HANDLE = "handle"  # of one handle of a channel; stored nowhere
 SOURCE = "source"  # of one Spark read
 SINK = "sink"  # of one Spark write
 BATCH = "batch"  # of one Spark batch read
@@ -41,6 +43,7 @@ PRODUCER = "producer"  # of one producer; by the names that the Aliyun LOG Java 
 _SCOPES = {
     CHANNEL: "channel",
     CREATION: "new channel",
+    HANDLE: "channel's handle",
     SOURCE: "streaming source",
     SINK: "sink",
     BATCH: "batch read",
@@ -54,7 +57,8 @@ class Option:
 
     Args:
         name: its name, in Flume's camelCase.
-        scopes: where it may be given: some of "channel", "creation", "source", "sink", "batch", "producer".
+        scopes: where it may be given: some of "channel", "creation", "handle", "source", "sink", "batch",
+            "producer".
         default: the value when it is not given.
         parse: turns a string or value into the option's type, or raises ValueError.
         range: what is allowed, for people.
@@ -171,6 +175,12 @@ def _directory(value: str | os.PathLike[str]) -> str:
     if not isinstance(value, (str, os.PathLike)) or not str(value):
         raise ValueError
     return os.path.abspath(value)
+
+
+def _directory_of_this_host(value: str | os.PathLike[str]) -> str:
+    if "://" in str(value):
+        raise ValueError
+    return _directory(value)
 
 
 _MIB = 1 << 20
@@ -343,6 +353,12 @@ OPTIONS: tuple[Option, ...] = (
     Option("mode", (CREATION,), "0700", _mode, "0700, 0750 or 0770",
            "The mode of everything that the channel makes, whatever the umask. 0770 admits the members of the Unix "
            "group of its directory; 0750 lets them only read."),
+    Option("durability", (HANDLE,), "object", _one_of("object", "local", "memory"), "object, local or memory",
+           "In an object store: when a put is acknowledged. object: when it is in the store; local: when it is synced "
+           "in the spool, on this host's disk; memory: when it is in the spool's memory tier."),
+    Option("spool", (HANDLE,), None, _directory_of_this_host, "a directory of this host",
+           "In an object store, with the durability local or memory: where puts go first. A thread ships the events to "
+           "the store, in order and each once."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
            "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "
@@ -462,6 +478,12 @@ def parse_options(given: Mapping[str, object], scopes: Iterable[str], *, where: 
 
 
 def _unknown(name: str, elsewhere: Option | None, allowed: Mapping[str, Option], where: str) -> str:
+    if elsewhere is not None and elsewhere.scopes == (HANDLE,):
+        return (
+            f"{elsewhere.name} is not an option of {where} but of a handle, `Channel`, whose puts go through a spool; "
+            "Spark stages its rows in the store and commits them there itself, and a producer is given such a handle: "
+            "leave it out"
+        )
     if elsewhere is not None:
         owners = " or a ".join(_SCOPES[scope] for scope in elsewhere.scopes)
         return f"{elsewhere.name} is not an option of {where} but of a {owners}"

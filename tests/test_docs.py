@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from spillable_stream.options import BATCH, CHANNEL, CREATION, OPTIONS, PRODUCER, SINK, SOURCE
+from spillable_stream.options import BATCH, CHANNEL, CREATION, HANDLE, OPTIONS, PRODUCER, SINK, SOURCE
 from tests.support.spark.sessions import short_sessions
 from tests.support.spark.versions import SPARK
 
@@ -52,7 +52,7 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
 def test_option_tables_and_the_configuration_file_are_made_of_the_options() -> None:
     made = dict(runpy.run_path(str(ROOT / "scripts" / "make_option_docs.py"))["files"]())
     scopes = {scope for page in made for scope in re.findall(r"<!-- options: (\w+) -->", page.read_text())}
-    assert scopes == {CHANNEL, CREATION, SOURCE, BATCH, SINK, PRODUCER}
+    assert scopes == {CHANNEL, CREATION, HANDLE, SOURCE, BATCH, SINK, PRODUCER}
     assert not [page for page, text in made.items() if page.read_text() != text], "run scripts/make_option_docs.py"
 
 

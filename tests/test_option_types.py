@@ -19,7 +19,7 @@ from spillable_stream.option_types import (
     ProducerKeywords,
     StoredOptions,
 )
-from spillable_stream.options import CHANNEL, CREATION, PRODUCER, defaults
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, PRODUCER, defaults
 from spillable_stream.producer.config import ProducerConfig
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +31,7 @@ def test_the_module_is_what_the_table_gives() -> None:
 
 
 def test_each_type_has_the_options_of_its_kind() -> None:
-    assert ChannelKeywords.__annotations__.keys() == {*defaults(CHANNEL), *defaults(CREATION)}
+    assert ChannelKeywords.__annotations__.keys() == {*defaults(CHANNEL), *defaults(CREATION), *defaults(HANDLE)}
     assert StoredOptions.__annotations__.keys() == defaults(CHANNEL).keys()
     assert ProducerKeywords.__annotations__.keys() == defaults(PRODUCER).keys()
     assert {f.name for f in fields(ProducerConfig)} == defaults(PRODUCER).keys()

@@ -12,6 +12,7 @@ from spillable_stream.options import (
     BATCH,
     CHANNEL,
     CREATION,
+    HANDLE,
     OPTIONS,
     PRODUCER,
     SINK,
@@ -20,7 +21,7 @@ from spillable_stream.options import (
     parse_options,
 )
 
-EVERY = (BATCH, CHANNEL, CREATION, PRODUCER, SOURCE, SINK)
+EVERY = (BATCH, CHANNEL, CREATION, HANDLE, PRODUCER, SOURCE, SINK)
 
 
 def parse(**given: Any) -> dict[str, Any]:
@@ -136,6 +137,14 @@ def test_an_unknown_name_gets_the_nearest_valid_one() -> None:
 def test_a_misplaced_name_is_told_where_it_belongs() -> None:
     with pytest.raises(OptionError, match="group is not an option of a channel but of a streaming source or a b"):
         parse_options({"group": "g"}, [CHANNEL], where="a channel")
+
+
+@pytest.mark.parametrize("where", ["a Spark sink", "a Spark source", "a producer"])
+def test_an_option_of_a_handle_is_refused_elsewhere_in_a_sentence_that_says_why(where: str) -> None:
+    with pytest.raises(
+        OptionError, match=f"durability is not an option of {where} but of a handle.*commits them there"
+    ):
+        parse_options({"durability": "local"}, [SINK, SOURCE, PRODUCER, CHANNEL, CREATION], where=where)
 
 
 def test_an_option_error_is_a_value_error() -> None:

@@ -6,6 +6,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
@@ -26,10 +27,11 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, channel_path, ensure_channel, open_engine, port_of
+from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, SchemaError, SpillableError
+from spillable_stream.errors import ChannelClosedError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     check_new_schema,
@@ -40,12 +42,15 @@ from spillable_stream.format.batch import (
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
 from spillable_stream.names import check_group, is_name
+from spillable_stream.objects.location import Location
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
-from spillable_stream.options import CHANNEL, CREATION, defaults, parse_options
+from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from spillable_stream.channel.spool import Spool
 
 __all__ = ["Channel"]
 
@@ -67,7 +72,8 @@ class Channel:
             handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
-            in the channel, and a value that differs from the stored one changes it for all.
+            in the channel, and a value that differs from the stored one changes it for all. ``durability`` and
+            ``spool`` are this handle's.
 
     Attributes:
         path: the channel's directory, absolute, or its address; `str` says it.
@@ -100,7 +106,8 @@ class Channel:
         self.path: ChannelPath = channel_path(path)
         self.readonly = readonly
         self._fs = fs or FileSystem()
-        given = parse_options(options, (CHANNEL, CREATION), where="a channel")
+        parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
+        given, front = divide_spool_options(parsed, in_store=isinstance(self.path, Location), readonly=readonly)
         wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
 
@@ -117,9 +124,13 @@ class Channel:
         self._writable_schemas = 0
         self._mutex = threading.RLock()
         self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
+        self._front = front
+        self._spool: Spool | None = None
         self._open()
         try:
             self._settle(given, arrow_schema)
+            if front is not None:
+                self._spool = self._open_spool(front)
         except BaseException:
             self._engine.close()
             raise
@@ -152,6 +163,25 @@ class Channel:
             self.evolve(schema)
         self._engine.upkeep.ensure()
 
+    def _open_spool(self, front: SpoolOptions) -> Spool:
+        """Open the spool in front of the store, which takes what the channel takes."""
+        from spillable_stream.channel.spool import Spool
+
+        stored, schema = self._engine.state.options, self.schema if self.typed else None
+        shared = {name: getattr(stored, name) for name in ("transaction_capacity", "keep_alive", "overflow_timeout")}
+        local = Channel(front.path, schema=schema, fs=self._fs, **{**shared, **front.of_channel})
+        try:
+            return Spool(local, self._engine, is_durable=front.is_durable)
+        except BaseException:
+            local.close()
+            raise
+
+    def another(self) -> Channel:
+        """Return another handle of the channel, with the spool of this one, if it has one."""
+        front = self._front
+        options: dict[str, Any] = {} if front is None else {"durability": front.durability, "spool": front.path}
+        return Channel(str(self.path), create=False, **options)
+
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -182,6 +212,14 @@ class Channel:
         """
         return port_of(self.engine())
 
+    def put_port(self) -> ChannelPort:
+        """Return the port of the channel that puts go to: the spool's, where there is one.
+
+        Raises:
+            ChannelClosedError: the channel was closed.
+        """
+        return self.port() if self._spool is None else self._spool.port()
+
     def engine(self) -> Engine:
         """Return the open engine, in this process; for this package's own tools and tests.
 
@@ -195,6 +233,8 @@ class Channel:
                 if self._pid != os.getpid():
                     self._consumers = {}
                     self._open()
+                    if self._spool is not None:
+                        self._spool.begin(self._engine)
                     self._engine.upkeep.ensure()
         return self._engine
 
@@ -205,6 +245,8 @@ class Channel:
     def put_transaction(self) -> PutTransaction:
         """Return a new put transaction; ``with`` begins it and commits on a clean exit.
 
+        With a spool, it goes there; what it says in ``committed`` are IDs of the spool.
+
         Raises:
             SchemaError: nothing can be put: an earlier version made the channel with a dictionary as a column.
             ReadonlyChannelError: the handle only looks; so does every other call that writes.
@@ -212,6 +254,8 @@ class Channel:
         engine = self.engine()
         if self.readonly:
             engine.refuse_to_write("a put")
+        if self._spool is not None:
+            return self._spool.put_transaction()
         engine.prepare_put()
         schemas = engine.schemas()
         if len(schemas) != self._writable_schemas:
@@ -365,6 +409,8 @@ class Channel:
         schemas = engine.schemas()
         merged = merge_schemas(schemas[-1], schema)
         if merged.equals(schemas[-1]):
+            if self._spool is not None:
+                self._spool.evolve(merged)
             return len(schemas) - 1
         if not self.typed:
             raise SchemaError(f"{self.path} is an event channel (headers, body) and can't have other columns")
@@ -376,8 +422,18 @@ class Channel:
         return self.evolve(schema)
 
     def stats(self) -> ChannelStats:
-        """Return what the channel holds, up to date with every process's commits."""
-        return channel_stats(self.engine())
+        """Return what the channel holds, up to date with every process's commits.
+
+        With a spool, also while the store does not answer: then it is what this handle knows of the store.
+        """
+        engine, spool = self.engine(), self._spool
+        if spool is None:
+            return channel_stats(engine)
+        try:
+            found = channel_stats(engine)
+        except StorageError:
+            found = channel_stats(engine, as_known=True)
+        return replace(found, spool=spool.stats())
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw what the tiers held over time, as far as this handle saw it; needs matplotlib.
@@ -411,22 +467,26 @@ class Channel:
     def flush(self) -> int:
         """Move what is in memory to disk, in order, and return how many events that were.
 
+        With a spool: ship to the store what is in the spool now.
+
         Raises:
-            StorageError: the disk refused; what was not moved is still in memory.
+            StorageError: the disk, or the store, refused; what was not moved is still in memory, or in the spool.
         """
         engine = self.engine()
         self._require_writable("a flush")
-        return engine.flush()
+        return engine.flush() if self._spool is None else self._spool.flush()
 
     def close(self, *, checkpoint: bool | None = None, flush: bool | None = None) -> None:
         """Close the handle when the commits under way are over; its groups are free, open takes are back in the queue.
 
         The last handle to be closed, among all processes, moves what is in memory to disk and
-        removes the memory tier.
+        removes the memory tier. With a spool, it ships what is in the spool, for 10 seconds at most and the request
+        under way, and leaves the rest there.
 
         Args:
             checkpoint: whether to make a checkpoint; ``checkpointOnClose`` decides by default.
-            flush: whether to do that if this is the last handle; ``flushOnClose`` decides by default.
+            flush: whether to do that if this is the last handle; ``flushOnClose`` decides by default. Of a spool,
+                whether to ship it.
 
         Raises:
             StorageError: the disk refused; the handle is closed, and what was in memory still is.
@@ -436,9 +496,18 @@ class Channel:
         if self._pid != os.getpid():
             self._closed = self._left = True
             return
-        consumers = list(self._consumers.values())
-        for calls in (self._owning, self._engine.active_calls, *(c.active_calls for c in consumers)):
+        all_calls = [self._owning, self._engine.active_calls, *(c.active_calls for c in self._consumers.values())]
+        if self._spool is not None:
+            all_calls.append(self._spool.active_calls)
+        for calls in all_calls:
             calls.refuse_within("a close")
+        try:
+            if self._spool is not None:
+                self._spool.close(ship=flush is not False)
+        finally:
+            self._end(checkpoint, flush)
+
+    def _end(self, checkpoint: bool | None, flush: bool | None) -> None:
         self._closed = True
         self._engine.active_calls.end("a close")
         with self._mutex:
@@ -505,6 +574,8 @@ class Channel:
         for consumer in self._consumers.values():
             consumer.leave()
         self._consumers = {}
+        if self._spool is not None:
+            self._spool.after_fork()
         self._engine.close(forked=True)
 
 

@@ -48,6 +48,7 @@ def stats_html(path: ChannelPath, typed: bool, stats: ChannelStats) -> str:
         _tier("memory", _MEMORY, stats.memory),
         _tier("disk", _DISK, stats.disk),
         _kept(stats),
+        _spool(stats),
         _facts(stats),
         _losses(stats),
         _strip(stats.drain_order),
@@ -94,6 +95,17 @@ def _kept(stats: ChannelStats) -> str:
         return ""
     text = f"{_count(kept.events, 'event')} ({_bytes(kept.payload_bytes)}) since ID {kept.first_id:,}"
     return _bar("kept", _KEPT, kept.events, kept.events + stats.channel_size, text)
+
+
+def _spool(stats: ChannelStats) -> str:
+    """Return a line for what is acknowledged and not in the store yet."""
+    spool = stats.spool
+    if spool is None:
+        return ""
+    text = f"in the spool, to be shipped: {_count(spool.events, 'event')} ({_bytes(spool.size_bytes)})"
+    if spool.oldest_seconds is not None:
+        text += f", the oldest {_age(spool.oldest_seconds)} old"
+    return _line(text + (f" · {escape(spool.trouble)}" if spool.trouble else ""))
 
 
 def _bar(name: str, colour: str, held: int, capacity: int, text: str) -> str:

@@ -42,6 +42,9 @@ class PutTransaction(Transaction):
     Attributes:
         producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
             that it got, if they are still known.
+        follows: the producer's last number in the channel, on which the batch was cut: where it is another one by
+            now, the commit raises a `ProducerSequenceError`, and stores nothing. None for any.
+        is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
         waited_seconds: how long these events have waited for room, in transactions before this one; None for a commit
             that waits itself. Where it would wait, a commit of the others raises `NoRoomYetError`.
     """
@@ -60,6 +63,8 @@ class PutTransaction(Transaction):
         self._failure: BaseException | None = None
         self.count: int = 0
         self.producer: NumberedBatch | None = None
+        self.follows: int | None = None
+        self.is_bounded: bool = True
         self.waited_seconds: float | None = None
 
     def put(self, event: Event | Mapping[str, Any]) -> None:
@@ -133,7 +138,7 @@ class PutTransaction(Transaction):
             raise TransactionCapacityError(
                 f"the transaction would hold {held:,} events, and none holds more than {MAX_COUNT:,}; commit more often"
             )
-        if held > capacity:
+        if held > capacity and self.is_bounded:
             raise TransactionCapacityError(
                 f"the transaction would hold {held:,} events, transactionCapacity is {capacity:,}; commit more often, "
                 "or raise it"
@@ -212,7 +217,7 @@ class PutTransaction(Transaction):
                 self._undivided(self._stage)
             self._undivided(lambda segment: segments.append(segment.finish()), self._segment)
             self._attempted = True
-        request = Put(self._frames, segments, producer=self.producer)
+        request = Put(self._frames, segments, producer=self.producer, follows=self.follows)
         try:
             self.committed: CommitResult = self._engine.commit(
                 request, self._engine.state.options.keep_alive, self.waited_seconds

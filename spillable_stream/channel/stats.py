@@ -17,7 +17,7 @@ from spillable_stream.state.spill_rules import TierUsage
 if TYPE_CHECKING:
     from spillable_stream.objects.metered_store import StoreUsage
 
-__all__ = ["ChannelStats", "GroupStats", "KeptStats", "TierStats", "channel_stats"]
+__all__ = ["ChannelStats", "GroupStats", "KeptStats", "SpoolStats", "TierStats", "channel_stats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,23 @@ class KeptStats:
 
 
 @dataclass(frozen=True, slots=True)
+class SpoolStats:
+    """The events that were acknowledged and are not in the store yet: they are lost if this host's disk, or memory, is.
+
+    Args:
+        events: how many events are in the spool, whoever put them there.
+        size_bytes: the size of their payloads.
+        oldest_seconds: the age of the oldest one, or None.
+        trouble: why this handle's last attempt to ship failed; "" if it did not.
+    """
+
+    events: int
+    size_bytes: int
+    oldest_seconds: float | None
+    trouble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ChannelStats:
     """A channel at one moment.
 
@@ -111,6 +128,7 @@ class ChannelStats:
         producers: the highest committed batch of every producer.
         counters: what this handle counted since it was opened.
         store: for a channel in an object store, the requests of this handle, and what they cost a day; else None.
+        spool: with a spool in front of the store, what is yet to be shipped; else None. Nothing else here counts it.
     """
 
     channel: str
@@ -141,6 +159,7 @@ class ChannelStats:
     producers: Mapping[str, int]
     counters: Counters
     store: StoreUsage | None = None
+    spool: SpoolStats | None = None
 
     def flume_counters(self) -> dict[str, float]:
         """Return the numbers under the names of Flume's counters, such as ``ChannelFillPercentage``."""
@@ -163,9 +182,14 @@ class ChannelStats:
         return {"".join(word.capitalize() for word in name.split("_")): value for name, value in values.items()}
 
 
-def channel_stats(engine: Engine) -> ChannelStats:
-    """Return the channel's statistics, up to date with every process's commits."""
-    with engine.snapshot() as state:
+def channel_stats(engine: Engine, *, as_known: bool = False) -> ChannelStats:
+    """Return the channel's statistics, up to date with every process's commits.
+
+    Args:
+        engine: the channel.
+        as_known: whether to say what this handle knows, without a look at the log.
+    """
+    with engine.follower.as_known if as_known else engine.snapshot() as state:
         engine.samples.record(state)
         options, rates = state.options, engine.samples.rates(state)
         files = engine.file_counts(state)

@@ -1,13 +1,14 @@
-"""Options that a channel can only have on a disk, or only in an object store."""
+"""Options that a channel can only have on a disk, only in an object store, or only in the spool in front of one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from spillable_stream.errors import OptionError
 from spillable_stream.options import CHANNEL, CREATION, defaults
 
-__all__ = ["refuse_options_of_disks", "refuse_options_of_stores"]
+__all__ = ["SpoolOptions", "divide_spool_options", "refuse_options_of_disks", "refuse_options_of_stores"]
 
 _NO_MEMORY = "there is no memory tier in front of a store"
 _ONE_ROOT = "all objects of a channel are under one root"
@@ -23,6 +24,67 @@ _OF_DISKS = {
     "mode": "the store's own policies say who may read and write",
 }
 _OF_STORES = ("commitInterval", "gcDelay")
+
+
+class SpoolOptions(NamedTuple):
+    """The spool that a handle wants in front of an object store.
+
+    Args:
+        path: its directory.
+        durability: "local" or "memory".
+        of_channel: the options of its channel that were given, by keyword name.
+    """
+
+    path: str
+    durability: str
+    of_channel: dict[str, Any]
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether a put is acknowledged when it is synced on this host's disk."""
+        return self.durability == "local"
+
+
+def divide_spool_options(
+    given: Mapping[str, Any], *, in_store: bool, readonly: bool
+) -> tuple[dict[str, Any], SpoolOptions | None]:
+    """Return the options of a channel, and of the spool in front of it; None without one.
+
+    Args:
+        given: the options of a handle, by keyword name. With a spool, those that a store can't have are the spool's.
+        in_store: whether the channel is in an object store.
+        readonly: whether the handle only looks.
+
+    Raises:
+        OptionError: the channel can't have a spool, or these contradict each other.
+    """
+    rest = dict(given)
+    durability, path = rest.pop("durability", "object"), rest.pop("spool", None)
+    if durability == "object" and path is None:
+        return rest, None
+    if not in_store:
+        raise OptionError(
+            f"{'spool' if durability == 'object' else 'durability'} is for channels in an object store: a commit to a "
+            "disk is synced at once, and memoryCapacity puts memory in front of it; leave it out"
+        )
+    if path is None:
+        raise OptionError(f"durability={durability} needs a directory of this host to put to first; give spool, too")
+    if durability == "object":
+        raise OptionError(
+            "with durability=object a put goes to the store at once, so a spool would be empty; give spool with "
+            "durability=local or durability=memory, or leave it out"
+        )
+    if readonly:
+        raise OptionError("a handle that only looks puts nothing, so it has no spool; leave durability and spool out")
+    of_spool = {name: rest.pop(name) for name in map(_keyword, _OF_DISKS) if name in rest}
+    if durability == "local" and of_spool.get("memory_capacity"):
+        raise OptionError(
+            "memoryCapacity contradicts durability=local, with which a put is synced on disk when it is acknowledged; "
+            "leave it out, or use durability=memory"
+        )
+    if durability == "memory" and of_spool.get("memory_capacity") == 0:
+        raise OptionError("durability=memory needs a memoryCapacity above 0; raise it, or use durability=local")
+    return rest, SpoolOptions(path, durability, of_spool)
 
 
 def refuse_options_of_disks(given: Mapping[str, object]) -> None:
@@ -56,5 +118,9 @@ def refuse_options_of_stores(given: Mapping[str, object]) -> None:
 
 
 def _is_given(name: str, given: Mapping[str, object]) -> bool:
-    keyword = "".join("_" + c.lower() if c.isupper() else c for c in name)
+    keyword = _keyword(name)
     return given.get(keyword) not in (None, {**defaults(CHANNEL), **defaults(CREATION)}[keyword])
+
+
+def _keyword(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name)

@@ -9,7 +9,7 @@ from typing import cast
 
 from spillable_stream.engine.append_plan import AppendPlan, CommitResult
 from spillable_stream.engine.group_owners import KeptPosition
-from spillable_stream.errors import ChannelFullError, StorageError, TransactionCapacityError
+from spillable_stream.errors import ChannelFullError, ProducerSequenceError, StorageError, TransactionCapacityError
 from spillable_stream.format.file_names import Tier, in_memory
 from spillable_stream.format.frame import MAX_COUNT, Frame, FrameType, frame_size, total_size
 from spillable_stream.format.record import (
@@ -95,6 +95,7 @@ class Put(Request):
         producer: a producer's numbered batch; likewise.
         may_spill: whether it has waited long enough for room in memory.
         not_staged: why a staged file could not be copied from memory to disk, if that failed.
+        follows: the producer's last number in the channel, on which the batch was cut; None for any.
     """
 
     frames: list[Frame]
@@ -103,6 +104,7 @@ class Put(Request):
     producer: NumberedBatch | None = None
     may_spill: bool = False
     not_staged: StorageError | None = None
+    follows: int | None = None
     _spilled: str = ""
     _use: TierUsage | None = None
     _size_bytes: int = 0
@@ -142,6 +144,11 @@ class Put(Request):
             return CommitResult() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
         if self.producer:
             name, numbers = self.producer
+            if self.follows is not None and (last := plan.state.producers.last(name)) != self.follows:
+                raise ProducerSequenceError(
+                    f"the producer {name!r} has batches up to {last:,} in the channel, and not up to {self.follows:,} "
+                    "as when this one was cut. Nothing was stored: cut it anew"
+                )
             planned = plan.batches.get((name, numbers.last))
             answer = planned.to(*self.producer) if planned else plan.state.producers.answer(*self.producer)
             return CommitResult(0, answer.first_id, answer.last_id) if answer else None

@@ -107,7 +107,7 @@ class ChannelTarget:
     @property
     def place(self) -> str:
         """Which channel it is, by whatever path it was opened; a copy, which has its UUID, is another one."""
-        return self._channel.port().place()
+        return self._channel.put_port().place()
 
     @property
     def schema(self) -> pa.Schema:
@@ -128,11 +128,11 @@ class ChannelTarget:
             ProducerBusyError: another live producer has it.
         """
         with self._mutex:
-            self._claims[producer_id] = self._channel.port().claim_producer(producer_id)
+            self._claims[producer_id] = self._channel.put_port().claim_producer(producer_id)
 
     def last_sequence(self, producer_id: str) -> int:
         """Return the highest number that a producer committed in the channel."""
-        with self._channel.port().snapshot() as state:
+        with self._channel.put_port().snapshot() as state:
             return state.producers.last(producer_id)
 
     def commit(
@@ -162,7 +162,7 @@ class ChannelTarget:
         """Continue with a new handle, unless another thread has it already."""
         with self._mutex:
             if self._channel is failed:
-                self._channel = Channel(str(failed.path), create=False)
+                self._channel = failed.another()
                 if self._owned:
                     failed.close(checkpoint=False, flush=False)
                 self._owned = True

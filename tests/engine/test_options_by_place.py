@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from spillable_stream import Channel
-from spillable_stream.engine.options_by_place import refuse_options_of_disks, refuse_options_of_stores
+from spillable_stream.engine.options_by_place import (
+    SpoolOptions,
+    divide_spool_options,
+    refuse_options_of_disks,
+    refuse_options_of_stores,
+)
 from spillable_stream.errors import NotAChannelError, OptionError
 from spillable_stream.options import CHANNEL, CREATION, defaults
 
@@ -78,3 +83,55 @@ def test_a_channel_in_a_store_is_neither_made_nor_changed_by_an_option_of_disks(
     with pytest.raises(OptionError, match="is for channels on a disk"):
         open_handle(**given)
     assert open_handle().options == before
+
+
+@pytest.mark.parametrize(
+    ("given", "in_store", "said"),
+    [
+        (
+            {"durability": "local", "spool": "/s"},
+            False,
+            "^durability is for channels in an object store: a commit to a d",
+        ),
+        ({"spool": "/s"}, False, "^spool is for channels in an object store"),
+        ({"durability": "local"}, True, "^durability=local needs a directory of this host .*; give spool, too"),
+        ({"durability": "memory"}, True, "^durability=memory needs a directory"),
+        ({"spool": "/s"}, True, "a spool would be empty; give spool with durability=local"),
+        ({"durability": "object", "spool": "/s"}, True, "a spool would be empty"),
+        (
+            {"durability": "local", "spool": "/s", "memory_capacity": 5},
+            True,
+            "memoryCapacity contradicts durability=lo",
+        ),
+        ({"durability": "memory", "spool": "/s", "memory_capacity": 0}, True, "needs a memoryCapacity above 0"),
+    ],
+)
+def test_a_spool_that_cannot_be_is_refused_with_its_reason(given: dict[str, object], in_store: bool, said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        divide_spool_options(given, in_store=in_store, readonly=False)
+
+
+def test_a_handle_that_only_looks_has_no_spool() -> None:
+    with pytest.raises(OptionError, match="puts nothing"):
+        divide_spool_options({"durability": "local", "spool": "/s"}, in_store=True, readonly=True)
+
+
+@pytest.mark.parametrize("in_store", [True, False])
+def test_without_a_spool_every_option_is_the_channels(in_store: bool) -> None:
+    for given in ({}, {"keep_alive": 1.0, "memory_capacity": 5}):
+        found = divide_spool_options({**given, "durability": "object"}, in_store=in_store, readonly=True)
+        assert found == (given, None)
+
+
+def test_with_a_spool_the_options_of_disks_are_the_spools() -> None:
+    given = {"durability": "memory", "spool": "/s", "memory_capacity": 5, "mode": "0770", "gc_delay": 1.0}
+    rest, spool = divide_spool_options(given, in_store=True, readonly=False)
+    assert rest == {"gc_delay": 1.0}
+    assert spool == SpoolOptions("/s", "memory", {"memory_capacity": 5, "mode": "0770"}) and not spool.is_durable
+
+
+@pytest.mark.parametrize("given", [{"durability": "local", "spool": "s"}, {"spool": "s"}])
+def test_a_channel_on_a_disk_has_no_spool(open_channel: Open, given: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match="is for channels in an object store"):
+        open_channel(**given)
+    assert open_channel().options

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pyarrow as pa
+import pytest
 
 from spillable_stream import Channel
 from spillable_stream.engine.requests import Put
+from spillable_stream.errors import ProducerSequenceError
 from spillable_stream.format.batch import encode_batch
-from spillable_stream.format.record import SegmentRef
+from spillable_stream.format.record import NumberedBatch, Numbers, SegmentRef
 from spillable_stream.log.staged_file import StagedFileWriter
 
 
@@ -46,3 +48,15 @@ def test_a_commit_that_comes_late_changes_nothing(open_channel: Callable[..., Ch
     channel.engine().commit(Put([], [late], ("query", 5)))
     assert channel.stats().channel_size == 2
     assert channel.stats().segments == 2
+
+
+def test_a_producers_batch_that_was_cut_on_another_number_is_refused(open_channel: Callable[..., Channel]) -> None:
+    channel = open_channel()
+    rows = pa.record_batch({"headers": pa.array([{}], channel.schema.field("headers").type), "body": [b"x"]})
+    frames = encode_batch(rows.cast(channel.schema), 0, "none")
+    commit = channel.engine().commit
+    commit(Put(frames, producer=NumberedBatch("p", Numbers(1, 5)), follows=0))
+    with pytest.raises(ProducerSequenceError, match="up to 5 in the channel, and not up to 3"):
+        commit(Put(frames, producer=NumberedBatch("p", Numbers(4, 8)), follows=3))
+    commit(Put(frames, producer=NumberedBatch("p", Numbers(6, 8)), follows=5))
+    assert channel.stats().producers == {"p": 8} and channel.stats().channel_size == 2

@@ -1,0 +1,312 @@
+"""A spool in front of a channel in an object store: puts go to a channel on this host, and a thread ships them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.spool_mover import SPOOL_PREFIX, SpoolMover, spool_group
+from spillable_stream.channel.stats import SpoolStats, channel_stats
+from spillable_stream.channel.stored_options import store_options
+from spillable_stream.engine.active_calls import ActiveCalls
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.periodic_thread import PeriodicThread
+from spillable_stream.engine.port import ChannelPort
+from spillable_stream.errors import (
+    ChannelBusyError,
+    ChannelClosedError,
+    ChannelFullError,
+    DiskSpaceError,
+    GroupOwnedError,
+    LockTimeoutError,
+    OptionError,
+    ProducerBusyError,
+    ProducerSequenceError,
+    SchemaError,
+    SpillableError,
+    StorageError,
+    TransactionStateError,
+)
+from spillable_stream.objects.store import StoreError
+
+if TYPE_CHECKING:
+    from spillable_stream.channel.channel import Channel
+
+__all__ = ["CLOSE_SECONDS", "Spool"]
+
+_log = logging.getLogger(__name__)
+
+CLOSE_SECONDS = 10.0
+"""How long a close ships what is in the spool; the rest stays there for the next open."""
+
+_MEMORY_CAPACITY = 100_000
+_LOOK_SECONDS = 1.0  # at whether another handle still ships
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+_STALLED_SECONDS = 60.0
+_WARN_AGAIN_SECONDS = 60.0
+_MAY_PASS = (
+    ChannelBusyError,
+    ChannelClosedError,
+    ChannelFullError,
+    DiskSpaceError,
+    GroupOwnedError,
+    LockTimeoutError,
+    ProducerBusyError,
+    ProducerSequenceError,
+    TransactionStateError,
+)
+
+
+class Spool:
+    """A channel on this host, and the thread that ships its events to a channel in a store. Thread-safe.
+
+    Args:
+        local: the spool's channel, open; it is closed with the spool.
+        store: the engine of the channel in the store.
+        is_durable: whether a put is acknowledged when it is synced; else when it is in the spool's memory tier.
+
+    Attributes:
+        active_calls: the calls to the spool's channel that are under way; a close waits for them.
+
+    Raises:
+        OptionError: the spool is of another channel, or is not a spool.
+        SchemaError: it has other columns than the channel.
+        StorageError: the disk refused.
+    """
+
+    def __init__(self, local: Channel, store: Engine, *, is_durable: bool) -> None:
+        self._local = local
+        self._is_durable = is_durable
+        self._ending = False
+        self._is_closed = False
+        self._require_own(store)
+        self._settle_memory()
+        create_group(local.engine(), spool_group(store.channel), "earliest")
+        self.begin(store)
+
+    def _require_own(self, store: Engine) -> None:
+        """Refuse what is not the spool of this channel: its events would come to the wrong place."""
+        path, group = self._local.path, spool_group(store.channel)
+        with self._local.engine().snapshot() as state:
+            groups, is_new = set(state.groups), not state.last_id
+        if any(name.startswith(SPOOL_PREFIX) for name in groups - {group}):
+            raise OptionError(
+                f"{path} is the spool of another channel, not of {store.path}; give each channel a spool of its own"
+            )
+        if group not in groups and (groups or not is_new):
+            raise OptionError(
+                f"{path} is a channel with events or groups of its own, and no spool; give a directory of its own"
+            )
+        if self._local.typed != store.is_typed():
+            raise SchemaError(
+                f"of the spool {path} and {store.path} only one is a typed channel; use another directory"
+            )
+
+    def _settle_memory(self) -> None:
+        """Give the spool a memory tier, or none, as the handle's durability says."""
+        engine = self._local.engine()
+        capacity = engine.follow().options.memory_capacity
+        if not self._is_durable and not capacity:
+            store_options(engine, {"memory_capacity": _MEMORY_CAPACITY})
+        elif self._is_durable and capacity:
+            store_options(engine, {"memory_capacity": 0})
+            engine.flush()
+
+    def begin(self, store: Engine) -> None:
+        """Begin to ship; again in a forked child, which has no thread.
+
+        Args:
+            store: the engine of the channel in the store.
+        """
+        self.active_calls: ActiveCalls = self._local.engine().active_calls
+        self._mutex = threading.Lock()  # of who ships now
+        self._closing = threading.Lock()
+        self._mover = SpoolMover(self._local.engine(), store)
+        self._store_path = store.path
+        self._trouble: Exception | None = None  # why the last attempt failed
+        self._failures = 0
+        self._pause_seconds = 0.0
+        self._warned_at = float("-inf")
+        self._thread = PeriodicThread(self, "spillable spool", lambda: not self._ending)
+        self._thread.ensure()
+
+    # ── puts ────────────────────────────────────────────────────────────────────────────────
+
+    def put_transaction(self) -> PutTransaction:
+        """Return a new put transaction of the spool.
+
+        Raises:
+            OptionError: another process gave the spool a memory tier, and this handle was promised a disk.
+            SpillableError: the store refuses for good what is in the spool, by the error that it refused it with.
+        """
+        trouble = self._trouble
+        if trouble is not None and _is_lasting(trouble):
+            raise self._refusal(trouble) from trouble
+        if self._is_durable and self._local.engine().follow().options.memory_capacity:
+            raise OptionError(
+                f"the spool {self._local.path} has a memory tier by now, since another process opened it with "
+                "durability=memory, and this handle has durability=local; open it with one of them everywhere"
+            )
+        return self._local.put_transaction()
+
+    def _refusal(self, trouble: Exception) -> SpillableError:
+        said = (
+            f"{self._store_path} refuses what is in the spool {self._local.path}, and will again: {trouble}. Nothing "
+            "is lost, and nothing was put now; once the cause is gone, it is shipped, and puts are taken again"
+        )
+        return type(trouble)(said) if isinstance(trouble, SpillableError) else StorageError(said)
+
+    def evolve(self, schema: pa.Schema) -> None:
+        """Add the columns that the channel in the store has by now."""
+        self._local.evolve(schema)
+
+    def port(self) -> ChannelPort:
+        """Return the port of the spool's channel."""
+        return self._local.port()
+
+    def stats(self) -> SpoolStats:
+        """Return what is yet to be shipped; it asks nothing of the store."""
+        found = channel_stats(self._local.engine())
+        return SpoolStats(
+            events=found.channel_size,
+            size_bytes=found.memory.payload_bytes + found.disk.payload_bytes,
+            oldest_seconds=found.oldest_age_seconds,
+            trouble="" if self._trouble is None else str(self._trouble),
+        )
+
+    # ── shipping ────────────────────────────────────────────────────────────────────────────
+
+    def period_seconds(self) -> float:
+        """Return how long to wait before the next attempt."""
+        return self._pause_seconds
+
+    def run_once(self) -> bool:
+        """Ship what waits, or wait for it, and tell whether there will be another time; a failure is logged."""
+        try:
+            self._pause_seconds = 0.0
+            if self._mover.wait(lambda: self._ending) and not self._ship():
+                self._pause_seconds = _LOOK_SECONDS
+        except ChannelClosedError as e:  # one of the two handles failed, or was closed
+            self._trouble = e
+            with self._mutex, contextlib.suppress(SpillableError):
+                self._mover.close(is_answered=True)
+            return False
+        except Exception as e:  # also what nobody thought of: the thread must not end
+            self._wait_after(e)
+        return not self._ending
+
+    def _ship(self) -> bool:
+        """Ship one put, if this handle is the one that ships, and tell whether it is."""
+        with self._mutex:
+            try:
+                if not self._mover.own():
+                    return False
+                self._mover.ship()
+            except Exception as e:
+                self._trouble = e
+                raise
+            if self._failures:
+                _log.info("%s: the spool %s is shipped again", self._store_path, self._local.path)
+            self._trouble, self._failures = None, 0
+            return True
+
+    def _wait_after(self, error: Exception) -> None:
+        self._trouble = error
+        pause_seconds = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 20))
+        self._failures += 1
+        self._pause_seconds = pause_seconds * random.uniform(0.5, 1.0)
+        if time.monotonic() - self._warned_at >= _WARN_AGAIN_SECONDS:
+            self._warned_at = time.monotonic()
+            _log.warning(
+                "%s: what is in the spool %s waits, and is tried again: %s", self._store_path, self._local.path, error
+            )
+
+    def flush(self) -> int:
+        """Ship everything that is in the spool now, and return how many events that were.
+
+        Raises:
+            StorageError: the store refused or failed, or another process that ships the spool got no further for a
+                minute; what is not shipped is still in the spool. It raises what else a put to the store raises.
+        """
+        count, last_id = self._mover.waiting()
+        seen, deadline = -1, 0.0
+        while count and (position := self._mover.position()) < last_id:
+            if position != seen:
+                seen, deadline = position, time.monotonic() + _STALLED_SECONDS
+            if self._ship():
+                continue
+            if time.monotonic() >= deadline:
+                raise StorageError(
+                    f"another process ships the spool {self._local.path} to {self._store_path}, and got no further for "
+                    f"{_STALLED_SECONDS:g} s; its log says why. The events are still in the spool"
+                )
+            time.sleep(0.01)
+        return count
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────
+
+    def close(self, *, ship: bool = True) -> None:
+        """Ship the events that wait, for `CLOSE_SECONDS` at most, and leave the rest in the spool. Idempotent.
+
+        Args:
+            ship: whether to ship.
+
+        Raises:
+            StorageError: the disk refused; the spool is closed.
+            TransactionStateError: this thread is inside of a call to the spool's channel.
+        """
+        self.active_calls.refuse_within("a close")
+        self._ending = True
+        with self._closing:
+            if not self._is_closed:
+                self._thread.end()
+                self._is_closed = True
+                self._end(ship)
+
+    def _end(self, ship: bool) -> None:
+        try:
+            with contextlib.suppress(ChannelClosedError):  # its log failed, and it says nothing more
+                if ship:
+                    self._ship_until(time.monotonic() + CLOSE_SECONDS)
+                self._report_left()
+        finally:
+            with self._mutex:
+                self._mover.close(is_answered=self._trouble is None)
+            self._local.close()
+
+    def _ship_until(self, deadline: float) -> None:
+        try:
+            while self._mover.waiting()[0] and time.monotonic() < deadline and self._ship():
+                pass
+        except SpillableError as e:
+            _log.warning("%s: the spool %s is not shipped now: %s", self._store_path, self._local.path, e)
+
+    def _report_left(self) -> None:
+        if left := self._mover.waiting()[0]:
+            _log.warning(
+                "%s: %s events stay in the spool %s; the next handle with this spool ships them",
+                self._store_path,
+                f"{left:,}",
+                self._local.path,
+            )
+
+    def after_fork(self) -> None:
+        """In a forked child: leave it to the parent to ship. `begin` follows when the child uses the channel."""
+        self._mover.leave()
+
+
+def _is_lasting(error: Exception) -> bool:
+    """Tell whether an attempt would fail again however often it is made, until somebody repairs something."""
+    if isinstance(error, StorageError):
+        cause = error if isinstance(error, StoreError) else error.__cause__
+        return isinstance(cause, StoreError) and cause.is_lasting
+    return not isinstance(error, _MAY_PASS)

@@ -1,0 +1,240 @@
+"""The mover of a spool: publishes its events to the store, in order and each once, whoever dies in between.
+
+::
+
+    spool ── events after those that the store has ── one put of the spool's producer ──▶ store
+      ▲                                                 numbers: the events' IDs in the spool
+      └── take of the group "spool-…", when they are there
+
+The mover owns the group, which a lock on this host guards, so there is one mover. The store's record of the producer
+says up to which event it has the spool: a put is planned on that record or refused, so neither a mover that died before
+its take was committed, nor a request of it that arrives late, stores an event twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+
+import pyarrow as pa
+
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.engine.engine import Engine
+from spillable_stream.engine.open_engine import port_of
+from spillable_stream.engine.port import ProducerClaim
+from spillable_stream.engine.tier_ports import IDLE_SECONDS
+from spillable_stream.errors import DataLossError, GroupOwnedError, ProducerSequenceError
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.log.event_reader import ReadBatch
+from spillable_stream.state.channel_state import ChannelState
+
+__all__ = ["SPOOL_PREFIX", "SpoolMover", "spool_group"]
+
+SPOOL_PREFIX = "spool-"
+
+_PUT_EVENTS = 100_000
+_PUT_BYTES = 8 << 20
+
+
+def spool_group(channel: str) -> str:
+    """Return the group that the mover of a spool takes as.
+
+    Args:
+        channel: the UUID of the channel in the store: a spool is of one channel for life.
+    """
+    return f"{SPOOL_PREFIX}{channel}"
+
+
+class SpoolMover:
+    """Ships what is in a spool. One thread at a time.
+
+    Args:
+        spool: the engine of the spool's channel.
+        store: the engine of the channel in the store.
+
+    Attributes:
+        group: the group that it takes as; the spool has it.
+        producer_id: the producer that the store knows the spool as.
+    """
+
+    def __init__(self, spool: Engine, store: Engine) -> None:
+        self.group: str = spool_group(store.channel)
+        self.producer_id: str = f"{SPOOL_PREFIX}{spool.channel}"
+        self._spool = spool
+        self._store = store
+        self._consumer: Consumer | None = None
+        self._claim: ProducerClaim | None = None
+        self._shipped: int | None = None  # the last event that the store has; None while that is not known
+
+    # ── what waits ──────────────────────────────────────────────────────────────────────────
+
+    def wait(self, is_over: Callable[[], bool]) -> bool:
+        """Wait for events to ship, for a second at most, and tell whether there are any.
+
+        Args:
+            is_over: tells whether to stop waiting.
+        """
+        found = self._spool.wait_for(lambda state: is_over() or state.lag(self.group) > 0, IDLE_SECONDS)
+        if not found:
+            self._spool.checkpointing.give_back_when_idle()
+        return found and not is_over()
+
+    def waiting(self) -> tuple[int, int]:
+        """Return how many events are yet to be shipped, and the ID of the last one that is in the spool."""
+        with self._spool.snapshot() as state:
+            return state.lag(self.group), state.last_id
+
+    def position(self) -> int:
+        """Return the ID up to which all events are shipped."""
+        with self._spool.snapshot() as state:
+            return state.groups[self.group].position
+
+    # ── owning ──────────────────────────────────────────────────────────────────────────────
+
+    def own(self) -> bool:
+        """Become the one that ships, and tell whether this is it; False where another handle ships.
+
+        Raises:
+            ProducerBusyError: a live mover of another host ships a copy of the spool.
+            StorageError: the store refused or failed.
+        """
+        if self._consumer is None:
+            try:
+                self._consumer = Consumer(self._spool, self.group, owner_timeout_seconds=0.0)
+            except GroupOwnedError:
+                return False
+        if self._claim is None:
+            self._claim = port_of(self._store).claim_producer(self.producer_id)
+        return True
+
+    def close(self, *, is_answered: bool) -> None:
+        """Let another handle ship.
+
+        Args:
+            is_answered: whether the store answers. If not, the claim is left to end by itself, 10 s after the next.
+        """
+        claim, self._claim = self._claim, None
+        consumer, self._consumer = self._consumer, None
+        try:
+            if claim is not None:
+                claim.release() if is_answered else claim.leave()
+        finally:
+            if consumer is not None:
+                consumer.close()
+
+    def leave(self) -> None:
+        """In a forked child: leave it to the parent to ship."""
+        if self._claim is not None:
+            self._claim.leave()
+        if self._consumer is not None:
+            self._consumer.leave()
+        self._claim = self._consumer = None
+
+    # ── shipping ────────────────────────────────────────────────────────────────────────────
+
+    def ship(self) -> None:
+        """Ship the first of what waits, as one put; `own` said that this is the one that ships.
+
+        It raises what a put to the store and a take from the spool raise. Nothing is lost then: the next call asks the
+        store how far it got.
+
+        Raises:
+            DataLossError: the spool is an older copy of what it was when it was shipped.
+        """
+        consumer = self._consumer
+        assert consumer is not None
+        if self._shipped is None:
+            self._shipped = self._ask()
+        if (pace := self._store.committer.group_commit.pace) is not None:
+            pace()  # first: what comes meanwhile goes with it
+        first, last = self._unshipped()
+        if self._shipped > last:
+            raise DataLossError(
+                f"the spool has events up to {last:,}, and {self._store.path} has its events up to {self._shipped:,}: "
+                "it is an older copy of itself. Ship nothing from it; begin with an empty directory",
+                str(self._spool.path),
+            )
+        through = self._shipped
+        if through < last:
+            through = self._publish(consumer, max(first, through + 1), last)
+        if through >= first and (taken := consumer.untaken(first, through)):
+            consumer.commit(taken)
+
+    def _ask(self) -> int:
+        """Return the last event of the spool that the store has; an append of unknown outcome is settled first."""
+        store = self._store
+        with store.committing(), store.follower.as_known as state:
+            return state.producers.last(self.producer_id)
+
+    def _unshipped(self) -> tuple[int, int]:
+        with self._spool.snapshot() as state:
+            return state.groups[self.group].position + 1, state.last_id
+
+    def _publish(self, consumer: Consumer, first: int, last: int) -> int:
+        """Put the first of a range of events to the store, and return the last one that is there then."""
+        shipped, self._shipped = self._shipped, None  # not known until it is there
+        assert shipped is not None
+        try:
+            self._shipped = self._put(consumer, first, last, shipped)
+        except ProducerSequenceError:
+            self._shipped = self._ask()
+            if self._shipped == shipped:
+                raise  # it was not a late request of a mover before
+        return self._shipped
+
+    def _put(self, consumer: Consumer, first: int, last: int, shipped: int) -> int:
+        store, schema, through = self._store, self._spool.schemas()[-1], first - 1
+        if not set(schema.names) <= set(store.schemas()[-1].names):
+            store.follow()  # another process added columns, and put with them to the spool
+        schemas = store.schemas()
+        tx = PutTransaction(store, schemas[-1], len(schemas) - 1, store.is_typed())
+        tx.is_bounded = False  # each of its transactions was, when it was put
+        with tx:
+            for piece in self._pieces(consumer, first, last):
+                fitted = [fit_batch(read.batch, schema) for read in piece]
+                tx.put_batch(pa.Table.from_batches(fitted, schema).combine_chunks())
+                through = piece[-1].last_id
+            tx.follows = shipped
+            tx.producer = NumberedBatch(self.producer_id, Numbers(shipped + 1, through, BY_PRODUCER))
+        return max(shipped, through)
+
+    def _pieces(self, consumer: Consumer, first: int, last: int) -> Iterator[list[ReadBatch]]:
+        """Yield the events of one put: whole transactions, as many as fit; one that is larger comes in several pieces.
+
+        A transaction is divided only where the channel in the store can't hold it.
+        """
+        capacity = self._store.state.options.overflow_capacity
+        read, through = self._read(consumer, first, min(last, first + min(_PUT_EVENTS, capacity) - 1))
+        if through < last and read:
+            tail = read[-1].transaction_id
+            whole = list(takewhile(lambda r: r.transaction_id != tail, read))
+            if not whole:
+                yield read
+                yield from self._rest(consumer, tail, through + 1, min(last, first + capacity - 1))
+                return
+            read = whole
+        if read:
+            yield read
+
+    def _rest(self, consumer: Consumer, transaction: int, first: int, last: int) -> Iterator[list[ReadBatch]]:
+        """Yield what is left of a large transaction."""
+        while first <= last:
+            read, through = self._read(consumer, first, last)
+            same = list(takewhile(lambda r: r.transaction_id == transaction, read))
+            if same:
+                yield same
+            if len(same) < len(read) or not read:
+                return
+            first = through + 1
+
+    def _read(self, consumer: Consumer, first: int, last: int) -> tuple[list[ReadBatch], int]:
+        """Return the first events of a range, as many as a piece may have, and the last ID that was looked at."""
+        with self._spool.follower.as_known as state:
+            through = _bounded(state, first, last)
+        return consumer.read(consumer.untaken(first, through)), through
+
+
+def _bounded(state: ChannelState, first: int, last: int) -> int:
+    return state.blocks.last_id_within(first, last, _PUT_BYTES)

@@ -1,0 +1,164 @@
+"""The mover of a spool: what it puts to the store as one, and what it trusts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, DataLossError, ProducerBusyError, ProducerSequenceError
+from spillable_stream.channel import spool_mover
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.spool_mover import SpoolMover, spool_group
+from spillable_stream.engine.groups import create_group
+from spillable_stream.engine.object_owners import ObjectOwners
+from tests.support.events import numbered, put, take
+from tests.support.object_channels import URL, stores_in_memory
+from tests.support.spools import without_threads
+
+
+class Pair:
+    """A channel of this host, one in a store, and what ships from the one to the other."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = Channel(URL, commit_interval=0)
+        self.spool = Channel(directory, minimum_required_space=0)
+        create_group(self.spool.engine(), spool_group(self.store.uuid), "earliest")
+        self.mover = SpoolMover(self.spool.engine(), self.store.engine())
+
+    def ship(self) -> None:
+        assert self.mover.own()
+        self.mover.ship()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    without_threads(monkeypatch)
+    with stores_in_memory():
+        made = Pair(tmp_path / "spool")
+        yield made
+        made.mover.close(is_answered=True)
+        made.spool.close()
+        made.store.close()
+
+
+def test_one_ship_is_one_transaction_of_the_spools_producer(pair: Pair) -> None:
+    for body in numbered(0, 20):
+        put(pair.spool, body)
+    pair.ship()
+    with pair.store.take_transaction() as tx:
+        found = tx.take_many(100)
+    assert [e.body for e in found] == numbered(0, 20)
+    assert pair.store.stats().producers == {f"spool-{pair.spool.uuid}": 20}
+    assert len(list(pair.store.engine().state.blocks)) <= 1
+    assert pair.mover.waiting() == (0, 20) and pair.mover.position() == 20
+
+
+def test_whole_transactions_go_together_as_far_as_they_fit(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spool_mover, "_PUT_EVENTS", 5)
+    for size in (2, 2, 2, 9, 1):
+        put(pair.spool, *[b"x"] * size)
+    ends = []
+    while pair.mover.waiting()[0]:
+        pair.ship()
+        ends.append(pair.mover.position())
+    assert ends == [4, 6, 15, 16]
+
+
+def test_a_transaction_that_the_store_could_not_hold_is_divided(pair: Pair) -> None:
+    put(pair.spool, *numbered(0, 20))
+    with Channel(URL, overflow_capacity=8):
+        pass
+    pair.store.engine().follow()
+    ends, found = [], []
+    while pair.mover.waiting()[0]:
+        pair.ship()
+        ends.append(pair.mover.position())
+        found += take(pair.store)
+    assert (ends, found) == ([8, 16, 20], numbered(0, 20))
+
+
+def test_what_goes_together_is_not_bounded_by_the_capacity_of_a_transaction(pair: Pair) -> None:
+    for first in (0, 8, 16):
+        put(pair.spool, *numbered(first, 8))
+    with Channel(URL, transaction_capacity=8):
+        pass
+    pair.store.engine().follow()
+    pair.ship()
+    assert pair.mover.position() == 24
+    assert take(pair.store, 8) + take(pair.store, 8) + take(pair.store, 8) == numbered(0, 24)
+
+
+def test_a_mover_that_knows_too_little_is_refused_by_the_store_and_asks_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(pair.spool, *numbered(0, 5))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Consumer, "commit", interrupted)
+        pair.ship()
+    put(pair.spool, *numbered(5, 2))
+    pair.mover._shipped = 0  # as if a late request had put the five after it had asked
+    while pair.mover.waiting()[0]:
+        pair.ship()
+    assert take(pair.store) == numbered(0, 7)
+
+
+def interrupted(*_: object, **__: object) -> int:
+    raise KeyboardInterrupt
+
+
+def test_what_the_store_refuses_though_nothing_changed_is_raised(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(pair.spool, b"x")
+
+    def refused(*_: object) -> int:
+        raise ProducerSequenceError("a test")
+
+    monkeypatch.setattr(SpoolMover, "_put", refused)
+    with pytest.raises(ProducerSequenceError, match="a test"):
+        pair.ship()
+    monkeypatch.undo()
+    pair.ship()
+    assert take(pair.store) == [b"x"]
+
+
+def test_an_older_copy_of_a_spool_is_refused_and_nothing_of_it_is_passed_over(pair: Pair) -> None:
+    put(pair.spool, *numbered(0, 5))
+    pair.ship()
+    with pair.store.put_transaction() as tx:
+        tx.producer = spool_mover.NumberedBatch(pair.mover.producer_id, spool_mover.Numbers(6, 9))
+        tx.put_batch(pa.record_batch({"headers": pa.nulls(1, tx._schema.field("headers").type), "body": [b"gone"]}))
+    put(pair.spool, b"is it number 6?")
+    pair.mover._shipped = None
+    with pytest.raises(DataLossError, match=r"events up to 6, and .* up to 9: it is an older copy"):
+        pair.ship()
+    assert pair.mover.waiting()[0] == 1
+
+
+def test_one_mover_at_a_time_ships(pair: Pair) -> None:
+    other = SpoolMover(pair.spool.engine(), pair.store.engine())
+    assert pair.mover.own() and pair.mover.own() and not other.own()
+    pair.mover.close(is_answered=True)
+    assert other.own()
+    other.close(is_answered=True)
+
+
+def test_a_copy_of_a_spool_that_a_live_mover_ships_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pair.mover.own()
+    copy = SpoolMover(pair.spool.engine(), pair.store.engine())
+    monkeypatch.setattr(Consumer, "__init__", lambda *_, **__: None)  # another host's lock
+    monkeypatch.setattr(Consumer, "close", lambda _: None)
+    owners = pair.store.engine().owners
+    assert isinstance(owners, ObjectOwners)
+    monkeypatch.setattr("spillable_stream.engine.object_owners.time.sleep", lambda _: owners.answer_claims())
+    with pytest.raises(ProducerBusyError, match=f"spool-{pair.spool.uuid}"):
+        copy.own()
+    monkeypatch.undo()
+
+
+def test_a_mover_waits_for_events_and_stops_when_it_is_over(pair: Pair) -> None:
+    assert not pair.mover.wait(lambda: True)
+    put(pair.spool, b"x")
+    assert pair.mover.wait(lambda: False)
+    assert not pair.mover.wait(lambda: True)

@@ -1,0 +1,58 @@
+"""Spools in front of channels in a store, whose movers ship when a test says so, and die as processes do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.channel import spool
+from spillable_stream.engine import object_owners
+from spillable_stream.objects.patience import Patience
+from tests.support.object_channels import URL, kill
+
+__all__ = ["ByHand", "kill_with_spool", "open_spooled", "spool_of", "without_threads"]
+
+
+class ByHand:
+    """Stands for a thread that does something from time to time: it never does."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def ensure(self) -> None:
+        pass
+
+    end = ensure
+
+
+def without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing be shipped, and no claim be answered, but by a test."""
+    monkeypatch.setattr(spool, "PeriodicThread", ByHand)
+    monkeypatch.setattr(object_owners, "PeriodicThread", ByHand)
+
+
+def open_spooled(directory: Path, url: str = URL, **options: Any) -> Channel:
+    """Open a channel with a spool that waits for nobody: no free space, no silent owner, and no store that is down."""
+    given = {"durability": "local", "commit_interval": 0, "minimum_required_space": 0, **options}
+    channel = Channel(url, spool=directory, **given)
+    channel.engine().owners.answer_seconds = 0  # type: ignore[attr-defined]
+    channel.engine().log._appending.patience = Patience(0)  # type: ignore[attr-defined]
+    return channel
+
+
+def spool_of(channel: Channel) -> spool.Spool:
+    """Return the spool of a handle that has one."""
+    assert channel._spool is not None
+    return channel._spool
+
+
+def kill_with_spool(channel: Channel) -> None:
+    """Let go of a handle and its spool as a process does that is killed: nothing is written."""
+    found = spool_of(channel)
+    found.after_fork()
+    found._local._engine.close(forked=True)
+    found._local._closed = found._local._left = True
+    kill(channel)
