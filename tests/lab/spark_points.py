@@ -215,6 +215,10 @@ class KillReader(SpillableStreamReader):
 class KillWriter(SpillableStreamWriter):
     """The sink with a bomb before and after a task's staging, in its middle, and around the driver's commit."""
 
+    @property
+    def _path(self) -> str:
+        return self._plan.path
+
     @_stepped
     def write(self, iterator: Iterator[Any]) -> Any:
         staged = super().write(_midway(Path(self._path).parent, iterator))
