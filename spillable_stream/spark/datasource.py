@@ -122,7 +122,10 @@ class SpillableDataSource(DataSource):
         if given is None or not may_be_set(given) or _is_channel(given):
             return self._path()
         parts = [part.strip() for part in given.split(",") if part.strip()]
-        paths = [part if is_location(part) and is_pattern(part) else self._path(part) for part in parts]
+        paths = [
+            part if is_pattern(part) and is_location(part) and not _is_file(part) else self._path(part)
+            for part in parts
+        ]
         relative = [path for path in paths if not is_location(path) and not os.path.isabs(path)]
         if relative and len(relative) < len(paths):
             raise OptionError(
@@ -203,14 +206,18 @@ def _channel_path(given: str) -> str:
         OptionError: a channel can't be at such an address; the message names one at which it can.
     """
     local = _local_path(given)
-    is_file = given[:5].lower() == "file:"
-    return local if local or is_file or not is_location(given) else str(Location.parse(given))
+    return local if local or _is_file(given) or not is_location(given) else str(Location.parse(given))
 
 
 def _local_path(given: str) -> str:
     """Return the path of a local directory that a path or a URI names, or "" if it names none."""
-    path = _path_of_uri(given) if given[:5].lower() == "file:" else given
+    path = _path_of_uri(given) if _is_file(given) else given
     return "" if _SCHEME.match(path) else path
+
+
+def _is_file(given: str) -> bool:
+    """Tell whether a path is a ``file:`` URI."""
+    return given[:5].lower() == "file:"
 
 
 def _path_of_uri(uri: str) -> str:

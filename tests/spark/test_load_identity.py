@@ -194,7 +194,7 @@ def test_two_loads_with_two_groups_are_joined_and_one_load_with_itself_united(
 
 @pytest.mark.spark
 def test_second_query_of_one_load_says_what_to_write(spark: SparkSession, path: Path) -> None:
-    events = load(spark, path, group="g", ownerTimeout=1)
+    events = load(spark, path, group="g", ownerTimeout=5)  # so long the first one's worker may take to end
     first = events.writeStream.format("noop").start()
     try:
         first.processAllAvailable()

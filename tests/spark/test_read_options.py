@@ -16,8 +16,8 @@ from spillable_stream.spark.read_options import BatchOptions, StreamOptions
 def test_options_are_those_of_the_table_with_their_defaults(
     kind: type[StreamOptions] | type[BatchOptions], scope: str
 ) -> None:
-    assert {field.name for field in fields(kind)} == defaults(scope).keys()
-    assert asdict(kind.of()) == defaults(scope)
+    assert {field.name for field in fields(kind)} == defaults(scope).keys() | {"of_set"}, "which is no option"
+    assert asdict(kind.of()) == {**defaults(scope), "of_set": False}
 
 
 def test_given_options_count_and_can_not_be_changed() -> None:
