@@ -9,7 +9,7 @@ from pathlib import Path
 from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 
-__all__ = ["FilesOfStore", "ObjectBytes", "StoredObject", "is_there"]
+__all__ = ["FilesOfStore", "StoredObject", "is_there"]
 
 _WINDOW_BYTES = 8 << 20
 
@@ -25,25 +25,6 @@ def is_there(store: Store, key: str) -> bool:
     except ObjectMissingError:
         return False
     return True
-
-
-class ObjectBytes:
-    """The bytes of an object that is at hand. It implements `Readable`.
-
-    Args:
-        data: the bytes.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self, offset: int, size: int) -> bytes:
-        """Return ``size`` bytes from ``offset`` on; fewer at the end."""
-        return self._data[offset : offset + size]
-
-    def size(self) -> int:
-        """Return the size in bytes."""
-        return len(self._data)
 
 
 class StoredObject:

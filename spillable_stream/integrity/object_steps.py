@@ -17,7 +17,6 @@ from spillable_stream.format.slot import HEADER_READ_BYTES, Slot, SlotHeader, pa
 from spillable_stream.integrity.findings import Findings
 from spillable_stream.integrity.inventory import LogFile
 from spillable_stream.integrity.log_steps import ExactImage, MissingFiles, Step, frame_steps
-from spillable_stream.integrity.object_files import ObjectBytes
 from spillable_stream.integrity.object_inventory import ObjectInventory
 from spillable_stream.log.append_check import parsed_commit
 from spillable_stream.log.frames import Damage, LocatedFrame, walk
@@ -25,6 +24,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Tail
 from spillable_stream.objects.checkpoints import Checkpoint, checkpoint_key
 from spillable_stream.objects.parallel import MOST_AT_ONCE, in_parallel
+from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 

@@ -23,7 +23,7 @@ from spillable_stream.objects.object_reader import object_key
 from spillable_stream.objects.store import ObjectMissingError, Store
 from spillable_stream.state.ranges import Range, RangeSet
 
-__all__ = ["QUARANTINE", "keep_damaged", "not_quarantined", "salvage_object"]
+__all__ = ["QUARANTINE", "ObjectBytes", "keep_damaged", "not_quarantined", "salvage_object"]
 
 QUARANTINE = "quarantine/"
 """What the keys begin with of what was put aside."""
@@ -32,16 +32,22 @@ _NAME = re.compile(r"quarantine/events-(\d+)-(\d+)/report\.json\Z")
 _MOST_BYTES = 16 << 20
 
 
-class _Bytes:
-    """The bytes of an object, as a file is read."""
+class ObjectBytes:
+    """The bytes of an object that is at hand. It implements `Readable`.
+
+    Args:
+        data: the bytes.
+    """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
 
     def read(self, offset: int, size: int) -> bytes:
+        """Return ``size`` bytes from ``offset`` on; fewer at the end."""
         return self._data[offset : offset + size]
 
     def size(self) -> int:
+        """Return the size in bytes."""
         return len(self._data)
 
 
@@ -65,7 +71,7 @@ def salvage_object(
         data = bytes(store.get(key))
     except ObjectMissingError as e:
         raise DataLossError(f"the events {extent.first_id} to {extent.last_id} are gone", f"{store.root}/{key}") from e
-    yield from salvage_from(_Bytes(data), Path(key), channel, schema_of, extent)
+    yield from salvage_from(ObjectBytes(data), Path(key), channel, schema_of, extent)
 
 
 def keep_damaged(store: Store, damage: Unreadable) -> None:

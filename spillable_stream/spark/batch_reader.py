@@ -19,9 +19,9 @@ from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import OptionError
 from spillable_stream.spark.channel_pool import visit_to_read
 from spillable_stream.spark.offset import ending_id, starting_id
-from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.partition import check_loss, plan_partitions, read_planned
 from spillable_stream.spark.read_options import BatchOptions
-from spillable_stream.spark.schema import arrow_schema, check_read_schema
+from spillable_stream.spark.schema import check_read_schema
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range
@@ -93,6 +93,4 @@ class SpillableBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""
-        if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty list
-            return iter(())
-        return read_partition(partition, arrow_schema(self._schema), self._options)
+        return read_planned(partition, self._schema, self._options)

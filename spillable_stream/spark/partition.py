@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.engine.port import ChannelPort, ReadPlan
@@ -15,13 +16,14 @@ from spillable_stream.errors import DataLossError
 from spillable_stream.option_types import ChannelOptions
 from spillable_stream.spark.metadata import batch_with_metadata
 from spillable_stream.spark.read_options import ReadOptions
+from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.task_guards import record_query
 from spillable_stream.spark.task_reader import TaskReader
 from spillable_stream.state.blocks import Block
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.ranges import Range, RangeSet, count_of, shown
 
-__all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition"]
+__all__ = ["EventPartition", "check_loss", "plan_partitions", "read_partition", "read_planned"]
 
 _log = logging.getLogger(__name__)
 
@@ -169,6 +171,16 @@ def _why_expired(options: ChannelOptions) -> str:
 
 def _both(gone: RangeSet, missed: list[Range]) -> str:
     return shown(r for first, last in missed for r in gone.within(first, last))
+
+
+def read_planned(partition: InputPartition, schema: StructType, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """Yield the events of what Spark hands a task: a partition, or Spark's stand-in for an empty list of them.
+
+    The other arguments are those of `read_partition`, the schema as Spark's.
+    """
+    if not isinstance(partition, EventPartition):
+        return iter(())
+    return read_partition(partition, arrow_schema(schema), options)
 
 
 def read_partition(partition: EventPartition, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.RecordBatch]:

@@ -12,9 +12,8 @@ from pyspark.sql.types import StructType
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.errors import NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.batch_reader import SpillableBatchReader
-from spillable_stream.spark.partition import EventPartition, read_partition
+from spillable_stream.spark.partition import read_planned
 from spillable_stream.spark.read_options import BatchOptions
-from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.side_by_side import side_by_side
 from spillable_stream.spark.spark_errors import short_traces
 
@@ -67,6 +66,4 @@ class SpillableSetBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order."""
-        if not isinstance(partition, EventPartition):  # Spark's stand-in for an empty list
-            return iter(())
-        return read_partition(partition, arrow_schema(self._schema), self._options)
+        return read_planned(partition, self._schema, self._options)

@@ -25,24 +25,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.channel_set import ChannelSet
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.errors import ChannelClosedError, DataLossError, NotAChannelError, OptionError, SchemaError
 from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting
 from spillable_stream.spark.load_identity import load_name
-from spillable_stream.spark.metadata import without_metadata
 from spillable_stream.spark.offset import Offset, OffsetJson
-from spillable_stream.spark.partition import EventPartition, read_partition
+from spillable_stream.spark.partition import read_planned
 from spillable_stream.spark.query_position import Asked
 from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
 from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.schema import arrow_schema, creation_schema
 from spillable_stream.spark.set_limits import limits_of_each
 from spillable_stream.spark.set_offset import SetOffset, SetPlace
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.source_channel import START_FIRST
+from spillable_stream.spark.source_channel import START_FIRST, make_channel
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.stream_reader import SpillableStreamReader
 
@@ -152,7 +149,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = self._last if start is None else self._parse(start)
         self._look_for_channels(begin)
         if begin is not None:
-            self._require_all(begin)
+            self._require_all(begin)  # before any group is owned
         if self._ends_soon:
             self._ends_soon, self._is_complete = False, True
             self._each(list(self._members), lambda _, reader: reader.prepareForTriggerAvailableNow())
@@ -216,9 +213,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
-        if not isinstance(partition, EventPartition):
-            return iter(())
-        return read_partition(partition, arrow_schema(self._schema), self._options)
+        return read_planned(partition, self._schema, self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 
@@ -308,7 +303,7 @@ class SpillableSetReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(self._options, starting_offsets="earliest", starting_timestamp=None, reset_group=False)
 
     def _create(self, path: str) -> None:
-        Channel(path, schema=creation_schema(without_metadata(self._schema, self._options.metadata_types))).close()
+        make_channel(path, self._schema, self._options).close()
 
     def _require_all(self, offset: SetOffset) -> None:
         """Report channels that are gone.

@@ -15,9 +15,20 @@ from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_options import StreamOptions
 from spillable_stream.spark.schema import check_read_schema, creation_schema
 
-__all__ = ["START_FIRST", "SourceChannel"]
+__all__ = ["START_FIRST", "SourceChannel", "make_channel"]
 
 START_FIRST = "Start what puts to it first; or let a stream make it, with the option createIfMissing"
+
+
+def make_channel(path: str, schema: StructType, options: StreamOptions) -> Channel:
+    """Return a channel that is made for what a stream expects to read.
+
+    Args:
+        path: the channel's directory.
+        schema: the schema that Spark expects.
+        options: the stream's options.
+    """
+    return Channel(path, schema=creation_schema(without_metadata(schema, options.metadata_types)))
 
 
 class SourceChannel:
@@ -69,9 +80,7 @@ class SourceChannel:
         except NotAChannelError as e:
             if not self._options.create_if_missing:
                 raise NotAChannelError(f"{e}. {START_FIRST}") from None
-            return Channel(
-                self._path, schema=creation_schema(without_metadata(self._schema, self._options.metadata_types))
-            )
+            return make_channel(self._path, self._schema, self._options)
 
     def own(self, channel: Channel) -> Consumer:
         """Make the source the owner of its group, which is created if it is missing.

@@ -29,7 +29,7 @@ from spillable_stream.spark.idle_polls import IdlePolls
 from spillable_stream.spark.latest_offset import Waiting, latest_event_id, waiting
 from spillable_stream.spark.load_identity import LoadIdentity, load_name
 from spillable_stream.spark.offset import Offset, OffsetJson
-from spillable_stream.spark.partition import EventPartition, check_loss, plan_partitions, read_partition
+from spillable_stream.spark.partition import check_loss, plan_partitions, read_planned
 from spillable_stream.spark.progress.lag import Lag
 from spillable_stream.spark.progress.offset_report import OffsetReport
 from spillable_stream.spark.query_group import QueryGroup
@@ -37,7 +37,6 @@ from spillable_stream.spark.query_position import Asked, Phase, QueryPosition, i
 from spillable_stream.spark.query_start import QueryStart
 from spillable_stream.spark.read_limits import ReadLimit, SupportsTriggerAvailableNow, default_limit, is_everything
 from spillable_stream.spark.read_options import StreamOptions
-from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.source_channel import START_FIRST, SourceChannel
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.state.channel_state import ChannelState
@@ -247,9 +246,7 @@ class SpillableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield a partition's events as Arrow batches, in order; a repeated read returns the same events."""
-        if not isinstance(partition, EventPartition):
-            return iter(())
-        return read_partition(partition, arrow_schema(self._schema), self._options)
+        return read_planned(partition, self._schema, self._options)
 
     # ── where a micro-batch ends ────────────────────────────────────────────────────────────
 

@@ -15,6 +15,7 @@ from spillable_stream.errors import ChannelClosedError, LockUnsupportedError, St
 from spillable_stream.storage.file import File
 from spillable_stream.storage.filesystem import FileSystem
 from spillable_stream.storage.lock_queue import LockQueue
+from spillable_stream.storage.process_identity import has_no_process
 
 __all__ = ["FileLock", "has_ended", "is_locked", "process_note"]
 
@@ -218,15 +219,7 @@ def is_locked(fs: FileSystem, path: Path) -> bool:
 def has_ended(note: str) -> bool:
     """Tell whether the process whose `process_note` begins a note has ended; False if that can't be known here."""
     found = re.match(r"pid (\d+) on (\S+)", note)
-    if found is None or found[2] != os.uname().nodename:
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):  # it is another user's, or no process has such a number
-        pass
-    return False
+    return found is not None and found[2] == os.uname().nodename and has_no_process(int(found[1]))
 
 
 def process_note() -> str:

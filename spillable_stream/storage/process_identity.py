@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spillable_stream.storage.boot import boot_id
 
-__all__ = ["is_gone", "process_name"]
+__all__ = ["has_no_process", "is_gone", "process_name"]
 
 
 _ENDED = "ended"  # and its parent does not know it yet
@@ -34,14 +34,19 @@ def is_gone(name: str) -> bool:
     pid, _, started = rest.partition(" ")
     if not started or not pid.isdigit() or (boot, space) != (boot_id().hex(), _namespace()):
         return False
+    now = _start_of(int(pid))
+    return has_no_process(int(pid)) or (bool(now) and now != started)
+
+
+def has_no_process(pid: int) -> bool:
+    """Tell whether no process has an ID now, as far as this process can see."""
     try:
-        os.kill(int(pid), 0)
+        os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    except OSError:  # it is another user's, and there
+    except (OSError, OverflowError):  # it is another user's, or no process has such a number
         pass
-    now = _start_of(int(pid))
-    return bool(now) and now != started
+    return False
 
 
 def _namespace() -> str:

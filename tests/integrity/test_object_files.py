@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from spillable_stream.integrity import object_files
-from spillable_stream.integrity.object_files import FilesOfStore, ObjectBytes, StoredObject, is_there
+from spillable_stream.integrity.object_files import FilesOfStore, StoredObject, is_there
+from spillable_stream.objects.salvage import ObjectBytes
 from spillable_stream.objects.slots import slot_key
 from spillable_stream.objects.store import ObjectMissingError
 from tests.support.faulty_store import FaultyStore
