@@ -11,7 +11,7 @@ from typing import Any
 
 import spillable_stream as ss
 from benchmarks.events import Shape
-from benchmarks.floors import Disk, log_bytes
+from benchmarks.floors import Blocks, Disk, log_bytes
 from benchmarks.ours import BATCHES, EVENTS, new_channel, put_step, take_step
 from benchmarks.rounds import Contestant, Figures, Group, Plan, durations_us, percentiles
 
@@ -47,9 +47,9 @@ def groups(plan: Plan, _: Path) -> Iterator[Group]:
 
 def _plain(shape: Shape, seconds: float) -> Contestant:
     def run(directory: Path) -> Figures:
-        disk = Disk(directory, log_bytes(shape, directory), preallocate=True)
+        disk = Disk(directory, log_bytes(shape, directory), Blocks.ALLOCATED)
         try:
-            return percentiles(durations_us(disk.write, seconds, disk.most))
+            return percentiles(durations_us(disk.write, seconds, _MOST))
         finally:
             disk.close()
 

@@ -21,6 +21,7 @@ from benchmarks.floors import WRITTEN, written
 from benchmarks.ours import new_channel
 from benchmarks.rounds import Contestant, Figures, Group, Plan, percentiles
 from spillable_stream.format.batch import EVENT_SCHEMA
+from spillable_stream.format.record import Numbers
 
 __all__ = ["AGE", "LATENCY", "MANY", "OLD", "THREADS", "group_name", "groups", "threaded"]
 
@@ -198,7 +199,7 @@ class _Nothing:
     def last_sequence(self, producer_id: str) -> int:
         return 0
 
-    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: tuple[int, int]) -> tuple[int, int]:
+    def commit(self, batch: pa.RecordBatch, producer_id: str, numbers: Numbers) -> tuple[int, int]:
         return 1, batch.num_rows
 
     def close(self) -> None: ...

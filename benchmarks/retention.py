@@ -196,7 +196,7 @@ class _Backlog:
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[ss.Channel, float]]:
         path = self._directory / name / "channel"
-        with mock.patch.object(blocks, "_BLOCK_BYTES", _BLOCK_BYTES):
+        with mock.patch.object(blocks, "BLOCK_BYTES", _BLOCK_BYTES):
             if not path.exists():
                 self._make()
             began = time.perf_counter()

@@ -50,7 +50,7 @@ def groups(_: Plan, __: Path) -> Iterator[Group]:
         latencies = Latencies(spark)
         contestants = {
             NOOP: latencies.noop,
-            SOCKET: latencies.socket,
+            SOCKET: latencies.from_socket,
             FILES: latencies.files,
             OURS: latencies.spillable,
         }
@@ -94,7 +94,7 @@ class Latencies:
         reader = self._spark.readStream.schema("sent BIGINT").format("parquet")
         return self._measure(place, reader.load(str(place / "in")), "files")
 
-    def socket(self, place: Path) -> Figures:
+    def from_socket(self, place: Path) -> Figures:
         """Take lines from a socket."""
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]

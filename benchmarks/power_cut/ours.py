@@ -26,7 +26,7 @@ class Spillable(Store):
         import spillable_stream.log.head as head
 
         boot = os.urandom(16)
-        head.boot_id = lambda: boot  # type: ignore[assignment]  # every process is another boot: the writer, the reader
+        head.boot_id = lambda: boot  # type: ignore[assignment, attr-defined]  # every process is another boot: the writer, the reader
         if options.get("memory_capacity"):
             options["memory_dir"] = memory
         warnings.simplefilter("ignore", ss.MemoryLossWarning)  # `reported` has it too
