@@ -1,19 +1,16 @@
-"""The command line: ``spillable VERB PATH``, and for a store of objects also ``spillable check-store URI``.
-
-The exit status is 0 if all is well, 1 if it is not, and 2 if that can't be told.
-"""
+"""The verbs that examine: ``verify``, ``repair`` and ``check-store``."""
 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, AsJson, ChannelPath, app, fail
 from spillable_stream.errors import CorruptionError, SpillableError
 from spillable_stream.integrity.findings import Finding, Report
 from spillable_stream.integrity.repair import repair as repair_channel
@@ -24,32 +21,16 @@ from spillable_stream.objects.self_test import FULL_RACES, StoreVerdict
 from spillable_stream.objects.self_test import check_store as check_objects
 from spillable_stream.state.ranges import shown
 
-__all__ = ["app", "main"]
+__all__ = ["check_store", "repair", "verify"]
 
-HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 _SHOWN_FINDINGS = 50
 
-app: typer.Typer = typer.Typer(
-    name="spillable",
-    help="Check and repair the channels of spillable_stream.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-_PATH = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
 _URI = Annotated[str, typer.Argument(metavar="URI", help="Where a channel would be: s3://, az:// or gs://bucket/path.")]
 _RACES = Annotated[int, typer.Option("--races", min=1, help="For how many objects eight writers race.")]
-_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-
-
-@app.callback()
-def _verbs() -> None:
-    """Check and repair the channels of spillable_stream."""
 
 
 @app.command()
-def verify(path: _PATH, as_json: _JSON = False) -> None:
+def verify(path: ChannelPath, as_json: AsJson = False) -> None:
     """Read a whole channel, live or not, and report what is wrong and where. Nothing is changed.
 
     Exit status: 0 healthy, 1 something is wrong, 2 it can't be told.
@@ -63,7 +44,7 @@ def verify(path: _PATH, as_json: _JSON = False) -> None:
 
 
 @app.command()
-def repair(path: _PATH, as_json: _JSON = False) -> None:
+def repair(path: ChannelPath, as_json: AsJson = False) -> None:
     """Make a damaged channel whole again. Copies of everything it changes go to PATH/quarantine.
 
     A healthy channel is not touched. Nobody may have the channel open; in an object store nothing can tell that.
@@ -81,7 +62,7 @@ def repair(path: _PATH, as_json: _JSON = False) -> None:
 
 
 @app.command()
-def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: _JSON = False) -> None:
+def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: AsJson = False) -> None:
     """Test whether a channel is safe in a store of objects: race for new objects there, then delete them.
 
     Exit status: 0 safe as far as the test can tell, 1 not safe, 2 it can't be told.
@@ -89,7 +70,7 @@ def check_store(uri: _URI, races: _RACES = FULL_RACES, as_json: _JSON = False) -
     try:
         verdict = check_objects(open_store(Location.parse(uri)), races=races)
     except (SpillableError, ImportError) as e:
-        _fail(uri, e, as_json, UNKNOWN)
+        fail(uri, e, as_json, UNKNOWN)
     if as_json:
         typer.echo(json.dumps(asdict(verdict) | {"sound": verdict.sound}))
     else:
@@ -110,15 +91,7 @@ def _examined(examine: Callable[[str], Report], path: str, as_json: bool) -> Rep
         return examine(path)
     except SpillableError as e:
         shown_path = path if is_location(path) else str(Path(path).absolute())
-        _fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
-
-
-def _fail(path: str, error: Exception, as_json: bool, status: int) -> NoReturn:
-    if as_json:
-        typer.echo(json.dumps({"path": path, "error": type(error).__name__, "text": str(error)}))
-    else:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
-    raise typer.Exit(status)
+        fail(shown_path, e, as_json, UNHEALTHY if isinstance(e, CorruptionError) else UNKNOWN)
 
 
 def _print(report: Report, who: str) -> None:
@@ -159,8 +132,3 @@ def _line(finding: Finding) -> str:
     if finding.transactions:
         said.append(f"transactions {', '.join(map(str, finding.transactions[:10]))}")
     return "; ".join(said)
-
-
-def main() -> None:
-    """Run the command line."""
-    sys.exit(app())

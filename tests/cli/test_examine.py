@@ -13,8 +13,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from spillable_stream import Channel, cli
-from spillable_stream.cli import app
+from spillable_stream import Channel
+from spillable_stream.cli import app, examine
 from spillable_stream.objects.slots import slot_key
 from tests.support.channels import fill, three_puts
 from tests.support.damage import flip, log_file
@@ -140,7 +140,7 @@ def test_a_sound_store_is_status_0(tmp_path: Path) -> None:
 
 
 def test_a_store_that_lies_is_status_1_and_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "open_store", lambda _: OverwritingStore())
+    monkeypatch.setattr(examine, "open_store", lambda _: OverwritingStore())
     done = run("check-store", "s3://bucket/orders", "--races", 1)
     assert done.exit_code == 1
     lines = done.stdout.splitlines()
