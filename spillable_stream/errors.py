@@ -276,7 +276,7 @@ class WorkerFailedError(WorkerError):
 
 
 class WorkerTimeoutError(WorkerError):
-    """The function of a worker did not return in time. Python can't end its thread, which runs on; nothing waits for it."""
+    """The function of a worker did not return in time. Python can't end its thread: it runs on, and nobody waits."""
 
 
 class IncompleteWriteError(SpillableError):

@@ -85,7 +85,7 @@ def test_what_can_not_be_replayed_is_refused_and_stays(tmp_path: Path, dead: Cha
             ss.dead_letters.replay(dead, typed)
         with pytest.raises(SchemaError, match="must be an event channel"):
             ss.dead_letters.replay(typed, dead)
-    with pytest.raises(OptionError, match="is .* itself"):
+    with pytest.raises(OptionError, match=r"is .* itself"):
         ss.dead_letters.replay(dead, tmp_path / "dead")
     with Channel(tmp_path / "dead") as reader, reader.take_transaction() as tx:
         tx.take()

@@ -338,8 +338,8 @@ class Channel:
 
         Args:
             group: the group, which the worker owns while it runs.
-            function: gets one `Event`; with ``batch_size`` a list of events, in a typed channel a ``pyarrow.Table`` with
-                the column ``write_order_id``.
+            function: gets one `Event`; with ``batch_size`` a list of events, in a typed channel a ``pyarrow.Table``
+                with the column ``write_order_id``.
             batch_size: how many events a batch has at most; None for one event at a time.
             max_attempts: how many calls with one event alone may fail.
             backoff: the longest wait after the first of them, in seconds. It doubles, up to five minutes, less up to a
@@ -348,8 +348,8 @@ class Channel:
                 gets there once, with the error, the attempts and its origin as headers. Without one, an event that
                 keeps failing stops the worker.
             threads: how many calls there may be at once.
-            timeout: how long a call may take, in seconds. A call that takes longer counts as failed. Its thread can't be
-                ended, so it is left behind, and its result is ignored; ten such calls stop the worker.
+            timeout: how long a call may take, in seconds. A call that takes longer counts as failed. Its thread can't
+                be ended, so it is left behind, and its result is ignored; ten such calls stop the worker.
 
         Returns:
             The worker, which has yet to run.

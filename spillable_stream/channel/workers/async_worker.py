@@ -77,9 +77,9 @@ class AsyncWorker:
         self._call = call
 
     async def run(self, *, until_empty: bool = False, stop_timeout_seconds: float = 30.0) -> None:
-        """Work until `stop` is called, the process gets SIGTERM, or this is cancelled; the arguments are `Worker.run`'s.
+        """Work until `stop` is called, the process gets SIGTERM, or this is cancelled.
 
-        A call that has not ended ``stop_timeout_seconds`` after that is cancelled. Raises what `Worker.run` raises.
+        The arguments are those of `Worker.run`. A call that has not ended ``stop_timeout_seconds`` after that is cancelled. Raises what `Worker.run` raises.
         """
         self._call.begin()
         loop = asyncio.get_running_loop()

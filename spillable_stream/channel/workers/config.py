@@ -57,9 +57,8 @@ class WorkerConfig:
         """
         if not callable(function):
             raise OptionError(f"a worker needs a function, not {type(function).__name__}")
-        is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004: an object with such a method is one, too
-        )
+        call = type(function).__call__  # of an object that is called like a function
+        is_coroutine = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
         if is_coroutine and not is_async:
             raise OptionError(f"{function_name(function)} is a coroutine function; run it with async_worker")
         if is_async and not is_coroutine:
@@ -73,8 +72,8 @@ class WorkerConfig:
         """
         if typed and self.batch_size is None:
             raise OptionError(
-                f"{path} is a typed channel, whose worker needs batch_size: its function gets batches as pyarrow.Table, "
-                "not events"
+                f"{path} is a typed channel, whose worker needs batch_size: its function gets batches, as "
+                "pyarrow.Table, and not events"
             )
         if self.batch_size is not None and self.batch_size > transaction_capacity:
             raise OptionError(

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 

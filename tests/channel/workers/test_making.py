@@ -13,7 +13,7 @@ def test_a_dead_letter_channel_that_is_the_channel_itself_is_refused(tmp_path: P
     (tmp_path / "link").symlink_to("c")
     with Channel(tmp_path / "c", minimum_required_space=0) as channel, Channel(tmp_path / "c") as another:
         for itself in (channel, another, tmp_path / "c", str(tmp_path / "link")):
-            with pytest.raises(OptionError, match="dead_letter is .* itself; use another channel"):
+            with pytest.raises(OptionError, match=r"dead_letter is .* itself; use another channel"):
                 channel.worker("g", print, dead_letter=itself)
         assert not channel.stats().groups and not channel.stats().workers
 

@@ -150,7 +150,9 @@ def test_without_a_dead_letter_channel_an_event_that_keeps_failing_stops_the_wor
             raise ValueError("two")
 
     worker = made(channel, work)
-    with pytest.raises(WorkerFailedError, match="failed 3 times for the event 3 of .*ValueError: two.* no dead_letter"):
+    with pytest.raises(
+        WorkerFailedError, match=r"failed 3 times for the event 3 of .*ValueError: two.* no dead_letter"
+    ):
         worker.run(until_empty=True)
     assert worker.stats().state == "failed" and not worker.stats().is_healthy
     assert b"2" in take(channel, 10, "g"), "the event is back in the queue"
@@ -312,7 +314,7 @@ def test_a_call_that_does_not_return_counts_as_failed_and_its_thread_is_left_beh
 def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Channel) -> None:
     forever = threading.Event()
     worker = channel.worker("g", lambda _: forever.wait(), max_attempts=2, backoff=0, timeout=0.01, dead_letter=dead)
-    with pytest.raises(WorkerTimeoutError, match="10 calls of .* have not returned.*End the process"):
+    with pytest.raises(WorkerTimeoutError, match=r"10 calls of .* have not returned.*End the process"):
         worker.run(stop_timeout_seconds=5.0)
     forever.set()
     assert worker.stats().left_calls == 10 and lag(channel) == 10 - len(letters(dead))
