@@ -664,6 +664,9 @@ class Channel:
         for consumer in self._consumers.values():
             consumer.leave()
         self._consumers = {}
+        for worker in self._workers.values():
+            worker.leave()
+        self._workers = weakref.WeakValueDictionary()
         if self._spool is not None:
             self._spool.after_fork()
         self._engine.close(forked=True)

@@ -245,9 +245,9 @@ class Consumer:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 
-    def prepare(self, ranges: list[Range]) -> int:
-        """Write that the ranges are being taken and return the transaction's ID."""
-        prepare = Prepare(self.group, ranges, self._ownership.require)
+    def prepare(self, ranges: list[Range], after: int = 0) -> int:
+        """Write that the ranges are being taken and return the transaction's ID, which is greater than ``after``."""
+        prepare = Prepare(self.group, ranges, self._ownership.require, after)
         return self._call("a commit", self._engine.commit, prepare).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0, moved_at: int | None = None) -> int:

@@ -79,7 +79,8 @@ class AsyncWorker:
     async def run(self, *, until_empty: bool = False, stop_timeout_seconds: float = 30.0) -> None:
         """Work until `stop` is called, the process gets SIGTERM, or this is cancelled.
 
-        The arguments are those of `Worker.run`. A call that has not ended ``stop_timeout_seconds`` after that is cancelled. Raises what `Worker.run` raises.
+        The arguments are those of `Worker.run`, and so is what it raises. A call that has not ended
+        ``stop_timeout_seconds`` after that is cancelled.
         """
         self._call.begin()
         loop = asyncio.get_running_loop()

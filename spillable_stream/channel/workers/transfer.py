@@ -6,7 +6,7 @@
     put them         ── as the batch T of a producer, which the other channel remembers
     commit the take T
 
-Transaction IDs only rise, so each batch also uses up the numbers since the last one, and the other channel remembers a
+Each T is greater than the last one, so a batch also uses up the numbers since that, and the other channel remembers a
 single range. A take that was prepared, and not committed, belongs to a mover that died: if the other channel has a
 batch of its number, the events are there and the take is committed; otherwise it is rolled back.
 """
@@ -85,7 +85,7 @@ class Transfer:
         be repeated. After anything else the group's next owner settles it.
         """
         with self._mutex:
-            tx = self._consumer.prepare(ranges)
+            tx = self._consumer.prepare(ranges, after=self._last)
             put = self._to.put_transaction()
             put.is_bounded = False
             put.producer = NumberedBatch(self._name, Numbers(self._last + 1, tx, BY_PRODUCER))

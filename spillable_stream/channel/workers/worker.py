@@ -134,11 +134,14 @@ class Worker:
         with ExitStack() as stack:
             stack.callback(self._close)
             stack.enter_context(calling_on_sigterm(self.stop))
-            self._own()
             try:
+                self._own()
                 for _ in range(self._config.threads):
                     self._start_lane()
                 self._watch()
+            except BaseException as e:
+                self._error = self._error or e
+                raise
             finally:
                 self._finish(stop_timeout_seconds)
         if self._error is not None:
@@ -181,6 +184,11 @@ class Worker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def leave(self) -> None:
+        """In a forked child, which has no thread of it: leave the group to the parent."""
+        if self._consumer is not None:
+            self._consumer.leave()
 
     # ── its life ────────────────────────────────────────────────────────────────────────────
 

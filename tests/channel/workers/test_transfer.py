@@ -8,6 +8,7 @@ from spillable_stream import Channel, ChannelFullError
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event, batch_from_events
 from spillable_stream.channel.workers.transfer import Transfer, transfer_name
+from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
 from spillable_stream.names import is_name
 from tests.support.events import peek, put
 
@@ -105,3 +106,20 @@ def test_after_a_seek_back_an_event_can_be_moved_again(source: Channel, dead: Ch
     ranges = consumer.claim(1)
     consumer.commit(ranges, transfer.store(ranges, LETTER))
     assert peek(dead) == [b"letter"] * 2
+
+
+def test_transaction_ids_that_are_used_again_repeat_no_number(source: Channel, dead: Channel) -> None:
+    """A lost memory tier takes them with it, and a copy of a channel begins again where it was made."""
+    with dead.put_transaction() as tx:
+        tx.put(Event(b"of a later life"))
+        tx.producer = NumberedBatch("t", Numbers(1, 1000, BY_PRODUCER))
+    consumer = owner(source)
+    transfer = Transfer(consumer, dead, "t")
+    for number in (1001, 1002):
+        ranges = consumer.claim(1)
+        assert transfer.store(ranges, LETTER) == number
+        consumer.commit(ranges, number)
+    assert peek(dead) == [b"of a later life", b"letter", b"letter"]
+    consumer.close()
+    put(source, b"d")
+    assert peek(source, group="g") == [b"c", b"d"]

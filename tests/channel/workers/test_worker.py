@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,14 @@ from spillable_stream import (
     WorkerError,
     WorkerFailedError,
     WorkerTimeoutError,
+    dead_letters,
 )
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.workers import worker as worker_module
 from spillable_stream.channel.workers.config import WorkerConfig
 from spillable_stream.channel.workers.worker import Worker
 from tests.support.events import peek, put, take
+from tests.support.object_channels import stores_in_memory
 
 
 class Clock:
@@ -259,8 +264,6 @@ def test_a_dead_letter_channel_without_room_makes_its_events_wait_and_no_call_is
 
 
 def test_a_typed_row_becomes_a_dead_letter_and_a_row_again(tmp_path: Path, dead: Channel) -> None:
-    from spillable_stream import dead_letters
-
     with Channel(tmp_path / "t", schema=pa.schema([("n", pa.int64())]), minimum_required_space=0) as channel:
         with channel.put_transaction() as tx:
             tx.put_many({"n": i} for i in range(4))
@@ -378,14 +381,14 @@ def test_a_worker_owns_its_group_while_it_runs_and_runs_once(channel: Channel) -
     refused: list[type[Exception]] = []
 
     def work(event: Event) -> None:
-        try:
-            channel.seek("g", "latest")
-        except GroupOwnedError as e:
-            refused.append(type(e))
+        if not refused:
+            with pytest.raises(GroupOwnedError) as e:
+                channel.seek("g", "latest")
+            refused.append(e.type)
 
     worker = made(channel, work)
     worker.run(until_empty=True)
-    assert refused == [GroupOwnedError] * 10
+    assert refused == [GroupOwnedError] and worker.stats().done_events == 10
     with pytest.raises(WorkerError, match="runs once"):
         worker.run()
 
@@ -404,3 +407,93 @@ def test_the_channels_stats_show_its_workers(channel: Channel) -> None:
     assert [w.state for w in channel.stats().workers] == ["new"] and channel.stats().workers[0].is_healthy
     worker.run(until_empty=True)
     assert channel.stats().workers == (worker.stats(),)
+
+
+def test_a_worker_that_can_not_own_its_group_says_so_and_has_failed(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "Consumer", partial(Consumer, owner_timeout_seconds=0.0))
+    consumer = channel.consumer("g")
+    with Channel(tmp_path / "c") as another:
+        worker = made(another, lambda _: None)
+        with pytest.raises(GroupOwnedError):
+            worker.run()
+    assert worker.stats().state == "failed" and consumer.position() == 0
+
+
+def test_a_forked_child_leaves_the_worker_to_its_parent(channel: Channel) -> None:
+    seen: list[bytes] = []
+
+    def work(event: Event) -> None:
+        if not seen:
+            child = os.fork()
+            if not child:
+                os._exit(int(bool(channel.stats().workers)))
+            assert os.waitpid(child, 0)[1] == 0
+        seen.append(event.body)
+
+    worker = channel.worker("g", work)
+    worker.run(until_empty=True)
+    assert seen == [b"%d" % i for i in range(10)] and lag(channel) == 0
+
+
+# ── wherever the channels are ───────────────────────────────────────────────────────────────────
+
+
+def fails_on_three(events: list[Event]) -> None:
+    if b"3" in [event.body for event in events]:
+        raise ValueError
+
+
+def worked_and_replayed(channel: Channel, dead: Channel) -> None:
+    """Prove that a bad event becomes a dead letter, and is put back and done."""
+    put(channel, *(b"%d" % i for i in range(10)))
+    worker = made(channel, fails_on_three, dead, batch_size=4, threads=2)
+    worker.run(until_empty=True)
+    assert (worker.stats().done_events, worker.stats().dead_letter_events) == (9, 1)
+    assert dead_letters.replay(dead, channel) == 1 and dead_letters.replay(dead, channel) == 0
+    seen: list[bytes] = []
+    made(channel, lambda event: seen.append(event.body)).run(until_empty=True)
+    assert seen == [b"3"] and lag(channel) == 0
+
+
+def test_it_works_the_same_in_an_object_store() -> None:
+    with (
+        stores_in_memory(),
+        Channel("s3://bucket/orders", commit_interval=0) as channel,
+        Channel("s3://bucket/dead", commit_interval=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_it_works_the_same_with_a_memory_tier(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "m", memory_capacity=6, overflow_timeout=0, minimum_required_space=0) as channel,
+        Channel(tmp_path / "dead", memory_capacity=100, minimum_required_space=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_it_works_the_same_where_kept_events_stay(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "k", retention_ms=3_600_000, minimum_required_space=0) as channel,
+        Channel(tmp_path / "dead", minimum_required_space=0) as dead,
+    ):
+        worked_and_replayed(channel, dead)
+
+
+def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer() -> None:
+    with stores_in_memory(), Channel("s3://bucket/orders", commit_interval=0) as channel:
+        put(channel, b"a")
+        worker = made(channel, lambda _: None, threads=8)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        while not worker.stats().done_events:
+            pass
+        before = channel.stats().store
+        threading.Event().wait(1.0)
+        after = channel.stats().store
+        worker.stop()
+        thread.join()
+        assert before is not None and after is not None
+        assert after.writes == before.writes and after.reads - before.reads < 30
