@@ -13,11 +13,19 @@ from spillable_stream import Channel, Event, dead_letters
 from spillable_stream.channel.workers import transfer, worker
 from tests.lab.calls import kill_at, watching
 from tests.lab.children import Child
+from tests.lab.object_worker import open_channel
 from tests.lab.size import sized
 from tests.lab.workload import OPTIONS
 from tests.support.events import numbered, put
 
 _NEVER = 1 << 60
+
+
+def opened(directory: Path, name: str) -> Channel:
+    """Open one of the two channels: on disk, or in a store where the directory's name says so."""
+    if directory.name.startswith("store"):
+        return open_channel(f"object+file://{directory}/{name}")
+    return Channel(directory / name, **OPTIONS)
 
 
 def is_bad(body: bytes, every: int) -> bool:
@@ -30,8 +38,8 @@ def work_until_killed(directory: Path, seed: int, dies_at: int, every: int, batc
     with (
         (directory / "sink").open("ab", buffering=0) as sink,
         watching(kill_at(dies_at)),
-        Channel(directory / "channel", **OPTIONS) as channel,
-        Channel(directory / "dead", **OPTIONS) as dead,
+        opened(directory, "channel") as channel,
+        opened(directory, "dead") as dead,
     ):
 
         def function(given: Event | list[Event]) -> None:
@@ -48,8 +56,8 @@ def work_until_killed(directory: Path, seed: int, dies_at: int, every: int, batc
 def replay_until_killed(directory: Path, dies_at: int) -> None:
     with (
         watching(kill_at(dies_at)),
-        Channel(directory / "channel", **OPTIONS) as channel,
-        Channel(directory / "dead", **OPTIONS) as dead,
+        opened(directory, "channel") as channel,
+        opened(directory, "dead") as dead,
     ):
         dead_letters.replay(dead, channel)
 
@@ -61,7 +69,7 @@ def effects(directory: Path) -> dict[int, bytes]:
 
 def kill_workers(directory: Path, events: int, every: int, kills: int, batch_size: int | None, seed: int = 0) -> None:
     rng, killed = random.Random(seed), 0
-    with Channel(directory / "channel", **OPTIONS) as channel:
+    with opened(directory, "channel") as channel:
         for first in range(0, events, 100):
             put(channel, *numbered(first, min(100, events - first)))
     bad = [body for body in numbered(0, events) if is_bad(body, every)]
@@ -74,7 +82,7 @@ def kill_workers(directory: Path, events: int, every: int, kills: int, batch_siz
     assert killed >= kills / 2, (directory / "stderr").read_text()
 
     assert effects(directory) == {i + 1: b"%d" % i for i in range(events) if not is_bad(b"%d" % i, every)}
-    with Channel(directory / "dead", **OPTIONS) as dead:
+    with opened(directory, "dead") as dead:
         letters = [row for batch in dead.read() for row in batch.to_pylist()]
     origins = Counter(dict(letter["headers"])["dead_letter_write_order_id"] for letter in letters)
     assert origins == Counter(str(int(body) + 1) for body in bad), "each bad event is a dead letter once"
@@ -95,6 +103,11 @@ def test_each_event_of_killed_workers_has_its_effect_or_is_a_dead_letter_once(sh
 
 def test_so_it_is_with_batches(shared_memory: Path) -> None:
     kill_workers(shared_memory, events=1000, every=50, kills=10, batch_size=50, seed=1)
+
+
+def test_so_it_is_in_an_object_store(shared_memory: Path) -> None:
+    (directory := shared_memory / "store").mkdir()
+    kill_workers(directory, events=60, every=10, kills=8, batch_size=None, seed=2)
 
 
 @pytest.mark.parametrize("mutant", ["puts without its number", "commits nothing that is stored", "commits what is not"])
@@ -131,6 +144,6 @@ class _Commits(transfer.Transfer):
 @pytest.mark.timeout(3000)
 def test_ten_thousand_events_with_a_hundred_bad_ones_outlive_twenty_kills(shared_memory: Path) -> None:
     for turn in range(sized(ci=1, full=10)):
-        for batch_size in None, 100:
-            (directory := shared_memory / f"{turn} {batch_size}").mkdir()
+        for place, batch_size in ("disk", None), ("disk", 100), ("store", 100):
+            (directory := shared_memory / f"{place}-{turn}-{batch_size}").mkdir()
             kill_workers(directory, events=10_000, every=100, kills=20, batch_size=batch_size, seed=turn)
