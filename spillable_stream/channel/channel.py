@@ -349,7 +349,7 @@ class Channel:
                 keeps failing stops the worker.
             threads: how many calls there may be at once.
             timeout: how long a call may take, in seconds. A call that takes longer counts as failed. Its thread can't
-                be ended, so it is left behind, and its result is ignored; ten such calls stop the worker.
+                be ended, so it is left behind, and its result is ignored; ten such calls at once stop the worker.
 
         Returns:
             The worker, which has yet to run.

@@ -104,10 +104,10 @@ class WorkerStats:
         done_events: events for which the function returned, committed.
         dropped_events: events that it dropped.
         dead_letter_events: events in the dead-letter channel.
-        failed_calls: calls that raised an error or took too long, without those that asked for a retry.
+        failed_calls: calls that took too long, or raised an error other than `Retry`, `Drop` and `DeadLetter`.
         waiting_events: events that wait to be tried again.
         busy_threads: threads that work on something now.
-        left_calls: calls that took too long, and that nobody waits for.
+        left_calls: calls that took too long, that nobody waits for, and that are still under way.
         trouble: why it failed, or what keeps it from committing now; "" if nothing does.
     """
 

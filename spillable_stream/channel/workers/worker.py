@@ -106,7 +106,8 @@ class Worker:
         self._until_empty = False
         self._error: BaseException | None = None
         self._trouble = ""
-        self._done = self._dropped = self._dead = self._failed_calls = self._left = 0
+        self._left: set[_Lane] = set()  # those whose calls are still under way
+        self._done = self._dropped = self._dead = self._failed_calls = 0
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
 
@@ -165,7 +166,7 @@ class Worker:
                 failed_calls=self._failed_calls,
                 waiting_events=self._queue.events,
                 busy_threads=sum(lane.work is not None for lane in self._lanes),
-                left_calls=self._left,
+                left_calls=len(self._left),
                 trouble=trouble,
             )
 
@@ -224,9 +225,9 @@ class Worker:
                 work.error, work.is_left = self._timeout(work), True
                 self._queue.put(work)
                 found += 1
-            if self._left >= _MOST_LEFT and self._error is None:
+            if len(self._left) >= _MOST_LEFT and self._error is None:
                 self._error = WorkerTimeoutError(
-                    f"{self._left} calls of {function_name(self._function)} have not returned within "
+                    f"{len(self._left)} calls of {function_name(self._function)} have not returned within "
                     f"{self._config.timeout:g} s, and Python can't end a thread: the worker of the group "
                     f"{self.group!r} of {self._channel.path} stops. End the process and start it again"
                 )
@@ -238,7 +239,7 @@ class Worker:
         assert work is not None
         lane.work = lane.deadline = None
         self._lanes.discard(lane)
-        self._left += 1
+        self._left.add(lane)
         return work
 
     def _timeout(self, work: Work) -> WorkerTimeoutError:
@@ -287,15 +288,14 @@ class Worker:
         finally:
             with self._changed:
                 self._lanes.discard(lane)
+                self._left.discard(lane)
                 self._changed.notify_all()
 
     def _next(self, lane: _Lane) -> bool:
         """Get the lane its next work; tell whether there is any."""
-        with self._changed:
-            lane.work = None
-            self._changed.notify_all()
         while True:
             with self._changed:
+                lane.work = None
                 if self._stopping or lane.is_left:
                     return False
                 lane.work = self._queue.pop_due(self._clock())
@@ -333,7 +333,8 @@ class Worker:
         assert consumer is not None
 
         def is_due() -> bool:
-            due = self._queue.next_due()
+            with self._changed:
+                due = self._queue.next_due()
             return self._stopping or (due is not None and due <= self._clock()) or self._is_over()
 
         self._engine.checkpointing.give_back_when_idle()
@@ -397,7 +398,8 @@ class Worker:
         error = work.error
         if error is None:
             work.fate = Fate.DONE
-        elif isinstance(error, Drop):
+            return
+        if isinstance(error, Drop):
             work.fate = Fate.DROPPED
         elif isinstance(error, Retry):
             work.pauses += 1
@@ -406,22 +408,23 @@ class Worker:
         elif isinstance(error, DeadLetter):
             work.attempts += 1
             self._give_up(work)
-        elif work.count > 1:
-            self._bisect(work)
         else:
-            work.attempts += 1
-            with self._changed:
-                self._failed_calls += 1
-            if work.attempts >= self._config.max_attempts:
-                self._give_up(work)
-            else:
-                self._wait(work, self._backoff(work.attempts))
+            self._failed(work, error)
 
-    def _bisect(self, work: Work) -> None:
+    def _failed(self, work: Work, error: BaseException) -> None:
+        name, path = function_name(self._function), self._channel.path
+        _log.info("%s failed for %s of %s", name, _said(work), path, exc_info=error)
         with self._changed:
             self._failed_calls += 1
-            for ranges in halves(work.ranges):
-                self._queue.put(Work(ranges))
+            if work.count > 1:
+                for ranges in halves(work.ranges):
+                    self._queue.put(Work(ranges))
+                return
+        work.attempts += 1
+        if work.attempts >= self._config.max_attempts:
+            self._give_up(work)
+        else:
+            self._wait(work, self._backoff(work.attempts))
 
     def _give_up(self, work: Work) -> None:
         if self._dead_letter is None:
@@ -436,6 +439,8 @@ class Worker:
         return backoff_seconds(self._config.backoff, failures, self._rng())
 
     def _wait(self, work: Work, seconds: float) -> None:
+        if work.error is not None:
+            work.error.__traceback__ = None  # it holds the events that the call got
         with self._changed:
             self._queue.put(work, self._clock() + seconds)
 

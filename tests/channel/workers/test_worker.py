@@ -5,6 +5,7 @@ import signal
 import threading
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.workers import worker as worker_module
 from spillable_stream.channel.workers.config import WorkerConfig
 from spillable_stream.channel.workers.worker import Worker
+from tests.lab.children import wait_until
 from tests.support.events import peek, put, take
 from tests.support.object_channels import stores_in_memory
 
@@ -104,26 +106,25 @@ def test_in_a_typed_channel_it_gets_tables(tmp_path: Path) -> None:
 
 
 def test_an_event_that_fails_is_called_again_later_and_the_others_do_not_wait(channel: Channel) -> None:
-    clock, calls = Clock(), []
+    clock, calls = Clock(), list[tuple[float, bytes]]()
 
     def work(event: Event) -> None:
         calls.append((clock.now, event.body))
         if event.body == b"3" and clock.now < 3:
             raise ValueError
         if event.body == b"9":
-            clock.now = 1.0
+            clock.now = 1.0  # of its first wait
 
-    def passes() -> None:
-        while clock.now < 1.0:
-            pass
-        clock.now = 3.0
-
-    timer = threading.Thread(target=passes)
-    timer.start()
-    made(channel, work, clock=clock, backoff=1.0).run(until_empty=True)
-    timer.join()
-    assert [body for _, body in calls[:10]] == [b"%d" % i for i in range(10)]
-    assert calls[-1] == (3.0, b"3") and 11 <= len(calls) <= 12 and lag(channel) == 0
+    worker = made(channel, work, clock=clock, backoff=1.0)
+    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+    thread.start()
+    assert wait_until(lambda: len(calls) == 11)
+    clock.now = 2.9
+    assert wait_until(lambda: worker.stats().waiting_events == 1) and len(calls) == 11
+    clock.now = 3.0  # twice as long
+    thread.join(30)
+    assert [body for _, body in calls] == [*(b"%d" % i for i in range(10)), b"3", b"3"]
+    assert calls[-2:] == [(1.0, b"3"), (3.0, b"3")] and lag(channel) == 0
 
 
 def test_a_batch_that_fails_is_bisected_and_only_the_event_at_fault_is_given_up(
@@ -215,8 +216,7 @@ def test_a_worker_claims_no_more_while_very_many_events_wait(tmp_path: Path) -> 
         worker = made(channel, work, clock=clock, batch_size=500)
         thread = threading.Thread(target=lambda: worker.run(until_empty=True))
         thread.start()
-        while worker.stats().waiting_events < 1000:
-            pass
+        assert wait_until(lambda: worker.stats().waiting_events == 1000)
         assert not threading.Event().wait(0.1) and calls == [500, 500]
         clock.now = 10.0
         thread.join()
@@ -306,12 +306,13 @@ def test_a_call_that_does_not_return_counts_as_failed_and_its_thread_is_left_beh
     worker = channel.worker("g", work, max_attempts=2, backoff=0, timeout=0.1, dead_letter=dead)
     worker.run(until_empty=True)
     stats = worker.stats()
-    assert (stats.left_calls, stats.dead_letter_events, stats.done_events) == (2, 1, 9)
+    assert (stats.left_calls, stats.failed_calls, stats.dead_letter_events, stats.done_events) == (2, 2, 1, 9)
     (letter,) = letters(dead)
     assert letter["headers"]["dead_letter_error_code"] == "WorkerTimeoutError"
     assert "did not return within 0.1 s for the event 4" in letter["headers"]["dead_letter_error_message"]
-    forever.set()  # what such a call does later changes nothing
-    assert lag(channel) == 0 and len(letters(dead)) == 1
+    forever.set()
+    assert wait_until(lambda: not worker.stats().left_calls)
+    assert lag(channel) == 0 and len(letters(dead)) == 1, "what such a call does later changes nothing"
 
 
 def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Channel) -> None:
@@ -321,6 +322,36 @@ def test_ten_calls_that_do_not_return_stop_the_worker(channel: Channel, dead: Ch
         worker.run(stop_timeout_seconds=5.0)
     forever.set()
     assert worker.stats().left_calls == 10 and lag(channel) == 10 - len(letters(dead))
+
+
+def test_calls_that_return_late_are_no_reason_to_stop(channel: Channel) -> None:
+    clock, numbers = Clock(), count(1)
+
+    def work(event: Event) -> None:
+        if (number := next(numbers)) <= 12:
+            clock.now += 2
+            assert wait_until(lambda: worker.stats().failed_calls >= number)
+
+    worker = made(channel, work, clock=clock, max_attempts=100, timeout=1)
+    worker.run(until_empty=True)
+    assert worker.stats().failed_calls == 12 and worker.stats().done_events == 10 and lag(channel) == 0
+
+
+def test_the_errors_of_events_that_wait_do_not_keep_the_events(channel: Channel) -> None:
+    clock, found = Clock(), []
+
+    def work(events: list[Event]) -> None:
+        if clock.now == 0:
+            raise Retry(after=1)
+
+    worker = made(channel, work, clock=clock, batch_size=10)
+    thread = threading.Thread(target=lambda: worker.run(until_empty=True))
+    thread.start()
+    assert wait_until(lambda: worker.stats().waiting_events > 0)
+    found += [entry[-1].error.__traceback__ for entry in worker._queue._heap]
+    clock.now = 1.0
+    thread.join()
+    assert found == [None]
 
 
 def test_stop_lets_the_call_under_way_end_and_then_frees_the_group(channel: Channel) -> None:
@@ -488,8 +519,7 @@ def test_an_idle_worker_looks_at_a_store_no_more_often_than_a_consumer() -> None
         worker = made(channel, lambda _: None, threads=8)
         thread = threading.Thread(target=worker.run)
         thread.start()
-        while not worker.stats().done_events:
-            pass
+        assert wait_until(lambda: worker.stats().done_events == 1)
         before = channel.stats().store
         threading.Event().wait(1.0)
         after = channel.stats().store
