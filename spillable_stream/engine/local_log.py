@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from typing import NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from spillable_stream.errors import ChannelClosedError, CorruptionError, Storage
 from spillable_stream.format.file_names import Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
-from spillable_stream.log.commit_lock import CommitLock
+from spillable_stream.log.commit_lock import CommitLock, do_nothing
 from spillable_stream.log.directories import Directories
 from spillable_stream.log.event_reader import EventReader
 from spillable_stream.log.layout import Layout
@@ -35,6 +36,12 @@ FILES_OF_A_LIMIT = 8
 """The log begins a new file at this part of a limit of retention."""
 
 
+class _Hold(Protocol):
+    """`CommitLock.locked`."""
+
+    def __call__(self, timeout_seconds: float, prepare: Callable[[], None] = ...) -> AbstractContextManager[None]: ...
+
+
 class LocalLog:
     """The log of a channel in a directory, as one handle has it open.
 
@@ -48,7 +55,7 @@ class LocalLog:
         position: returns what the head publishes: where the log ends for everybody.
         latest_position: the same: a look at the head costs little.
         held_position: returns the same while the commit lock is held, without a look at the head.
-        hold: holds the commit lock, for at most so many seconds of waiting; a context manager.
+        hold: holds the commit lock (`CommitLock.locked`).
         view: how a channel that is only looked at is found; None for a handle that holds it.
         closed: whether `close` was called.
         is_far: False: a look costs a system call.
@@ -60,7 +67,7 @@ class LocalLog:
     position: Callable[[], CommitPoint]
     latest_position: Callable[[], CommitPoint]
     held_position: Callable[[], CommitPoint]
-    hold: Callable[[float], AbstractContextManager[None]]
+    hold: _Hold
     fs: FileSystem
     layout: Layout
     lock: CommitLock
@@ -97,7 +104,7 @@ class LocalLog:
         self.held_position = held.lock.current
         self.hold = held.lock.locked if self.view is None else self._refuse
 
-    def _refuse(self, _: float) -> AbstractContextManager[None]:
+    def _refuse(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> NoReturn:
         refuse_to_write(self.layout.path, "a commit")
 
     @property
