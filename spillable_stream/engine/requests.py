@@ -163,7 +163,7 @@ class Put(Request):
             TransactionCapacityError: the transaction has more events than a COMMIT can count.
         """
         self._spilled = ""
-        if self.done(plan):
+        if (self.sink or self.producer) and self.done(plan):
             return plan.tier
         wanted = self.use()
         if wanted.events > MAX_COUNT:
@@ -192,7 +192,7 @@ class Put(Request):
         return plan.memory_room(plan.put.payload_bytes + wanted.payload_bytes)
 
     def plan(self, plan: AppendPlan) -> CommitResult:
-        if done := self.done(plan):
+        if (self.sink or self.producer) and (done := self.done(plan)):
             return done
         wanted = self.use()
         tx = plan.new_transaction()
