@@ -292,12 +292,12 @@ class Channel:
             GroupOwnedError: another live consumer owns the group.
             OptionError: the group's name is not allowed.
         """
-        check_group(group)
         engine = self.engine()
+        if isinstance(group, str) and (found := self._consumers.get(group)) is not None:
+            return found
+        check_group(group)
         if self.readonly:
             engine.refuse_to_write("a consumer")
-        if (found := self._consumers.get(group)) is not None:
-            return found
         engine.active_calls.refuse_within("a first take")
 
         def own() -> Consumer:

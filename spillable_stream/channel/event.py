@@ -21,6 +21,7 @@ from spillable_stream.log.event_reader import ReadBatch
 
 __all__ = [
     "ID_COLUMN",
+    "ID_FIELD",
     "Event",
     "EventColumns",
     "batch_from_columns",
@@ -125,6 +126,10 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as e:
         raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
+
+
+ID_FIELD = pa.field(ID_COLUMN, pa.int64())
+"""The column's field, as `id_column` has it."""
 
 
 def id_column(read: ReadBatch) -> pa.Array:

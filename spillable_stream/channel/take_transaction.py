@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import (
-    ID_COLUMN,
+    ID_FIELD,
     Event,
     events_from_batch,
     id_column,
@@ -143,7 +143,7 @@ class TakeTransaction(Transaction):
         schema = self._engine.schemas()[-1]
         ids = pa.chunked_array([id_column(b) for b in found])
         table = pa.Table.from_batches([fit_batch(b.batch, schema) for b in found], schema)
-        return table.append_column(ID_COLUMN, ids)
+        return table.append_column(ID_FIELD, ids)
 
     def _objects(self, found: list[ReadBatch]) -> list[Event | dict[str, Any]]:
         if not self._typed:

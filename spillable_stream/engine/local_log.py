@@ -26,6 +26,7 @@ from spillable_stream.log.layout import Layout
 from spillable_stream.log.staged_file import LOCAL_OWNER, StagedFileWriter
 from spillable_stream.log.tier_logs import Positions, Tiers
 from spillable_stream.log.wal import Position
+from spillable_stream.option_types import ChannelOptions
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.image import MemoryImage, StateImage
 from spillable_stream.storage.filesystem import FileSystem
@@ -85,6 +86,7 @@ class LocalLog:
         self.closed: bool = False
         self.is_far: bool = False
         self.poll_seconds: tuple[float, float] = (0.001, 0.05)
+        self._obeyed: tuple[ChannelOptions, int, Tiers] | None = None
         self.view: ReadonlyView | None = ReadonlyView(fs, layout) if readonly else None
         if self.view is not None:
             found = self.view.find(lock_timeout_seconds)
@@ -171,12 +173,20 @@ class LocalLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
-        options, disk, memory = state.options, self.tiers.disk, self.tiers.memory
+        options, byte_capacity = state.options, state.memory_byte_capacity()
+        if (
+            options,
+            byte_capacity,
+            self.tiers,
+        ) == self._obeyed:  # mostly: others have only put and taken
+            return
+        disk, memory = self.tiers.disk, self.tiers.memory
         disk.max_file_size_bytes = options.max_file_size
         if options.retention_bytes:  # so that there is always a file that can go
             disk.max_file_size_bytes = min(options.max_file_size, options.retention_bytes // FILES_OF_A_LIMIT)
         disk.preallocation.minimum_required_space = options.minimum_required_space
-        memory.max_file_size_bytes = file_size_bytes(state.memory_byte_capacity(), options)
+        memory.max_file_size_bytes = file_size_bytes(byte_capacity, options)
+        self._obeyed = options, byte_capacity, self.tiers
 
     def heal(self, at: Followed) -> None:
         """Cut what a holder of the lock that died or failed left behind the published ends.

@@ -136,14 +136,14 @@ class EventReader:
             CorruptionError: a frame is damaged or missing; names the events.
         """
         expected = extent.first_id
-        offset = extent.offset
+        begin = offset = extent.offset
         if self._last is not None and self._last[0][:2] == extent[:2]:  # the same block, so its IDs are contiguous
             whole = self._last[2]
             if whole.first_id <= expected <= whole.last_id:
                 yield (part := whole.clip(expected, extent.last_id))
                 expected = part.last_id + 1
             if expected > whole.last_id:
-                offset = max(offset, self._last[1])
+                begin = offset = max(offset, self._last[1])
         if expected > extent.last_id:
             return
         try:
@@ -157,6 +157,8 @@ class EventReader:
         finally:
             if self._held is not None:
                 self._release()
+            if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
+                self._window_bytes = self._last[1] - begin + _BETWEEN_BYTES  # the next read is mostly as long as this one
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )
@@ -207,8 +209,6 @@ class EventReader:
                     if end > file_end:
                         raise self._damaged(extent, offset)
                     large = frame_size(header.length) > size
-                    if frame_size(header.length) <= _LARGEST_WINDOW_BYTES:  # start the next `read` with this size
-                        self._window_bytes = max(self._window_bytes, frame_size(header.length) + _BETWEEN_BYTES)
                     window = _read(file, offset, max(frame_size(header.length), size), file_end)
                     base, start = offset, HEADER_SIZE_BYTES
                     if start + header.length > len(window):  # cut meanwhile, as a segment that is staged in again
