@@ -15,7 +15,7 @@ from spillable_stream.engine.telemetry import Samples
 from spillable_stream.errors import CorruptionError
 from spillable_stream.format.batch import EVENT_SCHEMA, decode_schema
 from spillable_stream.format.file_names import Tier
-from spillable_stream.format.frame import frame_size
+from spillable_stream.format.frame import HEADER_SIZE_BYTES
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Entry, Position
@@ -337,7 +337,7 @@ class Follower:
                 try:
                     for header, _, record in entries:
                         self.state.apply_record(start.file_id, offset, header, record)
-                        offset += frame_size(header.length)
+                        offset += HEADER_SIZE_BYTES + (header.length + 7 & ~7)  # `frame_size`, inlined
                     disk, memory = self.positions
                     self.positions = Positions(disk, end) if tier is Tier.MEMORY else Positions(end, memory)
                     self.applied = self._log.held_position()

@@ -202,7 +202,7 @@ class Put(Request):
         for frame in self.frames:
             plan.add(frame, tx, plan.next_id)
             plan.next_id += frame.count
-        plan.put = plan.put.plus(wanted)
+        plan.put = wanted.plus(plan.put)
         plan.overflow = plan.overflow or self._spilled == "full"
         plan.commit(
             "put",

@@ -151,9 +151,10 @@ class ChannelState(Contents):
     def apply_record(self, file_id: int, offset: int, header: FrameHeader, record: Record) -> None:
         """Apply one frame like `apply`, given its parsed payload (`parse_record`)."""
         tx = header.transaction_id
-        self.next_transaction = max(self.next_transaction, tx + 1)
-        if header.type != FrameType.FILE_HEADER:
-            self.time_us = max(self.time_us, header.time_us)
+        if tx >= self.next_transaction:
+            self.next_transaction = tx + 1
+        if header.time_us > self.time_us and header.type != FrameType.FILE_HEADER:
+            self.time_us = header.time_us
         match header.type:
             case FrameType.PUT:
                 self.pending.setdefault(tx, Pending()).frames.append((file_id, offset, header))
