@@ -210,13 +210,14 @@ class Consumer:
         with self._mutex:
             for first, last in ranges:
                 while first <= last:
-                    for read in self._read(first, last):
-                        found.append(read)
-                        first = read.last_id + 1
+                    first = self._read(first, last, found)
         return found
 
-    def _read(self, first: int, last: int) -> Iterator[ReadBatch]:
-        """Yield events from ``first`` on; fewer than all, or none, where they are moved meanwhile: read again."""
+    def _read(self, first: int, last: int, found: list[ReadBatch]) -> int:
+        """Read events from ``first`` on into a list, and return the ID after the last one.
+
+        Fewer than all, or none, where they are moved meanwhile: read again.
+        """
         began = first
         with self._known as state:  # they were claimed in it; where it is behind, the reader misses a file
             extents = state.blocks.extents(first, last)
@@ -228,17 +229,18 @@ class Consumer:
                 break
             try:
                 for read in reader.read(extent):
-                    yield read
+                    found.append(read)
                     first = read.last_id + 1
             except DataLossError:
                 if first == began and not self._has_moved(extent):
                     raise
-                return
+                return first
         if first <= last:
             raise DataLossError(
                 f"the events {first} to {last} have left the channel",
                 str(self._engine.path),
             )
+        return first
 
     def _has_moved(self, extent: Extent) -> bool:
         """Tell whether events are elsewhere by now: a flush, for one, moves them from memory to disk."""

@@ -147,7 +147,12 @@ class EventReader:
         if expected > extent.last_id:
             return
         try:
-            for whole in self._batches(extent, offset, expected):
+            for header, payload, end in self._frames(extent, offset, expected):
+                try:
+                    whole = events_of(header, payload, extent, self._schema_of)
+                except CorruptionError as e:
+                    raise self._damaged(extent, end - frame_size(header.length)) from e
+                self._last = (extent, end, whole)
                 if whole.first_id > expected:
                     break
                 yield (part := whole.clip(expected, extent.last_id))
@@ -158,7 +163,9 @@ class EventReader:
             if self._held is not None:
                 self._release()
             if self._last is not None and 0 < self._last[1] - begin <= _LARGEST_WINDOW_BYTES:
-                self._window_bytes = self._last[1] - begin + _BETWEEN_BYTES  # the next read is mostly as long as this one
+                self._window_bytes = (
+                    self._last[1] - begin + _BETWEEN_BYTES
+                )  # the next read is mostly as long as this one
         raise CorruptionError(
             f"event {expected} is not where the channel's state says", str(self.layout.file(extent.file)), offset
         )
@@ -175,16 +182,6 @@ class EventReader:
                     return
         finally:
             self._release()
-
-    def _batches(self, extent: Extent, offset: int, first_id: int) -> Iterator[ReadBatch]:
-        """Yield the events of each frame, all of them, from the frame that holds ``first_id`` on."""
-        for header, payload, end in self._frames(extent, offset, first_id):
-            try:
-                whole = events_of(header, payload, extent, self._schema_of)
-            except CorruptionError as e:
-                raise self._damaged(extent, end - frame_size(header.length)) from e
-            self._last = (extent, end, whole)
-            yield whole
 
     def _frames(self, extent: Extent, offset: int, first_id: int) -> Iterator[tuple[FrameHeader, pa.Buffer, int]]:
         """Yield the header, verified payload and end of each PUT frame from the one that holds ``first_id`` on."""
