@@ -130,6 +130,13 @@ class ChannelKeywords(TypedDict, total=False):
     """In an object store, with the durability local or memory: where puts go first. A thread ships the events to the
     store, in order and each once."""
 
+    cache_dir: str | os.PathLike[str] | None
+    """Of an object store: where this host keeps what was read, so that it is asked for once. Any number of processes
+    and channels may share it. With Spark it is a directory of each executor's host."""
+
+    cache_bytes: int | None
+    """About how much `cacheDir` may take; what was read least recently goes first. Default: 1_073_741_824."""
+
 
 class ProducerKeywords(TypedDict, total=False):
     """The options of `Producer`, as keyword arguments. None counts as not given."""

@@ -359,6 +359,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("spool", (HANDLE,), None, _directory_of_this_host, "a directory of this host",
            "In an object store, with the durability local or memory: where puts go first. A thread ships the events to "
            "the store, in order and each once."),
+    Option("cacheDir", (HANDLE, SOURCE, BATCH), None, _directory_of_this_host, "a directory of this host",
+           "Of an object store: where this host keeps what was read, so that it is asked for once. Any number of "
+           "processes and channels may share it. With Spark it is a directory of each executor's host."),
+    Option("cacheBytes", (HANDLE, SOURCE, BATCH), 1 << 30, _integer(_MIB), "a number of bytes, 2^20 or more",
+           "About how much `cacheDir` may take; what was read least recently goes first."),
     Option("group", (SOURCE, BATCH), None, parse_name, NAME,
            "The named consumer whose position a stream moves; it outlives checkpoints. By default a stream has a "
            "position of its own, which its checkpoint remembers, and a batch read returns everything in the channel; "

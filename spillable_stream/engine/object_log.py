@@ -37,6 +37,7 @@ from spillable_stream.objects.loading import (
     read_on,
     require_there,
 )
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace
@@ -70,6 +71,7 @@ class ObjectLog:
         patience: how long to try requests again.
         provider: the provider of the store's credentials; "" for the environment's.
         readonly: whether the channel is only looked at: the handle refuses to append.
+        disk_cache: where what is read is kept on this host; None: nowhere.
 
     Attributes:
         slots: the channel's slots.
@@ -93,6 +95,7 @@ class ObjectLog:
         *,
         provider: str = "",
         readonly: bool = False,
+        disk_cache: DiskCache | None = None,
     ) -> None:
         self.location = location
         self.provider = provider
@@ -106,6 +109,7 @@ class ObjectLog:
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
+        self._disk_cache = disk_cache
         self.pace: Pace = Pace()
         self.checkpoint_number: int = 0
         self.writer: str = f"{os.uname().nodename} pid {os.getpid()}"
@@ -280,7 +284,9 @@ class ObjectLog:
             schemas: returns the channel's schemas.
             ends: unused: an object never grows.
         """
-        return ObjectReader(self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache)
+        return ObjectReader(
+            self.store, self.channel, lambda schema_id: schemas()[schema_id], self.cache, self._disk_cache
+        )
 
     def leave_read(self, file_id: int) -> None:
         """Do nothing: nothing is open."""

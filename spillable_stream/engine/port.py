@@ -15,12 +15,14 @@ from typing import NamedTuple, Protocol
 
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import PlanReader, ReadBatch, ReadPlan, StagedFile, StagePlan, Unreadable
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.state.channel_state import ChannelState
 from spillable_stream.state.group import GroupState
 from spillable_stream.state.ranges import Range
 
 __all__ = [
     "ChannelPort",
+    "DiskCache",
     "GroupOwner",
     "NoRoomYetError",
     "PlanReader",
@@ -113,11 +115,12 @@ class ChannelPort(Protocol):
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
-    def plan_read(self, parts: Iterable[Iterable[Range]]) -> list[ReadPlan]:
+    def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:
         """Return for each part of a read what a task needs to read it; inside of a snapshot, where it is in that.
 
         Args:
             parts: the events of each part, in order.
+            cache: where each host keeps what it reads of a channel in a store; None: nowhere.
         """
 
     def tasks_at_once(self) -> int:
