@@ -34,6 +34,9 @@ class LocalPort(EnginePort[LocalEngine]):
     def least_pause_seconds(self) -> float:
         return 0.0
 
+    def commit_delay_seconds(self) -> float:
+        return 0.0
+
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 
     def plan_read(self, parts: Iterable[Iterable[Range]], cache: DiskCache | None = None) -> list[ReadPlan]:

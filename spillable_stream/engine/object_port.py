@@ -18,6 +18,7 @@ from spillable_stream.state.ranges import Range
 __all__ = ["ObjectPort", "OwnedProducer"]
 
 _TASKS_AT_ONCE = 64  # Spark tells a source nothing of its cluster; with fewer cores tasks queue, which costs little
+_COMMIT_DELAY_SECONDS = 1.0
 _PRODUCERS = "producer:"  # before a producer's ID among the groups that somebody owns; no group's name has a colon
 
 
@@ -35,6 +36,9 @@ class ObjectPort(EnginePort[ObjectEngine]):
 
     def least_pause_seconds(self) -> float:
         return self._engine.log.poll_seconds[1]
+
+    def commit_delay_seconds(self) -> float:
+        return _COMMIT_DELAY_SECONDS
 
     # ── reading ─────────────────────────────────────────────────────────────────────────────
 

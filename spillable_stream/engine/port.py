@@ -96,6 +96,9 @@ class ChannelPort(Protocol):
     def least_pause_seconds(self) -> float:
         """Return how much time there must be between two looks at a channel that nothing comes to."""
 
+    def commit_delay_seconds(self) -> float:
+        """Return how long a commit of takes may wait for another append to be in; 0 where an append costs little."""
+
     def require_open(self) -> None:
         """Refuse a channel that was closed.
 
