@@ -51,7 +51,8 @@ from spillable_stream.state.channel_state import ChannelState
 __all__ = ["ObjectLog"]
 
 _CACHE_BYTES = 64 << 20
-_COMMIT_TIMEOUT_SECONDS = 30.0
+_COMMIT_TIMEOUT_SECONDS = 30.0  # until the channel's own is known
+_FIRST_POLL_SECONDS = 0.02
 
 
 class ObjectLog:
@@ -105,7 +106,7 @@ class ObjectLog:
         self.lock_timeout_seconds = lock_timeout_seconds
         self.closed: bool = False
         self.is_far: bool = True
-        self.poll_seconds: tuple[float, float] = (0.02, 1.0)
+        self.poll_seconds: tuple[float, float] = (_FIRST_POLL_SECONDS, 1.0)
         self.slots: Slots = Slots(store, channel)
         self.checkpoints: Checkpoints = Checkpoints(store, channel)
         self.cache: ObjectCache = ObjectCache(_CACHE_BYTES)
@@ -405,7 +406,10 @@ class ObjectLog:
 
     def obey(self, state: ChannelState) -> None:
         """Write as the channel's options say."""
-        self.pace.interval_seconds = state.options.commit_interval / 1000
+        options = state.options
+        self.pace.interval_seconds = options.commit_interval / 1000
+        self.poll_seconds = _FIRST_POLL_SECONDS, options.poll_interval / 1000
+        self._appending.patience.timeout_seconds = options.commit_timeout
 
     # ── stage ───────────────────────────────────────────────────────────────────────────────
 
