@@ -343,8 +343,8 @@ OPTIONS: tuple[Option, ...] = (
            "that are committed meanwhile share the next one; fewer appends cost less.", stored_at_default=False),
     Option("commitTimeout", (CHANNEL,), 30.0, _duration_of_a_second,
            "seconds, 1 or more, or a number with s, m, h or d",
-           "In an object store: how long a commit that gets no answer is tried again, before the handle makes sure that "
-           "it will never count, or says that it does not know.", stored_at_default=False),
+           "In an object store: how long a commit that gets no answer is tried again, before the handle makes sure "
+           "that it will never count, or says that it does not know.", stored_at_default=False),
     Option("pollInterval", (CHANNEL,), 1_000, _integer(20, 60_000), "a number of milliseconds, 20 to 60,000",
            "In an object store: how long a reader that waits for events, or an idle Spark query, lets pass between two "
            "looks, at most. Each look is two GETs.", stored_at_default=False),

@@ -29,6 +29,7 @@ from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
 from spillable_stream.objects.cache import ObjectCache
 from spillable_stream.objects.checkpoints import Checkpoints
+from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.loading import (
     BehindError,
     apply_frames,
@@ -37,7 +38,6 @@ from spillable_stream.objects.loading import (
     read_on,
     require_there,
 )
-from spillable_stream.objects.disk_cache import DiskCache
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.object_reader import ObjectReader
 from spillable_stream.objects.pace import Pace

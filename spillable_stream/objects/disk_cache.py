@@ -1,4 +1,4 @@
-"""A read cache on this host's disk: parts of slots, segments and merged objects, which never change once they are there.
+"""A read cache on this host's disk: parts of slots, segments and merged objects, which never change.
 
 So a part is known by its name, and never has to be asked for again. Any number of processes share a directory without a
 lock: a file gets its name when it is whole, and its checksum says that it still is. A damaged file is removed, and its
