@@ -18,6 +18,7 @@ from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import check_capacities, store_options
@@ -72,8 +73,8 @@ class Channel:
             handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
-            in the channel, and a value that differs from the stored one changes it for all. ``durability`` and
-            ``spool`` are this handle's.
+            in the channel, and a value that differs from the stored one changes it for all. ``durability``,
+            ``spool``, ``cache_dir`` and ``cache_bytes`` are this handle's.
 
     Attributes:
         path: the channel's directory, absolute, or its address; `str` says it.
@@ -107,7 +108,9 @@ class Channel:
         self.readonly = readonly
         self._fs = fs or FileSystem()
         parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
-        given, front = divide_spool_options(parsed, in_store=isinstance(self.path, Location), readonly=readonly)
+        in_store = isinstance(self.path, Location)
+        without_cache, self._cache = divide_cache_options(parsed, in_store=in_store)
+        given, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
         wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
 
@@ -152,7 +155,9 @@ class Channel:
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        self._engine = open_engine(self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly)
+        self._engine = open_engine(
+            self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly, cache=self._cache
+        )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
@@ -177,9 +182,11 @@ class Channel:
             raise
 
     def another(self) -> Channel:
-        """Return another handle of the channel, with the spool of this one, if it has one."""
+        """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
         front = self._front
         options: dict[str, Any] = {} if front is None else {"durability": front.durability, "spool": front.path}
+        if self._cache is not None:
+            options |= {"cache_dir": self._cache.directory, "cache_bytes": self._cache.most_bytes}
         return Channel(str(self.path), create=False, **options)
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────

@@ -323,6 +323,33 @@ class Takes(Request):
 
 
 @dataclass(slots=True)
+class TakesAndPrepare(Request):
+    """Commit take transactions and record another one, in one append: a micro-batch ends and the next begins.
+
+    Args:
+        takes: what ends.
+        prepare: what begins.
+    """
+
+    takes: Takes
+    prepare: Prepare
+
+    def size_bytes(self) -> int:
+        return self.takes.size_bytes() + self.prepare.size_bytes()
+
+    def tier(self, plan: AppendPlan) -> Tier:
+        in_memory = all(request.tier(plan) is Tier.MEMORY for request in (self.takes, self.prepare))
+        return Tier.MEMORY if in_memory else Tier.DISK
+
+    def plan(self, plan: AppendPlan) -> CommitResult:
+        self.takes.plan(plan)
+        return self.prepare.plan(plan)
+
+    def appended(self, state: ChannelState) -> None:
+        self.takes.appended(state)
+
+
+@dataclass(slots=True)
 class Rollback(Request):
     """Roll back take transactions that `Prepare` wrote, by their IDs."""
 
