@@ -248,16 +248,17 @@ class Consumer:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 
-    def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = ()) -> int:
+    def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
         """Write that the ranges are being taken and return the transaction's ID.
 
         Args:
             ranges: the events.
             commit: takes to commit in the same append, as `commit_all` takes them: all of it is durable, or nothing.
+            after: the transaction's ID is greater than this one.
 
         Raises what `commit` does.
         """
-        prepare = Prepare(self.group, ranges, self._ownership.require)
+        prepare = Prepare(self.group, ranges, self._ownership.require, after)
         takes = self._takes(commit)
         request = TakesAndPrepare(takes, prepare) if takes else prepare
         return self._call("a commit", self._engine.commit, request).transaction_id

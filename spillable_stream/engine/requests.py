@@ -230,11 +230,13 @@ class Prepare(Request):
         group: the group.
         ranges: the events, as inclusive ranges of write-order IDs.
         require_owner: as in `Take`.
+        after: the transaction's ID is greater than this one. Those that only a lost memory tier had are used again.
     """
 
     group: str
     ranges: list[Range]
     require_owner: Callable[[], None] | None = None
+    after: int = 0
 
     def size_bytes(self) -> int:
         return _COMMIT_BYTES + 20 * len(self.ranges)
@@ -245,6 +247,7 @@ class Prepare(Request):
     def plan(self, plan: AppendPlan) -> CommitResult:
         if self.require_owner is not None:
             self.require_owner()
+        plan.next_transaction = max(plan.next_transaction, self.after + 1)
         tx = plan.new_transaction()
         record = TakeRecord(self.group, list(self.ranges))
         plan.add(record.frame(count_of(self.ranges)), tx, record=record)
