@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 
 import pyarrow as pa
 
-from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, read_batches
+from spillable_stream.channel.arrow_batches import BATCH_BYTES, ReadEnd, range_to_read, read_batches
 from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.environment import environment_options
 from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
 from spillable_stream.channel.stored_options import check_capacities, store_options
@@ -28,11 +30,11 @@ from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import drop_group
 from spillable_stream.engine.log_port import ChannelPath
 from spillable_stream.engine.open_engine import NewChannel, channel_path, ensure_channel, open_engine, port_of
-from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options
+from spillable_stream.engine.options_by_place import SpoolOptions, divide_spool_options, fitting_options
 from spillable_stream.engine.port import ChannelPort
 from spillable_stream.engine.requests import Control
 from spillable_stream.engine.seeking import seek_group
-from spillable_stream.errors import ChannelClosedError, SchemaError, SpillableError, StorageError
+from spillable_stream.errors import ChannelClosedError, OptionError, SchemaError, SpillableError, StorageError
 from spillable_stream.format.batch import (
     EVENT_SCHEMA,
     check_new_schema,
@@ -75,8 +77,9 @@ class Channel:
             handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
-            in the channel, and a value that differs from the stored one changes it for all. ``durability`` and
-            ``spool`` are this handle's.
+            in the channel, and a value that differs from the stored one changes it for all. A new channel takes those
+            that are not given from the environment, as ``SPILLABLE_MEMORY_CAPACITY``; one that is there does not.
+            ``durability``, ``spool``, ``cache_dir`` and ``cache_bytes`` are this handle's.
 
     Attributes:
         path: the channel's directory, absolute, or its address; `str` says it.
@@ -110,18 +113,23 @@ class Channel:
         self.readonly = readonly
         self._fs = fs or FileSystem()
         parsed = parse_options(options, (CHANNEL, CREATION, HANDLE), where="a channel")
-        given, front = divide_spool_options(parsed, in_store=isinstance(self.path, Location), readonly=readonly)
-        wanted = ChannelOptions.of({name: value for name, value in given.items() if name not in defaults(CREATION)})
+        in_store = isinstance(self.path, Location)
+        without_cache, self._cache = divide_cache_options(parsed, in_store=in_store)
+        given, front = divide_spool_options(without_cache, in_store=in_store, readonly=readonly)
         arrow_schema = as_arrow_schema(schema) if schema is not None else None
 
         def new() -> NewChannel:
-            check_capacities(wanted)
+            of_place = fitting_options(environment_options(), in_store=isinstance(self.path, Location))
+            all_given = {**of_place, **given}
+            options = ChannelOptions.of({k: value for k, value in all_given.items() if k not in defaults(CREATION)})
+            check_capacities(options)
             first = check_new_schema(EVENT_SCHEMA if arrow_schema is None else arrow_schema)
-            fixed = CreationOptions(**{name: given[name] for name in defaults(CREATION) if name in given})
-            return NewChannel(wanted, fixed, [encode_schema(first)])
+            fixed = CreationOptions(**{name: all_given[name] for name in defaults(CREATION) if name in all_given})
+            return NewChannel(options, fixed, [encode_schema(first)])
 
         ensure_channel(self._fs, self.path, new if create and not readonly else None)
-        self._open_timeout_seconds = wanted.lock_timeout  # the channel's own is known when it is open
+        # The channel's own is known when it is open.
+        self._open_timeout_seconds = given.get("lock_timeout", ChannelOptions().lock_timeout)
         self._closed = self._left = False
         self._consumers: dict[str, Consumer] = {}
         self._writable_schemas = 0
@@ -142,22 +150,28 @@ class Channel:
         _handles.add(self)
 
     @classmethod
-    def from_config(cls, path: str | os.PathLike[str]) -> Channel:
+    def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
         """Open the channel that a configuration file describes (``conf/channel.ini`` is an example).
 
         Args:
             path: an INI file with a section ``[channel]``: ``path``, any channel options, and, as in Flume's
                 configurations, a ``type``: FILE, or SPILLABLEMEMORY, with which ``memoryCapacity`` is 10,000
-                unless it is given.
+                unless it is given. Or the properties of a Flume agent, whose channel has a ``path``, too.
+            name: which channel, of an agent that has several.
 
         Raises:
+            ImportError: the file is an agent's properties, and the extra ``flow`` is not installed.
             OptionError: the file has no such section or no path, and what the constructor raises.
         """
-        values = read_config(path)
+        values = read_config(path, name)
+        if "path" not in values:
+            raise OptionError(f"{os.fspath(path)} says no path for the channel: add path = DIRECTORY")
         return cls(values.pop("path"), **values)
 
     def _open(self) -> None:
-        self._engine = open_engine(self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly)
+        self._engine = open_engine(
+            self._fs, self.path, self._open_timeout_seconds, readonly=self.readonly, cache=self._cache
+        )
         self._engine.lock_timeout_seconds = self._engine.state.options.lock_timeout
         self._pid = os.getpid()
 
@@ -182,9 +196,11 @@ class Channel:
             raise
 
     def another(self) -> Channel:
-        """Return another handle of the channel, with the spool of this one, if it has one."""
+        """Return another handle of the channel, with the spool and the cache of this one, if it has them."""
         front = self._front
         options: dict[str, Any] = {} if front is None else {"durability": front.durability, "spool": front.path}
+        if self._cache is not None:
+            options |= {"cache_dir": self._cache.directory, "cache_bytes": self._cache.most_bytes}
         return Channel(str(self.path), create=False, **options)
 
     # ── use ─────────────────────────────────────────────────────────────────────────────────
@@ -208,6 +224,11 @@ class Channel:
     def options(self) -> StoredOptions:
         """The stored options, by keyword name."""
         return cast(StoredOptions, self.engine().follow().options.values())
+
+    @property
+    def fixed_options(self) -> dict[str, object]:
+        """The options that were fixed when the channel was created, by keyword name."""
+        return self.engine().fixed_options()
 
     def port(self) -> ChannelPort:
         """Return what the Spark connector and the producers ask the channel's engine through.
@@ -297,12 +318,12 @@ class Channel:
             GroupOwnedError: another live consumer owns the group.
             OptionError: the group's name is not allowed.
         """
-        check_group(group)
         engine = self.engine()
+        if isinstance(group, str) and (found := self._consumers.get(group)) is not None:
+            return found
+        check_group(group)
         if self.readonly:
             engine.refuse_to_write("a consumer")
-        if (found := self._consumers.get(group)) is not None:
-            return found
         engine.active_calls.refuse_within("a first take")
 
         def own() -> Consumer:
@@ -485,6 +506,13 @@ class Channel:
             OptionError: there is no such event or group, or a time has no zone.
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
+
+    def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
+        """Return the write-order IDs of the first and the last event that `read` would have now.
+
+        The last is less than the first if there are none. The arguments, and what it raises, are those of `read`.
+        """
+        return range_to_read(self.engine(), start, end)
 
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.

@@ -21,6 +21,7 @@ from spillable_stream.log.event_reader import ReadBatch
 
 __all__ = [
     "ID_COLUMN",
+    "ID_FIELD",
     "Event",
     "EventColumns",
     "batch_from_columns",
@@ -126,6 +127,10 @@ def _check_unicode(text: str) -> None:
         text.encode()
     except UnicodeEncodeError as e:
         raise SchemaError(f"an event's headers must be valid Unicode: {e}") from e
+
+
+ID_FIELD = pa.field(ID_COLUMN, pa.int64())
+"""The column's field, as `id_column` has it."""
 
 
 def id_column(read: ReadBatch) -> pa.Array:
@@ -389,4 +394,4 @@ def table_from_batches(found: Sequence[ReadBatch], schema: pa.Schema) -> pa.Tabl
     """
     ids = pa.chunked_array([id_column(read) for read in found])
     table = pa.Table.from_batches([fit_batch(read.batch, schema) for read in found], schema)
-    return table.append_column(ID_COLUMN, ids)
+    return table.append_column(ID_FIELD, ids)
