@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 from spillable_stream.engine.active_calls import ActiveCalls
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.groups import create_group
-from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes
+from spillable_stream.engine.requests import Prepare, Rollback, Take, Takes, TakesAndPrepare
 from spillable_stream.engine.seeking import Choose, Seek, checked_position
 from spillable_stream.errors import (
     ChannelClosedError,
@@ -248,10 +248,20 @@ class Consumer:
             now = state.blocks.extents(extent.first_id, extent.first_id)
         return bool(now) and now[0].file != extent.file
 
-    def prepare(self, ranges: list[Range]) -> int:
-        """Write that the ranges are being taken and return the transaction's ID."""
-        prepare = Prepare(self.group, ranges, self._ownership.require)
-        return self._call("a commit", self._engine.commit, prepare).transaction_id
+    def prepare(self, ranges: list[Range], commit: Iterable[tuple[list[Range], int]] = (), *, after: int = 0) -> int:
+        """Write that the ranges are being taken and return the transaction's ID.
+
+        Args:
+            ranges: the events.
+            commit: takes to commit in the same append, as `commit_all` takes them: all of it is durable, or nothing.
+            after: the transaction's ID is greater than this one.
+
+        Raises what `commit` does.
+        """
+        prepare = Prepare(self.group, ranges, self._ownership.require, after)
+        takes = self._takes(commit)
+        request = TakesAndPrepare(takes, prepare) if takes else prepare
+        return self._call("a commit", self._engine.commit, request).transaction_id
 
     def commit(self, ranges: list[Range], prepared: int = 0, moved_at: int | None = None) -> int:
         """Commit claimed ranges: they never come back. Returns the transaction's ID.
@@ -281,12 +291,15 @@ class Consumer:
 
         Raises what `commit` does.
         """
+        if request := self._takes(takes):
+            self._call("a commit", self._engine.commit, request)
+
+    def _takes(self, takes: Iterable[tuple[list[Range], int]]) -> Takes | None:
         requests = [
             Take(self.group, r, tx, self._ownership.position, partial(self._require_unmoved, self.moved_at, tx))
             for r, tx in takes
         ]
-        if requests:
-            self._call("a commit", self._engine.commit, Takes(requests))
+        return Takes(requests) if requests else None
 
     def _require_unmoved(self, moved_at: int, prepared: int) -> None:
         """Prove that this is the owner, and what it commits was claimed or prepared where the group is now."""

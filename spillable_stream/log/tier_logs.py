@@ -63,7 +63,7 @@ class Tiers:
     def records(self, start: Positions, end: Positions) -> Iterator[tuple[int, LocatedFrame]]:
         """Yield (file number, frame) of both logs between two published places, in the order of the appends.
 
-        Headers of files, which have no time, are left out where both logs go on.
+        Headers of files, which have no time, are left out where both logs continue.
 
         Raises:
             FileNotFoundError: a file at ``start`` was deleted since.
