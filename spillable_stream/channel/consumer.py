@@ -76,7 +76,7 @@ class Consumer:
         self._held = RangeSet()
         self._mutex = threading.RLock()
         self._known = engine.follower.as_known
-        self._looked = engine.follower.snapshot
+        self._snapshot = engine.follower.snapshot
         self._ownership = engine.owners.own(group, owner_timeout_seconds, note)
         self.owner: str = self._ownership.note
         try:
@@ -178,7 +178,7 @@ class Consumer:
 
     def _claim(self, limit: int, moved_at: int | None) -> list[Range]:
         claimed: list[Range] = []
-        with self._mutex, self._looked as state:
+        with self._mutex, self._snapshot as state:
             if moved_at is not None and moved_at != self.moved_at:
                 raise self._moved()
             for first, last in self._free(state):
