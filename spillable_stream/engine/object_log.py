@@ -174,11 +174,11 @@ class ObjectLog:
             self._looks_ended = number
 
     def _find(self) -> None:
-        tail, is_end = self._tail, False
+        tail, is_end, is_behind = self._tail, False, False
         assert tail is not None
         while not is_end:
             try:
-                found, is_end = read_on(self.slots, tail)
+                found, is_end = read_on(self.slots, tail, is_behind=is_behind)
             except BehindError:
                 with self._knowing():
                     self._begin_anew()
@@ -186,7 +186,7 @@ class ObjectLog:
             except CorruptionError:
                 self._require_same()  # another channel's slots look damaged
                 raise
-            self._is_proven = True
+            self._is_proven = is_behind = True
             if not found and is_end:
                 return
             with self._knowing():
