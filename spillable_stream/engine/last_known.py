@@ -40,7 +40,7 @@ class LastKnown:
 
 
 def write_down(fs: FileSystem, directory: Path, engine: ObjectEngine) -> None:
-    """Write down what a handle knows, for `recall`. Where that fails, what was written before stays."""
+    """Write down what a handle knows, for `recall`. Where that fails, the file stays as it was."""
     log = engine.log
     with engine.follower.as_known as state:
         tail = log.tail
