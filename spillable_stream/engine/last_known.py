@@ -28,7 +28,7 @@ _FILE = "store"
 
 @dataclass(frozen=True, slots=True)
 class LastKnown:
-    """What was known of a channel.
+    """A channel as it was known.
 
     Args:
         channel: its UUID.

@@ -26,6 +26,7 @@ from spillable_stream.errors import (
 from spillable_stream.format.file_names import Tier
 from spillable_stream.format.head_page import NO_TIER, CommitPoint, HeadState, TierEnd
 from spillable_stream.format.slot import Slot, SlotFrame
+from spillable_stream.log.commit_lock import do_nothing
 from spillable_stream.log.tier_logs import Positions
 from spillable_stream.log.wal import Position
 from spillable_stream.objects.appending import Appending, Attempt, Tail
@@ -325,7 +326,7 @@ class ObjectLog:
     # ── append ──────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def hold(self, timeout_seconds: float) -> Iterator[None]:
+    def hold(self, timeout_seconds: float, prepare: Callable[[], None] = do_nothing) -> Iterator[None]:
         """Keep the other threads of this handle from appending. Nothing keeps other handles away.
 
         Raises:
@@ -336,6 +337,7 @@ class ObjectLog:
         if self.is_view:
             refuse_to_write(self.path, "a commit")
         with self._held(timeout_seconds):
+            prepare()
             yield
 
     @contextlib.contextmanager

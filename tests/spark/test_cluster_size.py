@@ -29,7 +29,7 @@ from tests.support.spark.sessions import short_sessions
         ({"cores.max": "20"}, 20),
         ({"dynamicAllocation.enabled": "true", "executor.instances": "1", "executor.cores": "4"}, None),
         ({"dynamicAllocation.enabled": "true", "dynamicAllocation.maxExecutors": "9", "executor.cores": "4"}, 36),
-        ({"dynamicAllocation.enabled": "true", "dynamicAllocation.maxExecutors": "2147483647", "executor.cores": "4"}, 100_000),
+        ({"default.parallelism": "2147483647"}, 100_000),
         ({"default.parallelism": "many"}, None),
     ],
 )  # fmt: skip
@@ -48,9 +48,7 @@ def test_a_session_of_spark_connect_knows_nothing() -> None:
     class Connected:
         @property
         def sparkContext(self) -> object:
-            raise PySparkNotImplementedError(
-                errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "sparkContext"}
-            )
+            raise PySparkNotImplementedError(errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "x"})
 
     assert not tell_workers(Connected())
 

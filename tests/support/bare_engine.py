@@ -212,6 +212,9 @@ class BareEngine(Engine):
         self.put_bytes = lambda: 0
         self.is_parked = False
 
+    def fixed_options(self) -> dict[str, object]:
+        return {}
+
     def without_fixed(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in given.items() if name not in defaults(CREATION)}
 
