@@ -177,6 +177,9 @@ class BareOwners:
     def look(self, group: str) -> OwnerSeen:
         return OwnerSeen(group in self.owned, self.former.get(group, ""))
 
+    def inquire(self, group: str) -> OwnerSeen:
+        return self.look(group)
+
     def owner_of(self, group: str) -> str:
         return self.former.get(group, "")
 
