@@ -62,18 +62,41 @@ def _binary(offsets: np.ndarray, values: bytes) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def cut_long(bodies: pa.Array, max_bytes: int) -> pa.Array:
-    """Return the lines with each longer one cut into several, none longer than ``max_bytes``."""
-    if len(bodies) == 0:
-        return bodies
-    start = bodies.offset
-    offsets = np.frombuffer(bodies.buffers()[1], np.int32)[start : start + len(bodies) + 1]
-    lengths = np.diff(offsets)
-    if int(lengths.max()) <= max_bytes:
-        return bodies
-    pieces = np.maximum(1, -(-lengths // max_bytes))
+def cut_long(lines: Lines, max_characters: int, piece: bytes) -> Lines:
+    """Return the lines with each longer one cut into several, none longer than ``max_characters``.
+
+    Args:
+        lines: the lines of a piece, split without dropping carriage returns.
+        max_characters: how long a line may be.
+        piece: the bytes that were split, in UTF-8.
+    """
+    if len(lines.starts) == 0:
+        return lines
+    lengths = np.diff(np.append(lines.starts, lines.size_bytes)) - 1
+    if int(lengths.max()) <= max_characters:
+        return lines
+    if not piece.isascii():
+        return _cut_text(lines, max_characters)
+    pieces = np.maximum(1, -(-lengths // max_characters))
     first = np.cumsum(pieces) - pieces
-    nth = np.arange(int(pieces.sum())) - np.repeat(first, pieces)
-    cut = np.repeat(offsets[:-1], pieces) + nth * max_bytes
-    values = bodies.buffers()[2]
-    return _binary(np.append(cut, offsets[-1]).astype(np.int32), values if values is not None else b"")
+    inside = (np.arange(int(pieces.sum())) - np.repeat(first, pieces)) * max_characters
+    cut = np.minimum(np.repeat(lengths, pieces) - inside, max_characters)
+    offsets = np.zeros(len(cut) + 1, np.int32)
+    np.cumsum(cut, out=offsets[1:])
+    values = lines.bodies.buffers()[2]
+    bodies = _binary(offsets, b"" if values is None else values.to_pybytes())
+    return Lines(bodies, np.repeat(lines.starts, pieces) + inside, lines.size_bytes)
+
+
+def _cut_text(lines: Lines, max_characters: int) -> Lines:
+    """Cut lines that are not ASCII between characters, one by one."""
+    bodies: list[bytes] = []
+    starts: list[int] = []
+    for body, start in zip(lines.bodies.to_pylist(), lines.starts.tolist(), strict=True):
+        text = body.decode()
+        for i in range(0, max(len(text), 1), max_characters):
+            part = text[i : i + max_characters].encode()
+            bodies.append(part)
+            starts.append(start)
+            start += len(part)
+    return Lines(pa.array(bodies, pa.binary()), np.array(starts, np.int64), lines.size_bytes)

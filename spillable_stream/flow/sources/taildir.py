@@ -11,7 +11,7 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from zlib import crc32
@@ -31,6 +31,7 @@ __all__ = ["TailDir"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
+_KIND = "taildir"
 _PIECE_BYTES = 4 << 20
 _LONGEST_LINE_BYTES = 256 << 20
 _NOTE_BYTES = 32 << 10  # a longer note is cut short by writing the position file
@@ -77,6 +78,7 @@ class TailDir(PolledSource):
 
     Args:
         filegroups: of each group, a directory and a regular expression of file names, as ``/var/log/app/.*[.]log``.
+        listed_filegroups: the groups that are read, of those; all of them by default.
         position_file: where positions are kept, in Flume's format.
         headers: headers of each group's events.
         byte_offset_header: whether events have a header ``byteoffset``: where the line starts in its file.
@@ -101,6 +103,7 @@ class TailDir(PolledSource):
         self,
         filegroups: Mapping[str, str],
         *,
+        listed_filegroups: Sequence[str] | None = None,
         position_file: str | os.PathLike[str] = "~/.flume/taildir_position.json",
         headers: Mapping[str, Mapping[str, str]] | None = None,
         byte_offset_header: bool = False,
@@ -117,7 +120,8 @@ class TailDir(PolledSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
-        self._groups = file_groups(filegroups, cached=cache_pattern_matching)
+        listed = filegroups if listed_filegroups is None else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
+        self._groups = file_groups(listed, cached=cache_pattern_matching)
         self._positions = PositionFile(position_file)
         self._headers = headers or {}
         self._byte_offset_header = byte_offset_header
@@ -464,14 +468,14 @@ def _note(span: _Span, base: int, changed: Mapping[int, Place]) -> bytes:
     places = [(p.path, p.mark.inode, p.mark.position, p.mark.head_bytes, p.mark.head, p.mark.tail_bytes, p.mark.tail)
               for p in changed.values()]  # fmt: skip
     batch = (span.inode, span.start, span.end, span.path, span.group)
-    return bytes(msgpack.packb({"base": base, "batch": batch, "places": places}))
+    return bytes(msgpack.packb({"source": _KIND, "base": base, "batch": batch, "places": places}))
 
 
 def _read_note(note: bytes) -> tuple[_Span | None, dict[int, Place]]:
     """Return what a batch was, and the positions after it that the position file may not have."""
-    if not note:
+    found = msgpack.unpackb(note) if note else {}
+    if found.get("source") != _KIND:
         return None, {}
-    found = msgpack.unpackb(note)
     places = {inode: Place(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
     return _Span(*found["batch"]), places
 
