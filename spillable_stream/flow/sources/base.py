@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from enum import Enum
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
 
-__all__ = ["BatchProcessor", "EventSource", "Noted", "PolledSource", "SourceBase", "Status"]
+__all__ = ["BatchProcessor", "EventSource", "Noted", "PolledSource", "SourceBase", "Status", "put_held"]
+
+_log = logging.getLogger("spillable_stream.flow")
 
 
 class Status(Enum):
@@ -101,3 +106,37 @@ class EventSource(SourceBase):
     def alive(self) -> bool:
         """Whether it still works: a supervisor starts one again that is not, unless it is finished."""
         raise NotImplementedError
+
+
+_FIRST_WAIT_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 4.0
+
+
+def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
+    """Put a batch, again and again while its channels refuse, so that the source reads nothing meanwhile.
+
+    Args:
+        source: the source, for its counters and its name.
+        processor: where the batch goes.
+        batch: the events.
+        stopping: set when the source is being stopped: then it is tried once.
+
+    Returns:
+        Whether the batch is stored; if not, the source is being stopped.
+    """
+    wait_seconds = _FIRST_WAIT_SECONDS
+    source.counters.received(batch.num_rows)
+    while True:
+        try:
+            processor.process(batch)
+        except SpillableError as e:
+            source.counters.channel_write_fail += 1
+            if stopping.is_set():
+                _log.error("%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e)
+                return False
+            _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
+            stopping.wait(wait_seconds)
+            wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
+        else:
+            source.counters.accepted(batch.num_rows)
+            return True
