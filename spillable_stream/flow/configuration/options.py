@@ -25,6 +25,9 @@ __all__ = [
     "word_list",
 ]
 
+# Java's \s, where Python's knows more: a no-break space is a part of a word.
+JAVA_BLANKS = " \t\n\x0b\f\r"
+
 MOST_INTEGER = 2**31 - 1
 MOST_LONG = 2**63 - 1
 
@@ -89,7 +92,7 @@ def one_of(*words: str) -> Callable[[str], str]:
 
 def word_list(value: str) -> tuple[str, ...]:
     """Return words that are separated by white space."""
-    return tuple(value.split())
+    return tuple(re.findall(rf"[^{JAVA_BLANKS}]+", value))
 
 
 def comma_list(value: str) -> tuple[str, ...]:
@@ -186,9 +189,9 @@ class ComponentType:
         families = sorted((p for p in self.properties if p.depth), key=lambda p: len(p.stem), reverse=True)
         return exact or next((p for p in families if _is_of(name, p)), None)
 
-    def default_of(self, name: str) -> object:
-        """Return the default of a plain property."""
-        return next(p.default for p in self.properties if p.name == name)
+    def plain(self, name: str) -> Property:
+        """Return the property of a name that is none of a family."""
+        return next(p for p in self.properties if p.name == name)
 
 
 def _is_of(name: str, family: Property) -> bool:

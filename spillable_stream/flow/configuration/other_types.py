@@ -118,10 +118,10 @@ INTERCEPTORS = (
         _java("RegexExtractorInterceptor"),
         _interceptor("regex_extractor:RegexExtractor"),
         (
-            Property("regex", text, None, "The pattern that is looked for in the body; its groups become headers.", _REGEX,
+            Property("regex", text, None, "The pattern that is looked for; its groups become headers.", _REGEX,
                      required=True),
             Property("serializers", word_list, None, "The names of the groups' serializers, in order.", "names",
-                     required=True),
+                     required=True, keyword="listed_serializers"),
             Property("serializers.*.*", text, None, "A property of a serializer: `serializers.S.name` is the header."),
         ),
     ),
@@ -241,11 +241,6 @@ CONFIG_FILTERS = (
         Kind.CONFIG_FILTER,
         "hadoop",
         ("org.apache.flume.configfilter.HadoopCredentialStoreConfigFilter",),
-        "",
-        (
-            Property("credential.provider.path", text, None, "Where the credentials are.", required=True),
-            Property("credstore.java-keystore-provider.password-file", text, None, "The file with the password.",
-                     "a file"),
-        ),
+        instead="only Java reads Hadoop's credential store: use type external, with a command that prints the secret",
     ),
 )  # fmt: skip

@@ -202,7 +202,7 @@ SYSLOGUDP = ComponentType(
 
 
 def _ports(value: str) -> tuple[int, ...]:
-    ports = tuple(_port(port) for port in value.split())
+    ports = tuple(_port(port) for port in word_list(value))
     if len(set(ports)) < len(ports):
         raise ValueError
     return ports
@@ -241,7 +241,7 @@ HTTP = ComponentType(
         Property("port", _port, None, "The port to listen on.", _PORT, required=True),
         Property("handler", text, "org.apache.flume.source.http.JSONHandler", "How a request becomes events: Flume's "
                  "JSONHandler or BLOBHandler, or a class.", "a class"),
-        Property("handler.*", text, None, "A property of the handler."),
+        Property("handler.*", text, None, "A property of the handler.", keyword="handler_properties"),
         *_TLS,
     ),
     renamed={"enableSSL": "ssl", "keystorePassword": "keystore-password"},
