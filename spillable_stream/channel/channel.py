@@ -17,6 +17,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
@@ -398,6 +399,20 @@ class Channel:
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
 
+    def last_batch(self, producer_id: str) -> LastBatch:
+        """Return the last numbered batch that a producer has in the channel, and the note that came with it.
+
+        With a spool, that is the last one in the spool, which may not be in the store yet. A note that only the memory
+        tier had is gone with it, as the batch is: then this says what the disk knew last.
+
+        Args:
+            producer_id: the producer's ID.
+
+        Returns:
+            Number and note; ``(0, b"")`` for a producer that the channel does not know.
+        """
+        with self.put_port().snapshot() as state:
+            return LastBatch(state.producers.last(producer_id), state.producers.note(producer_id))
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
 
