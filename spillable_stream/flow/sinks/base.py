@@ -57,6 +57,7 @@ class Sink:
         counters: what it counts.
         in_group: whether it is in a sink group, where a failure must be raised, so that another sink takes over.
         dead_letter: the channel for events that can never be written; None for none.
+        found_nothing: whether the last round found the channel empty.
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
 
@@ -67,6 +68,7 @@ class Sink:
         self.counters: SinkCounters = SinkCounters()
         self.in_group: bool = False
         self.dead_letter: Channel | None = None
+        self.found_nothing: bool = False
         self.trouble: str = ""
         self.now: Callable[[], float] = time.time
         self._channel: Channel | None = None
@@ -98,15 +100,20 @@ class Sink:
     def close(self) -> None:
         """Close what `open` opened; every event is written and committed, or back in the channel."""
 
+    def held_events(self) -> int:
+        """Return how many events it has taken and does not commit before its open files are closed."""
+        return 0
+
     def due_seconds(self) -> float:
         """Return in how many seconds `process` has something to do though no event comes."""
         return float("inf")
 
-    def wait(self, seconds: float) -> None:
-        """Return when there are events, or after some seconds."""
+    def wait(self, seconds: float) -> bool:
+        """Wait for events, for some seconds at most, and tell whether there are any."""
         with self.take_transaction() as transaction:
-            transaction.take_batch(1, timeout_seconds=seconds)
+            found = transaction.take_batch(1, timeout_seconds=seconds)
             transaction.rollback()
+        return found is not None
 
     def take_transaction(self) -> TakeTransaction:
         """Return a new take transaction of the sink's group."""
@@ -157,6 +164,7 @@ class BatchSink(Sink):
     def process(self) -> Status:
         """Take and write a batch; see `Sink.process`."""
         with self.taking() as taken:
+            self.found_nothing = taken is None
             if taken is None:
                 self.idle()
                 return Status.BACKOFF
