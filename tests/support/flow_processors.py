@@ -19,13 +19,21 @@ class KeptBatches:
     full: set[int] = field(default_factory=set)
     numbers: list[int] = field(default_factory=list)
     notes: list[bytes] = field(default_factory=list)
+    clients: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.batches = [[] for _ in range(self.channels)]
         self.numbers = [0] * self.channels
         self.notes = [b""] * self.channels
 
-    def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+    def process(
+        self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"", producer: str | None = None
+    ) -> None:
+        if producer is not None:
+            assert number is not None
+            if number <= self.clients.get(producer, 0):
+                return
+            self.clients[producer], number = number, None
         for i in range(self.channels):
             if number is not None and number <= self.numbers[i]:
                 continue

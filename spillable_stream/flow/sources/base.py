@@ -41,8 +41,17 @@ class Noted(NamedTuple):
 class BatchProcessor(Protocol):
     """Where a source puts its batches: the interceptors, the selector and the channels."""
 
-    def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> object:
-        """Put a batch into all its channels, or raise; a repetition of a number puts only what is missing."""
+    def process(
+        self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"", producer: str | None = None
+    ) -> object:
+        """Put a batch into all its channels, or raise; a repetition of a number puts only what is missing.
+
+        Args:
+            batch: the events.
+            number: the batch's number; None for a batch without one.
+            note: what the source wants to find again with it.
+            producer: whose number it is; the source's own by default.
+        """
 
     def newest(self) -> Noted | None:
         """Return the newest numbered batch that one of the channels has."""

@@ -78,7 +78,7 @@ class Http(NetworkSource):
         tls: dict[str, Any] = {}
         if self._tls is not None:
             tls = {"ssl_certfile": self._tls[0], "ssl_keyfile_password": self._tls[1]}
-        config = uvicorn.Config(self._answer, log_config=None, access_log=False, lifespan="off", server_header=False, **tls)
+        config = uvicorn.Config(self._answer, log_config=None, access_log=False, interface="asgi3", lifespan="off", server_header=False, **tls)
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:

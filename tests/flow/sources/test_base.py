@@ -14,9 +14,11 @@ BATCH = events_of([b"x"], [{}])
 
 def test_a_batch_is_held_until_it_is_stored() -> None:
     class FreeLater(KeptBatches):
-        def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+        def process(
+            self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"", producer: str | None = None
+        ) -> None:
             try:
-                super().process(batch, number=number, note=note)
+                super().process(batch, number=number, note=note, producer=producer)
             finally:
                 self.full = set()
 
