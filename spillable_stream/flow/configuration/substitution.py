@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from spillable_stream.flow.configuration.properties import Entry, Problem
 
-__all__ = ["Lookups", "substitute", "unresolved"]
+__all__ = ["Lookups", "referenced", "substitute", "unresolved"]
 
 _OPEN, _CLOSE, _DEFAULT = "${", "}", ":-"
 _PLAIN_ENVIRONMENT = "org.apache.flume.node.EnvVarResolverProperties"
@@ -136,6 +136,12 @@ def _closing(text: str, start: int) -> int:
         else:
             position += 1
     return -1
+
+
+def referenced(entries: list[Entry]) -> set[str]:
+    """Return the keys that values of other keys refer to."""
+    values = [entry.raw for entry in entries if _OPEN in entry.raw]
+    return {e.key for e in entries if any(f"{_OPEN}{e.key}{end}" in v for v in values for end in (_CLOSE, _DEFAULT))}
 
 
 def unresolved(entries: list[Entry]) -> list[Problem]:
