@@ -109,7 +109,7 @@ def _lost(at: Entry, source: str) -> Iterator[Problem]:
         text = f"a single backslash vanishes, so {shown}: write two for one"
         yield Problem("lost-backslash", text, at)
     comment = _TRAILING_COMMENT.search(at.value)
-    if comment:
+    if comment and "\\#" not in source:
         text = f"{comment[0].strip()!r} is a part of the value: a comment needs a line of its own"
         yield Problem("comment-in-value", text, at)
 

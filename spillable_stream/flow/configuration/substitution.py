@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spillable_stream.flow.configuration.properties import Entry, Problem
+from spillable_stream.flow.configuration.properties import Entry, Problem, trim
 
 __all__ = ["Lookups", "referenced", "substitute", "unresolved"]
 
@@ -85,7 +85,7 @@ def substitute(entries: list[Entry], lookups: Lookups) -> tuple[list[Entry], lis
         value = entry.value
         if _OPEN in value:
             try:
-                value = _resolved(value, lookups, keys, (entry.key,)).strip()
+                value = trim(_resolved(value, lookups, keys, (entry.key,)))
             except _LoopError as e:
                 text = f"${{{e}}} refers to itself, so the value stays as it stands: give it a value of its own"
                 problems.append(Problem("substitution-loop", text, entry))
