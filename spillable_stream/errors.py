@@ -33,6 +33,7 @@
     │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
     │   └── SendFailedError               events that were not stored; it carries them
     ├── IncompleteWriteError              a write that some shards have, and others failed
+    ├── DeliveryError                     a batch of a flow that some of its channels do not have
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     ├── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -49,6 +50,7 @@ Every message says what happened, to what, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
@@ -61,6 +63,7 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CorruptionError",
     "DataLossError",
+    "DeliveryError",
     "DiskSpaceError",
     "EventTooLargeError",
     "ForeignDirectoryError",
@@ -259,6 +262,25 @@ class SendFailedError(ProducerError):
 
     def __reduce__(self) -> tuple[type[SendFailedError], tuple[str, Any]]:
         return type(self), (self.args[0], self.result)
+
+
+class DeliveryError(SpillableError):
+    """A batch of a flow is not in all of the channels that must have it.
+
+    Attributes:
+        failures: what each of these channels raised, by name.
+        stored: the names of those that have their part.
+    """
+
+    def __init__(
+        self, message: str, failures: Mapping[str, Exception] | None = None, stored: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.failures: Mapping[str, Exception] = failures or {}
+        self.stored = stored
+
+    def __reduce__(self) -> tuple[type[DeliveryError], tuple[str, Mapping[str, Exception], tuple[str, ...]]]:
+        return type(self), (self.args[0], self.failures, self.stored)
 
 
 class IncompleteWriteError(SpillableError):

@@ -207,15 +207,24 @@ class JavaPattern:
             bodies: an array of binary values.
             replacement: what takes the place of a match.
         """
-        texts = Texts.of(bodies)
-        sub, put = self.compiled.sub, replacement.of_match
-        t = self.translation
+        texts, t = Texts.of(bodies), self.translation
         is_by_re2 = self._re2 is not None and not t.takes_line_end and not t.may_be_empty
         if texts.invalid is not None or not is_by_re2:
-            changed = [_encoded(sub(put, _lenient(body))) for body in bodies.to_pylist()]
+            changed = [_encoded(self.replace_in(_lenient(body), replacement)) for body in bodies.to_pylist()]
             return pa.array(changed, pa.binary())
         found = pc.replace_substring_regex(texts.column, self._re2, replacement.re2())
-        return self._mended(texts.column, found, lambda text: sub(put, text)).cast(pa.binary())
+        return self._mended(texts.column, found, lambda text: self.replace_in(text, replacement)).cast(pa.binary())
+
+    def replace_in(self, text: str, replacement: Replacement) -> str:
+        """Return a text with a replacement for each match (Java's ``replaceAll``)."""
+        if not self.translation.may_be_empty:
+            return self.compiled.sub(replacement.of_match, text)
+        parts, copied, at = [], 0, 0
+        while at <= len(text) and (match := self.compiled.search(text, at)) is not None:
+            parts += [text[copied : match.start()], replacement.of_match(match)]
+            copied = match.end()
+            at = copied + (match.start() == copied)  # an empty match is looked for one character further on
+        return "".join([*parts, text[copied:]])
 
     def _mended(self, column: pa.Array, found: pa.Array, by_python: Callable[[str], Any]) -> pa.Array:
         """Return what RE2 found, with Python's answer for those texts for which it may differ."""

@@ -48,6 +48,6 @@ class SearchReplace(Interceptor):
     def _replaced(self, body: bytes) -> bytes:
         try:
             text = body.decode(self.charset)
-            return self.pattern.compiled.sub(self.replacement.of_match, text).encode(self.charset)
+            return self.pattern.replace_in(text, self.replacement).encode(self.charset)
         except UnicodeError:  # it is no text of this charset, or would be none any more
             return body
