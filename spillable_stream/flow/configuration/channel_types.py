@@ -6,6 +6,7 @@ from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
     Kind,
+    Leniency,
     Property,
     boolean,
     comma_list,
@@ -25,18 +26,20 @@ _PATH = Property("path", text, None, "Where the channel is: a directory, or an a
                  "`s3://bucket/orders`. A property of this package, not of Flume's.", "a path")  # fmt: skip
 
 
-def _events(name: str, default: int, doc: str, low: int = 1) -> Property:
-    return Property(name, integer(low), default, doc, _AT_LEAST_1 if low else _AT_LEAST_0, lenient=True)
+def _events(name: str, default: int, doc: str, low: int = 1, lenient: Leniency = Leniency.ANY) -> Property:
+    return Property(name, integer(low), default, doc, _AT_LEAST_1 if low else _AT_LEAST_0, lenient=lenient)
 
 
 _BYTE_CAPACITY = Property("byteCapacity", integer(0, MOST_LONG), None, "The most bytes of bodies in memory; 0 for no "
-                          "limit but the host's.", _BYTES, lenient=True)  # fmt: skip
+                          "limit but the host's.", _BYTES, lenient=Leniency.ANY)  # fmt: skip
 _BYTE_BUFFER = Property("byteCapacityBufferPercentage", integer(0, 99), 20, "The part of `byteCapacity` that is kept "
-                        "for headers.", "a percentage, 0 to 99", lenient=True)  # fmt: skip
+                        "for headers.", "a percentage, 0 to 99", lenient=Leniency.ANY)  # fmt: skip
 
 
-def _keep_alive(default: int) -> Property:
-    return Property("keep-alive", integer(0), default, "How long a put waits for room, in seconds.", _SECONDS)
+def _keep_alive(lenient: Leniency) -> Property:
+    return Property(
+        "keep-alive", integer(0), 3, "How long a put waits for room, in seconds.", _SECONDS, lenient=lenient
+    )
 
 
 MEMORY = ComponentType(
@@ -47,7 +50,7 @@ MEMORY = ComponentType(
     (
         _events("capacity", 100, "The most events."),
         _events("transactionCapacity", 100, "The most events of one put or take transaction."),
-        _keep_alive(3),
+        _keep_alive(Leniency.ANY),
         _BYTE_CAPACITY,
         _BYTE_BUFFER,
         _PATH,
@@ -64,9 +67,9 @@ _FILES = (
     Property("useDualCheckpoints", boolean, False, "Whether checkpoints have a copy in `backupCheckpointDir`.",
              _BOOLEAN),
     Property("backupCheckpointDir", text, None, "Where the copies of checkpoints go.", "a directory"),
-    _events("transactionCapacity", 10_000, "The most events of one put or take transaction."),
+    _events("transactionCapacity", 10_000, "The most events of one put or take transaction.", lenient=Leniency.RANGE),
     Property("checkpointInterval", integer(1, MOST_LONG), 30_000, "How old a checkpoint may get, in milliseconds.",
-             "milliseconds, 1 or more", lenient=True),
+             "milliseconds, 1 or more", lenient=Leniency.RANGE),
     Property("maxFileSize", integer(1, MOST_LONG), None, "When a data file is full, in bytes; by default 64 MiB.",
              "bytes, 1 or more"),
     Property("minimumRequiredSpace", integer(0, MOST_LONG), None, "How many bytes a put must leave free; by "
@@ -91,7 +94,7 @@ FILE = ComponentType(
     "file",
     ("org.apache.flume.channel.file.FileChannel",),
     "",
-    (_events("capacity", 1_000_000, "The most events."), _keep_alive(3), *_FILES),
+    (_events("capacity", 1_000_000, "The most events.", lenient=Leniency.RANGE), _keep_alive(Leniency.NONE), *_FILES),
     unused=_FLUME_FILES,
     refused={"encryption.*": _ENCRYPTION},
     durable=True,
@@ -106,12 +109,12 @@ SPILLABLE_MEMORY = ComponentType(
         _events("memoryCapacity", 10_000, "The most events in memory; 0 for a channel on disk.", low=0),
         _events("overflowCapacity", 100_000_000, "The most events on disk; 0 for a channel in memory.", low=0),
         Property("overflowTimeout", integer(0), 3, "How long a put waits for room in memory, in seconds.", _SECONDS,
-                 lenient=True),
+                 lenient=Leniency.ANY),
         Property("overflowDeactivationThreshold", integer(0, 100), 5, "How many percent of memory must be free before "
-                 "puts try it again.", "a percentage, 0 to 100", lenient=True),
+                 "puts try it again.", "a percentage, 0 to 100", lenient=Leniency.ANY),
         _BYTE_CAPACITY,
         _BYTE_BUFFER,
-        Property("avgEventSize", integer(1), 500, "A guess of an event's bytes.", _AT_LEAST_1, lenient=True),
+        Property("avgEventSize", integer(1), 500, "A guess of an event's bytes.", _AT_LEAST_1, lenient=Leniency.ANY),
         *_FILES,
     ),
     unused={

@@ -20,6 +20,7 @@ __all__ = [
     "check_channel",
     "data_directory",
     "directories",
+    "given_directories",
     "transaction_capacity",
 ]
 
@@ -125,6 +126,20 @@ def directories(
     assert isinstance(given, tuple)
     backup = get("backupCheckpointDir", "") if channel.keywords.get("use_dual_checkpoints") else ""
     return _expanded(path, home), [_expanded(d, home) for d in given], _expanded(backup, home)
+
+
+def given_directories(channel: ComponentConfig) -> list[tuple[str, str]]:
+    """Return the directories that a file gives to a channel, each once with the name of the property."""
+    if channel.implementation:
+        return []
+    get = _getter(channel)
+    data = channel.keywords.get("data_dirs", ())
+    assert isinstance(data, tuple)
+    place = "path" if get("path", "") else "checkpointDir"
+    given = [(place, get(place, "")), *(("dataDirs", directory) for directory in data)]
+    if channel.keywords.get("use_dual_checkpoints"):
+        given.append(("backupCheckpointDir", get("backupCheckpointDir", "")))
+    return [(name, directory.rstrip("/")) for name, directory in given if directory]
 
 
 def _expanded(path: str, home: str) -> str:

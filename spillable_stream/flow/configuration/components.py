@@ -5,21 +5,30 @@ What Flume refuses drops the component (`Refusal`); what it passes over in silen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig, Finding
-from spillable_stream.flow.configuration.options import ComponentType, Kind, Property, boolean, snake_case
+from spillable_stream.flow.configuration.options import ComponentType, Kind, Leniency, Property, boolean, snake_case
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.registry import find_type, names_of, nearest
 from spillable_stream.flow.configuration.tree import RawComponent
 
-__all__ = ["FindClass", "Refusal", "configure", "type_of"]
+__all__ = ["Classes", "Refusal", "configure", "type_of"]
 
-FindClass = Callable[[Kind, str], str]
-"""Takes a kind and the name of a class; returns ``module:Class``, or raises OptionError, which says why it can't."""
+
+class Classes(Protocol):
+    """Finds the classes of types that are not Flume's, and tries whether components can be built."""
+
+    def find(self, kind: Kind, name: str) -> str:
+        """Return ``module:Class`` for the name of a class, or raise OptionError, which says why it can't."""
+
+    def check(self, component: ComponentConfig) -> None:
+        """Raise OptionError, which says why, for a component that can't be built."""
+
 
 # Properties that say how a component hangs together with others: validation reads them.
 _STRUCTURE = {
@@ -45,13 +54,13 @@ class Type(NamedTuple):
     known: ComponentType | None
 
 
-def type_of(raw: RawComponent, default: str, find_class: FindClass, findings: Findings) -> Type:
+def type_of(raw: RawComponent, default: str, classes: Classes, findings: Findings) -> Type:
     """Return the type of a component.
 
     Args:
         raw: the component.
         default: its type if it names none; empty if it must.
-        find_class: finds the class of a name that is not Flume's.
+        classes: finds classes, and tries components.
         findings: gets what is wrong.
 
     Raises:
@@ -65,7 +74,7 @@ def type_of(raw: RawComponent, default: str, find_class: FindClass, findings: Fi
     if known is not None and known.supported:
         return Type(known.alias, known.implementation, known)
     try:
-        return Type(name, find_class(raw.kind, name), None)
+        return Type(name, classes.find(raw.kind, name), None)
     except OptionError as e:
         if known is not None:
             text = f"the type {name} does not run here: {known.instead}"
@@ -84,27 +93,25 @@ def _suggestion(kind: Kind, name: str) -> str:
     return f": did you mean {meant}?" if meant else f": the types are {', '.join(names_of(kind))}"
 
 
-def configure(
-    raw: RawComponent, findings: Findings, find_class: FindClass, *, default_type: str = ""
-) -> ComponentConfig:
+def configure(raw: RawComponent, findings: Findings, classes: Classes, *, default_type: str = "") -> ComponentConfig:
     """Return a component with its properties parsed.
 
     Args:
         raw: the component.
         findings: gets what is wrong.
-        find_class: finds the class of a name that is not Flume's.
+        classes: finds classes, and tries components.
         default_type: its type if it names none; empty if it must.
 
     Raises:
         Refusal: it does not run. Its finding has been added.
     """
-    found = type_of(raw, default_type, find_class, findings)
+    found = type_of(raw, default_type, classes, findings)
     own = {name: entry for name, entry in raw.entries.items() if not _is_structure(raw.kind, name)}
     if found.known is None:
         keywords: dict[str, object] = {snake_case(name): entry.value for name, entry in own.items()}
     else:
         keywords = _Reader(raw, found.known, findings).read(own)
-    at = raw.first if raw.entries else Entry("", "", "", 0, "")
+    at = raw.first
     return ComponentConfig(
         kind=raw.kind,
         name=raw.name,
@@ -173,7 +180,8 @@ class _Reader:
         if known.parse is boolean:
             self._add("bad-boolean", entry, f"{wrong}, which counts as false")
             return False
-        if known.lenient:
+        number = re.fullmatch(r"[+-]?[0-9]+", entry.value)
+        if known.lenient is Leniency.ANY or (known.lenient is Leniency.RANGE and number):
             self._add("default-used", entry, f"{wrong}: the default holds, {known.default}")
             return None
         raise Refusal(self._add("bad-value", entry, f"{wrong}: it does not run"))
@@ -191,7 +199,7 @@ class _Reader:
         name = known.name.replace("*", "NAME")
         unknown = [n for n in own if self._known.find(n) is None]
         meant = nearest(name, unknown)
-        hint = f", where {meant} stands now" if meant else ""
+        hint = f", instead of {meant}" if meant else ""
         text = f"it needs {name}, so it does not run: write {self._raw.path}.{name} = …{hint}"
         return self._add("missing-property", self._raw.first, text)
 
@@ -199,14 +207,16 @@ class _Reader:
         names = [p.stem for p in self._known.properties] + list(self._known.renamed)
         bare = name.rpartition(".")[2]
         same = [n for n in names if n.rpartition(".")[2].lower() == bare.lower() and n != name]
-        type_name = f"{self._known.alias} {_WORDS.get(self._raw.kind, self._raw.kind)}"
+        alias = self._known.alias
+        article = "an" if alias.startswith(("e", "h")) else "a"
+        owner = f"{article} {alias} {_WORDS.get(self._raw.kind, self._raw.kind)}"
         if same:
             code = "wrong-prefix" if name.rpartition(".")[0] != same[0].rpartition(".")[0] else "unknown-property"
-            self._add(code, entry, f"nothing reads {name}: a {type_name} has {same[0]}")
+            self._add(code, entry, f"nothing reads {name}: {owner} has {same[0]}")
             return
         meant = nearest(name, names)
         advice = f": did you mean {meant}?" if meant else ": take it out"
-        self._add("unknown-property", entry, f"nothing reads {name}, which a {type_name} does not have{advice}")
+        self._add("unknown-property", entry, f"nothing reads {name}, which {owner} does not have{advice}")
 
     def _add(self, code: str, entry: Entry, text: str) -> Finding:
         return self._findings.add(code, entry, self._raw.path, text)

@@ -32,6 +32,8 @@ CODES = MappingProxyType({
     "invalid-key": (_ERROR, "a key that is neither a list of components nor a property of one: the line is ignored"),
     "comment": (_WARNING, "a line that begins as a comment of another language; here `#` begins one"),
     "no-break-space": (_WARNING, "a character that looks like a blank, and is a part of the name or value"),
+    "comment-in-value": (_WARNING, "a `#` behind a value, which does not begin a comment there"),
+    "lost-backslash": (_WARNING, "a single backslash, which vanishes; a pattern needs two"),
     "duplicate-key": (_WARNING, "a key that a file gives twice; the last one counts"),
     "latin-1": (_NOTE, "a file that is not UTF-8: it is read as Latin-1, as Java does"),
     # substitution
@@ -39,6 +41,7 @@ CODES = MappingProxyType({
     "substitution-loop": (_ERROR, "a value that refers to itself: it stays as it stands"),
     "filter-failed": (_ERROR, "a config filter that gives no answer: the `${…}` stays as it stands"),
     # what runs
+    "missing-agent": (_ERROR, "a file without an agent, or without the one that is asked for"),
     "invalid-agent": (_ERROR, "an agent without anything that runs"),
     "no-sources": (_WARNING, "an agent without a source: something else must put into its channels"),
     "no-sinks": (_WARNING, "an agent without a sink: something else must take from its channels"),
@@ -53,6 +56,7 @@ CODES = MappingProxyType({
     "missing-property": (_ERROR, "a component without a property that it needs"),
     "bad-value": (_ERROR, "a value that a component refuses"),
     "unsupported-property": (_ERROR, "a property that does not work here, and whose component can't do without"),
+    "part-fails": (_ERROR, "a source whose interceptor or selector can't work"),
     "no-channel": (_ERROR, "a source without a channel, or a sink whose channel is missing or does not run"),
     "invalid-channel": (_ERROR, "one of a source's channels does not run; the source runs with the others"),
     "selector-channel": (_ERROR, "a selector that names a channel that is not one of its source's"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spillable_stream.flow.configuration.components import FindClass, Refusal
+from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig, DroppedComponent, SinkGroupConfig
 from spillable_stream.flow.configuration.nested import configure_whole
@@ -14,7 +14,7 @@ __all__ = ["configure_groups"]
 
 
 def configure_groups(
-    agent: RawAgent, sinks: list[str], findings: Findings, find_class: FindClass
+    agent: RawAgent, sinks: list[str], findings: Findings, classes: Classes
 ) -> tuple[list[SinkGroupConfig], list[DroppedComponent]]:
     """Return the groups of an agent that run, and the groups that do not, with the sinks that go with them.
 
@@ -22,7 +22,7 @@ def configure_groups(
         agent: the agent.
         sinks: the names of its sinks that run by themselves.
         findings: gets what is wrong.
-        find_class: finds the class of a type that is not Flume's.
+        classes: finds classes, and tries components.
     """
     groups: list[SinkGroupConfig] = []
     dropped: list[DroppedComponent] = []
@@ -38,7 +38,7 @@ def configure_groups(
         members: list[str] = []
         try:
             members = _members(raw, sinks, group_of, findings)
-            groups.append(_group(raw, members, findings, find_class))
+            groups.append(_group(raw, members, findings, classes))
         except Refusal as refusal:
             dropped.append(DroppedComponent(Kind.SINK_GROUP, name, raw.get("processor.type"), (), str(refusal)))
             for sink in members:
@@ -77,15 +77,14 @@ def _members(raw: RawComponent, sinks: list[str], group_of: dict[str, str], find
     return members
 
 
-def _group(raw: RawComponent, members: list[str], findings: Findings, find_class: FindClass) -> SinkGroupConfig:
+def _group(raw: RawComponent, members: list[str], findings: Findings, classes: Classes) -> SinkGroupConfig:
     for key, entry in raw.entries.items():
         if key != "sinks" and not key.startswith("processor."):
             meant = nearest(key, ("sinks", "processor.type"))
             hint = f": did you mean {meant}?" if meant else ": take it out"
             findings.add("unknown-property", entry, raw.path, f"nothing reads {key}{hint}")
     below = raw.below("processor", Kind.PROCESSOR, "processor")
-    below.entries = below.entries or {"type": raw.entries["sinks"]._replace(value="default")}
-    processor = configure_whole(below, findings, find_class, default_type="default")
+    processor = configure_whole(below, findings, classes, default_type="default")
     _check_size(raw, processor, members, findings)
     _check_priorities(raw, processor, members, findings)
     at = raw.first

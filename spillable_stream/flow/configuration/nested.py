@@ -5,30 +5,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from spillable_stream.flow.configuration.components import FindClass, Refusal, configure
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.components import Classes, Refusal, configure
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.options import Kind, word_list
+from spillable_stream.flow.configuration.registry import find_type
 from spillable_stream.flow.configuration.tree import RawComponent
 
 __all__ = ["configure_whole"]
 
 
 def configure_whole(
-    raw: RawComponent, findings: Findings, find_class: FindClass, *, default_type: str = ""
+    raw: RawComponent, findings: Findings, classes: Classes, *, default_type: str = ""
 ) -> ComponentConfig:
     """Return a component with its properties, and what is nested in them, parsed.
 
     The arguments, and what is raised, are those of `configure`.
     """
-    component = configure(raw, findings, find_class, default_type=default_type)
+    component = configure(raw, findings, classes, default_type=default_type)
     finish = _FINISH.get((raw.kind, component.type))
-    if finish is None:
-        return component
-    return replace(component, keywords=finish(raw, dict(component.keywords), findings, find_class))
+    if finish is not None:
+        component = replace(component, keywords=finish(raw, dict(component.keywords), findings, classes))
+    try:
+        classes.check(component)
+    except OptionError as e:
+        code = "bad-value" if find_type(raw.kind, component.type) else "unusable-class"
+        raise Refusal(findings.add(code, raw.first, raw.path, f"{e}; it does not run")) from e
+    return component
 
 
-def _file_groups(raw: RawComponent, keywords: dict[str, object], findings: Findings, _: FindClass) -> dict[str, object]:
+def _file_groups(raw: RawComponent, keywords: dict[str, object], findings: Findings, _: Classes) -> dict[str, object]:
     """Keep the groups of files that are listed."""
     del keywords["listed_filegroups"]
     paths = keywords["filegroups"]
@@ -41,7 +48,7 @@ def _file_groups(raw: RawComponent, keywords: dict[str, object], findings: Findi
 
 
 def _serializers(
-    raw: RawComponent, keywords: dict[str, object], findings: Findings, find_class: FindClass
+    raw: RawComponent, keywords: dict[str, object], findings: Findings, classes: Classes
 ) -> dict[str, object]:
     """Make the serializers components of their own."""
     del keywords["listed_serializers"]
@@ -49,7 +56,7 @@ def _serializers(
     assert isinstance(described, dict)
     for name in _listed(raw, "serializers", described, findings, needed=True):
         described[name] = configure_whole(
-            raw.below(f"serializers.{name}", Kind.SERIALIZER, name), findings, find_class, default_type="DEFAULT"
+            raw.below(f"serializers.{name}", Kind.SERIALIZER, name), findings, classes, default_type="DEFAULT"
         )
     names = word_list(raw.entries["serializers"].value)
     return {**keywords, "serializers": tuple(described[name] for name in names)}
@@ -73,7 +80,7 @@ def _listed(
     return [name for name in names if name in described]
 
 
-_Finish = Callable[[RawComponent, dict[str, object], Findings, FindClass], dict[str, object]]
+_Finish = Callable[[RawComponent, dict[str, object], Findings, Classes], dict[str, object]]
 
 _FINISH: dict[tuple[Kind, str], _Finish] = {
     (Kind.SOURCE, "taildir"): _file_groups,

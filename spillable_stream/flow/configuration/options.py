@@ -15,6 +15,7 @@ from enum import StrEnum
 __all__ = [
     "ComponentType",
     "Kind",
+    "Leniency",
     "Property",
     "boolean",
     "comma_list",
@@ -44,6 +45,14 @@ class Kind(StrEnum):
     SELECTOR = "selector"
     PROCESSOR = "processor"
     CONFIG_FILTER = "configfilter"
+
+
+class Leniency(StrEnum):
+    """Which values of a property count as not given; others that are refused drop the component."""
+
+    NONE = "none"
+    RANGE = "range"  # numbers that are out of range
+    ANY = "any"
 
 
 # A parser takes the text of a value, trimmed and not empty, and raises ValueError for a value that it refuses.
@@ -118,8 +127,7 @@ class Property:
         range: what is allowed, for people.
         required: whether a component without it is dropped.
         keyword: the keyword argument, where it is not the name in snake_case.
-        lenient: whether a value that is refused counts as not given, as with some of Flume's components; with the
-            others such a value drops the component.
+        lenient: which refused values count as not given.
     """
 
     name: str
@@ -129,7 +137,7 @@ class Property:
     range: str = "a text"
     required: bool = False
     keyword: str = ""
-    lenient: bool = False
+    lenient: Leniency = Leniency.NONE
 
     @property
     def depth(self) -> int:

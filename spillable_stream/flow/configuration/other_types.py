@@ -5,6 +5,7 @@ from __future__ import annotations
 from spillable_stream.flow.configuration.options import (
     ComponentType,
     Kind,
+    Leniency,
     Property,
     boolean,
     integer,
@@ -40,7 +41,6 @@ INTERCEPTORS = (
         _java("TimestampInterceptor"),
         _interceptor("headers:Timestamp"),
         (Property("headerName", text, "timestamp", "The header that gets the time, in ms."), _preserve(False)),
-        renamed={"header": "headerName"},
     ),
     ComponentType(
         Kind.INTERCEPTOR,
@@ -204,7 +204,7 @@ PROCESSORS = (
         (
             Property("priority.*", integer(-(2**31)), {}, "A sink's priority; higher first.", "an integer"),
             Property("maxpenalty", integer(0), 30_000, "The longest time out of a sink that failed, in milliseconds.",
-                     _MILLISECONDS, lenient=True),
+                     _MILLISECONDS, lenient=Leniency.ANY),
         ),
     ),
     ComponentType(

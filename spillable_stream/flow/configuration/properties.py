@@ -14,6 +14,8 @@ from typing import NamedTuple
 __all__ = ["Entry", "Reading", "decode", "read_properties", "trim"]
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+_LOST_BACKSLASH = re.compile(r"(?<!\\)(?:\\\\)*(\\[^tnrfu\\:=#! \t\r\n])")
+_TRAILING_COMMENT = re.compile(r"\s#(?:\s.*)?$")
 _FOREIGN_COMMENT = re.compile(r"\s*(//|/\*|;|--)")
 
 
@@ -78,7 +80,7 @@ def read_properties(content: bytes, file: str) -> Reading:
     if not is_utf_8:
         at = Entry("", "", file, 0, "")
         reading.problems.append(Problem("latin-1", "it is not UTF-8, so it was read as Latin-1: save it as UTF-8", at))
-    for line, key, value in _key_values(text):
+    for line, key, value, source in _key_values(text):
         at = Entry(trim(key), trim(value or ""), file, line, trim(value or ""))
         if _FOREIGN_COMMENT.match(key):
             reading.problems.append(Problem("comment", f"{key!r} is read as a key: begin a comment with #", at))
@@ -88,6 +90,7 @@ def read_properties(content: bytes, file: str) -> Reading:
         else:
             reading.entries.append(at)
             reading.problems.extend(_no_break_spaces(at))
+            reading.problems.extend(_lost(at, source))
     reading.problems.extend(_duplicates(reading.entries))
     return reading
 
@@ -96,6 +99,19 @@ def _no_break_spaces(at: Entry) -> Iterator[Problem]:
     for what, text in ("key", at.key), ("value", at.value):
         if "\N{NO-BREAK SPACE}" in text:
             yield Problem("no-break-space", f"the {what} {text!r} contains a no-break space: make it a blank", at)
+
+
+def _lost(at: Entry, source: str) -> Iterator[Problem]:
+    """Yield the backslashes that vanish, and a comment that is a part of the value."""
+    lost = list(dict.fromkeys(_LOST_BACKSLASH.findall(source)))
+    if lost:
+        shown = " and ".join(f"{pair} becomes {pair[1:]}" for pair in lost)
+        text = f"a single backslash vanishes, so {shown}: write two for one"
+        yield Problem("lost-backslash", text, at)
+    comment = _TRAILING_COMMENT.search(at.value)
+    if comment and "\\#" not in source:
+        text = f"{comment[0].strip()!r} is a part of the value: a comment needs a line of its own"
+        yield Problem("comment-in-value", text, at)
 
 
 def _duplicates(entries: Iterable[Entry]) -> Iterator[Problem]:
@@ -108,8 +124,8 @@ def _duplicates(entries: Iterable[Entry]) -> Iterator[Problem]:
         seen[entry.key] = entry
 
 
-def _key_values(text: str) -> Iterator[tuple[int, str, str | None]]:
-    """Yield line, key and value; a value of None for a line that Java can't read."""
+def _key_values(text: str) -> Iterator[tuple[int, str, str | None, str]]:
+    """Yield line, key, value and the lines as they are; a value of None for a line that Java can't read."""
     try:
         import javaproperties
     except ImportError as e:
@@ -119,12 +135,12 @@ def _key_values(text: str) -> Iterator[tuple[int, str, str | None]]:
         try:
             for element in javaproperties.parse(text[start:]):
                 if isinstance(element, javaproperties.KeyValue):
-                    yield line, element.key, element.value
+                    yield line, element.key, element.value, element.source
                 line += len(_LINE_END.findall(element.source))
                 start += len(element.source)
         except javaproperties.InvalidUEscapeError:
             broken = _first_line(text[start:])
-            yield line, re.split(r"[=:\s]", broken.strip(), maxsplit=1)[0], None
+            yield line, re.split(r"[=:\s]", broken.strip(), maxsplit=1)[0], None, broken
             line += len(_LINE_END.findall(broken))
             start += len(broken)
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream.flow.configuration.advice import advise
-from spillable_stream.flow.configuration.components import FindClass, Refusal, configure
+from spillable_stream.flow.configuration.components import Classes, Refusal, configure
 from spillable_stream.flow.configuration.config_filters import ConfigFilter, FilterError, Run, apply_filters
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import AgentConfig, Loaded
 from spillable_stream.flow.configuration.properties import Entry, Problem, read_properties
-from spillable_stream.flow.configuration.substitution import Lookups, substitute, unresolved
-from spillable_stream.flow.configuration.tree import RawAgent, agents_of
+from spillable_stream.flow.configuration.substitution import Lookups, referenced, substitute, unresolved
+from spillable_stream.flow.configuration.tree import RawAgent, agents_of, component_of
 from spillable_stream.flow.configuration.validation import validate
 
 __all__ = ["ConfigurationFile", "World", "read_agents"]
@@ -30,26 +30,22 @@ def _no_command(command: list[str]) -> str:
     raise FilterError("commands are not run here")
 
 
-def _no_class(kind: object, name: str) -> str:
-    raise AssertionError(name)
-
-
 @dataclass(frozen=True, slots=True)
 class World:
     """What a configuration may ask of the world around it.
 
     Args:
+        classes: finds classes, and tries components.
         lookups: what references in values are answered from.
         run: runs the command of a config filter.
-        find_class: finds the class of a type that is not Flume's.
     """
 
+    classes: Classes
     lookups: Lookups = field(default_factory=Lookups)
     run: Run = _no_command
-    find_class: FindClass = _no_class
 
 
-def read_agents(files: Sequence[ConfigurationFile], world: World, names: Iterable[str] = ()) -> Loaded:
+def read_agents(files: Sequence[ConfigurationFile], world: World, names: Sequence[str] = ()) -> Loaded:
     """Return what some files say together; a later file wins.
 
     Args:
@@ -59,22 +55,28 @@ def read_agents(files: Sequence[ConfigurationFile], world: World, names: Iterabl
     """
     findings = Findings()
     entries = _merged(files, findings)
+    variables = referenced(entries)
     entries, problems = substitute(entries, world.lookups)
     _add(findings, problems)
+    loops = {problem.at.key for problem in problems}
     agents: dict[str, AgentConfig] = {}
-    filtered = _filtered(entries, world, findings, tuple(names))
-    raw = agents_of(filtered, findings)
-    _add(findings, unresolved(filtered))
+    filtered = _filtered(entries, world, findings, names)
+    raw = agents_of(filtered, findings, variables)
+    _add(findings, unresolved([entry for entry in filtered if entry.key not in loops]))
     for name, agent in raw.items():
         if names and name not in names:
             continue
         others = [n for n in raw if n != name]
-        agents[name] = validate(agent, findings, world.find_class, others)
+        agents[name] = validate(agent, findings, world.classes, others)
         advise(agent, agents[name], findings)
+    if missing := [name for name in names if name not in raw] if names else [""] * (not raw):
+        has = f"it describes {', '.join(raw)}" if raw else "a line for one begins as a1.sources does"
+        at = Entry("", "", files[-1].name, 0, "")
+        for name in missing:
+            findings.add("missing-agent", at, name, f"there is no agent{name and ' '}{name}: {has}")
     found = findings.sorted([file.name for file in files])
     if names:
-        ours = tuple(names)
-        found = tuple(f for f in found if not f.component or f.component.partition(".")[0] in ours)
+        found = tuple(f for f in found if not f.component or f.component.partition(".")[0] in names)
     return Loaded(agents, found)
 
 
@@ -90,22 +92,16 @@ def _merged(files: Sequence[ConfigurationFile], findings: Findings) -> list[Entr
 
 def _add(findings: Findings, problems: Iterable[Problem]) -> None:
     for problem in problems:
-        findings.add(problem.code, problem.at, _component(problem.at.key), problem.text)
+        findings.add(problem.code, problem.at, component_of(problem.at.key), problem.text)
 
 
-def _component(key: str) -> str:
-    """Return the component that a key is about, as the tree names it."""
-    parts = key.split(".")
-    return "" if len(parts) < 2 else parts[0] if len(parts) < 4 else ".".join(parts[:3])
-
-
-def _filtered(entries: list[Entry], world: World, findings: Findings, names: tuple[str, ...]) -> list[Entry]:
+def _filtered(entries: list[Entry], world: World, findings: Findings, names: Sequence[str]) -> list[Entry]:
     """Return the entries with the references to their agents' config filters answered."""
     found: dict[str, Entry] = {entry.key: entry for entry in entries}
     for agent in agents_of(entries, Findings()).values():
         if names and agent.name not in names:
             continue
-        filters = _filters(agent, findings, world.find_class)
+        filters = _filters(agent, findings, world.classes)
         own = [entry for entry in entries if entry.key.startswith(agent.name + ".")]
         answered, problems = apply_filters(own, filters, world.lookups.environment, world.run)
         _add(findings, problems)
@@ -113,7 +109,7 @@ def _filtered(entries: list[Entry], world: World, findings: Findings, names: tup
     return list(found.values())
 
 
-def _filters(agent: RawAgent, findings: Findings, find_class: FindClass) -> list[ConfigFilter]:
+def _filters(agent: RawAgent, findings: Findings, classes: Classes) -> list[ConfigFilter]:
     """Return the config filters of an agent that work."""
     filters = []
     for name in agent.names("configfilters"):
@@ -124,7 +120,7 @@ def _filters(agent: RawAgent, findings: Findings, find_class: FindClass) -> list
             findings.add("not-described", agent.lists["configfilters"], path, text)
             continue
         try:
-            config = configure(raw, findings, find_class)
+            config = configure(raw, findings, classes)
         except Refusal:
             continue
         filters.append(ConfigFilter(name, config.type, str(config.keywords.get("command", ""))))

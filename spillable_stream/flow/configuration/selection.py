@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spillable_stream.flow.configuration.components import FindClass, Refusal
+from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import ComponentConfig
 from spillable_stream.flow.configuration.nested import configure_whole
@@ -16,7 +16,7 @@ _NAME_CHANNELS = ("optional", "default", "mapping.", "optional.")
 
 
 def configure_selector(
-    source: RawComponent, channels: list[str], findings: Findings, find_class: FindClass
+    source: RawComponent, channels: list[str], findings: Findings, classes: Classes
 ) -> ComponentConfig:
     """Return the selector of a source, whose channels are all the source's.
 
@@ -24,13 +24,13 @@ def configure_selector(
         source: the source.
         channels: the names of its channels that run.
         findings: gets what is wrong.
-        find_class: finds the class of a type that is not Flume's.
+        classes: finds classes, and tries components.
 
     Raises:
         Refusal: the selector can't work, so the source does not run.
     """
     raw = source.below("selector", Kind.SELECTOR, "selector")
-    selector = configure_whole(raw, findings, find_class, default_type="replicating")
+    selector = configure_whole(raw, findings, classes, default_type="replicating")
     if selector.type not in ("replicating", "multiplexing"):
         return selector
     for key, entry in raw.entries.items():

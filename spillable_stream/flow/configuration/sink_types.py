@@ -6,6 +6,7 @@ from spillable_stream.flow.configuration.options import (
     MOST_LONG,
     ComponentType,
     Kind,
+    Leniency,
     Property,
     boolean,
     integer,
@@ -31,7 +32,11 @@ LOGGER = ComponentType(
     "logger",
     ("org.apache.flume.sink.LoggerSink",),
     _sinks("logger:Logger"),
-    (Property("maxBytesToLog", integer(0), 16, "How many bytes of a body are logged.", _AT_LEAST_0, lenient=True),),
+    (
+        Property(
+            "maxBytesToLog", integer(0), 16, "How many bytes of a body are logged.", _AT_LEAST_0, lenient=Leniency.ANY
+        ),
+    ),
 )
 
 NULL = ComponentType(
@@ -64,10 +69,6 @@ FILE_ROLL = ComponentType(
         Property("sink.pathManager.extension", text, "", "The extension of the names."),
     ),
     prefix="sink.",
-    renamed={
-        "serializer": "sink.serializer",
-        "serializer.appendNewline": "sink.serializer.appendNewline",
-    },
     batch_property="sink.batchSize",
     durable=True,
 )  # fmt: skip
@@ -136,7 +137,6 @@ HDFS = ComponentType(
                  keyword="serializer_properties"),
     ),
     prefix="hdfs.",
-    renamed={"hdfs.fileFormat": "hdfs.fileType"},
     unused=_HADOOP,
     batch_property="hdfs.batchSize",
     durable=True,

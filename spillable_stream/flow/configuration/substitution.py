@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from spillable_stream.flow.configuration.properties import Entry, Problem
+from spillable_stream.flow.configuration.properties import Entry, Problem, trim
 
-__all__ = ["Lookups", "substitute", "unresolved"]
+__all__ = ["Lookups", "referenced", "substitute", "unresolved"]
 
 _OPEN, _CLOSE, _DEFAULT = "${", "}", ":-"
 _PLAIN_ENVIRONMENT = "org.apache.flume.node.EnvVarResolverProperties"
@@ -85,7 +85,7 @@ def substitute(entries: list[Entry], lookups: Lookups) -> tuple[list[Entry], lis
         value = entry.value
         if _OPEN in value:
             try:
-                value = _resolved(value, lookups, keys, (entry.key,)).strip()
+                value = trim(_resolved(value, lookups, keys, (entry.key,)))
             except _LoopError as e:
                 text = f"${{{e}}} refers to itself, so the value stays as it stands: give it a value of its own"
                 problems.append(Problem("substitution-loop", text, entry))
@@ -136,6 +136,12 @@ def _closing(text: str, start: int) -> int:
         else:
             position += 1
     return -1
+
+
+def referenced(entries: list[Entry]) -> set[str]:
+    """Return the keys that values of other keys refer to."""
+    values = [entry.raw for entry in entries if _OPEN in entry.raw]
+    return {e.key for e in entries if any(f"{_OPEN}{e.key}{end}" in v for v in values for end in (_CLOSE, _DEFAULT))}
 
 
 def unresolved(entries: list[Entry]) -> list[Problem]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from spillable_stream.flow.configuration.findings import Findings
@@ -9,7 +10,7 @@ from spillable_stream.flow.configuration.options import Kind, word_list
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.registry import nearest
 
-__all__ = ["LISTS", "RawAgent", "RawComponent", "agents_of"]
+__all__ = ["LISTS", "RawAgent", "RawComponent", "agents_of", "component_of"]
 
 LISTS = {
     "sources": Kind.SOURCE,
@@ -29,18 +30,20 @@ class RawComponent:
         kind: what it is to its agent.
         path: where it is: ``a1.sources.r1``.
         name: its name.
+        named_at: the line that names it, where it has no properties of its own.
         entries: its properties, by the rest of the key.
     """
 
     kind: Kind
     path: str
     name: str
+    named_at: Entry
     entries: dict[str, Entry] = field(default_factory=dict)
 
     @property
     def first(self) -> Entry:
-        """The property that stands first; its type where it has one."""
-        return self.entries.get("type") or next(iter(self.entries.values()))
+        """The line of its type; where it has none, of the property that stands first."""
+        return self.entries.get("type") or next(iter(self.entries.values()), self.named_at)
 
     def get(self, name: str) -> str:
         """Return the value of a property; an empty text if it has none."""
@@ -49,7 +52,7 @@ class RawComponent:
     def below(self, prefix: str, kind: Kind, name: str) -> RawComponent:
         """Return what is described below a prefix as a component of its own."""
         found = {k.removeprefix(prefix + "."): e for k, e in self.entries.items() if k.startswith(prefix + ".")}
-        return RawComponent(kind, f"{self.path}.{prefix}", name, found)
+        return RawComponent(kind, f"{self.path}.{prefix}", name, self.first, found)
 
 
 @dataclass(slots=True)
@@ -80,7 +83,7 @@ class RawAgent:
         elif kind in LISTS and all(rest.partition(".")):
             name, _, below = rest.partition(".")
             path = f"{self.name}.{kind}.{name}"
-            component = self.components[kind].setdefault(name, RawComponent(LISTS[kind], path, name))
+            component = self.components[kind].setdefault(name, RawComponent(LISTS[kind], path, name, entry))
             component.entries[below] = entry
         else:
             findings.add("invalid-key", entry, self.name, f"{entry.key} is ignored: {_advice(self.name, kind, rest)}")
@@ -95,14 +98,28 @@ def _advice(agent: str, kind: str, rest: str) -> str:
     return f"after the agent's name follows one of {', '.join(LISTS)}"
 
 
-def agents_of(entries: list[Entry], findings: Findings) -> dict[str, RawAgent]:
-    """Return the agents that the entries describe, by name, and add what is wrong with a key to the findings."""
+def component_of(key: str) -> str:
+    """Return the component that a key is about, as ``a1.sources.r1``; the agent, or nothing, if it is about none."""
+    parts = key.split(".")
+    return "" if len(parts) < 2 else parts[0] if len(parts) < 4 else ".".join(parts[:3])
+
+
+def agents_of(entries: list[Entry], findings: Findings, variables: Collection[str] = ()) -> dict[str, RawAgent]:
+    """Return the agents that the entries describe, by name.
+
+    Args:
+        entries: what the files say, each key once.
+        findings: gets what is wrong with a key.
+        variables: keys that values refer to; they need not be about an agent.
+    """
     agents: dict[str, RawAgent] = {}
     for entry in entries:
-        name, dot, key = entry.key.partition(".")
+        name, _, key = entry.key.partition(".")
+        if entry.key in variables and key.partition(".")[0] not in LISTS:
+            continue
         if not entry.value:
             text = f"{entry.key} has no value, so the line is ignored: give it one, or take the line out"
-            findings.add("empty-value", entry, name if dot else "", text)
+            findings.add("empty-value", entry, component_of(entry.key), text)
         elif not (name and key):
             text = f"{entry.key!r} is ignored: a key begins with an agent's name, as in a1.sources"
             findings.add("no-agent", entry, "", text)

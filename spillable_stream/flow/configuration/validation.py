@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from spillable_stream.flow.configuration.channels import check_channel, transaction_capacity
-from spillable_stream.flow.configuration.components import FindClass, Refusal
+from spillable_stream.flow.configuration.channels import check_channel, given_directories, transaction_capacity
+from spillable_stream.flow.configuration.components import Classes, Refusal
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.groups import configure_groups
 from spillable_stream.flow.configuration.model import (
@@ -33,26 +33,27 @@ __all__ = ["validate"]
 _Config = TypeVar("_Config")
 
 
-def validate(raw: RawAgent, findings: Findings, find_class: FindClass, others: Iterable[str] = ()) -> AgentConfig:
+def validate(raw: RawAgent, findings: Findings, classes: Classes, others: Iterable[str] = ()) -> AgentConfig:
     """Return what runs of an agent.
 
     Args:
         raw: the agent.
         findings: gets what is wrong.
-        find_class: finds the class of a type that is not Flume's.
+        classes: finds classes, and tries components.
         others: the names of the file's other agents.
     """
-    return _Validation(raw, findings, find_class).run(list(others))
+    return _Validation(raw, findings, classes).run(list(others))
 
 
 class _Validation:
     """Validates one agent."""
 
-    def __init__(self, raw: RawAgent, findings: Findings, find_class: FindClass) -> None:
+    def __init__(self, raw: RawAgent, findings: Findings, classes: Classes) -> None:
         self._raw = raw
         self._findings = findings
-        self._find_class = find_class
+        self._classes = classes
         self._channels: dict[str, ComponentConfig] = {}
+        self._directory_of: dict[str, str] = {}
         self._dropped: list[DroppedComponent] = []
 
     def run(self, others: list[str]) -> AgentConfig:
@@ -61,7 +62,7 @@ class _Validation:
             self._channels[channel.name] = channel
         sources = self._each("sources", self._source)
         sinks = self._each("sinks", self._sink)
-        groups, refused = configure_groups(self._raw, [s.name for s in sinks], self._findings, self._find_class)
+        groups, refused = configure_groups(self._raw, [s.name for s in sinks], self._findings, self._classes)
         self._dropped += refused
         gone = {d.name for d in refused if d.kind is Kind.SINK}
         sinks = [sink for sink in sinks if sink.name not in gone]
@@ -128,15 +129,21 @@ class _Validation:
         return any(name in listed.split(",") for listed in self._raw.names(of))
 
     def _channel(self, raw: RawComponent) -> ComponentConfig:
-        channel = configure_whole(raw, self._findings, self._find_class)
+        channel = configure_whole(raw, self._findings, self._classes)
         check_channel(raw, channel, self._findings)
+        for name, directory in given_directories(channel):
+            if directory in self._directory_of:
+                other = self._directory_of[directory]
+                text = f"{directory} is a directory of the channel {other} already, so it does not run: give it another"
+                raise Refusal(self._findings.add("shared-directory", raw.entries[name], raw.path, text))
+        self._directory_of |= {directory: channel.name for _, directory in given_directories(channel)}
         return channel
 
     def _source(self, raw: RawComponent) -> SourceConfig:
-        component = configure_whole(raw, self._findings, self._find_class)
-        interceptors = tuple(self._interceptor(raw, name) for name in word_list(raw.get("interceptors")))
+        component = configure_whole(raw, self._findings, self._classes)
+        interceptors = self._interceptors(raw)
         channels = self._channels_of(raw)
-        selector = configure_selector(raw, channels, self._findings, self._find_class)
+        selector = self._selector(raw, channels)
         for name in channels:
             self._check_batch(raw, component, name)
         return SourceConfig(
@@ -147,12 +154,37 @@ class _Validation:
             dead_letter=self._dead_letter(raw),
         )
 
+    def _interceptors(self, source: RawComponent) -> tuple[ComponentConfig, ...]:
+        listed = word_list(source.get("interceptors"))
+        described = {
+            key.split(".")[1]: e for key, e in reversed(source.entries.items()) if key.startswith("interceptors.")
+        }
+        for name, entry in described.items():
+            if name not in listed:
+                path = f"{source.path}.interceptors.{name}"
+                text = f"{source.path}.interceptors does not list it, so it does not run: add {name}"
+                self._findings.add("not-listed", entry, path, text)
+        return tuple(self._interceptor(source, name) for name in listed)
+
+    def _selector(self, source: RawComponent, channels: list[str]) -> ComponentConfig:
+        try:
+            return configure_selector(source, channels, self._findings, self._classes)
+        except Refusal as refusal:
+            raise self._part_fails(source, "selector", refusal) from refusal
+
+    def _part_fails(self, source: RawComponent, part: str, refusal: Refusal) -> Refusal:
+        text = f"its {part} can't work, so it does not run: {refusal.finding.text}"
+        return Refusal(self._findings.add("part-fails", source.first, source.path, text))
+
     def _interceptor(self, source: RawComponent, name: str) -> ComponentConfig:
         raw = source.below(f"interceptors.{name}", Kind.INTERCEPTOR, name)
-        if not raw.entries:
-            text = f"the list of interceptors has {name}, which has no property, so the source does not run"
-            raise Refusal(self._findings.add("not-described", source.entries["interceptors"], raw.path, text))
-        return configure_whole(raw, self._findings, self._find_class)
+        try:
+            if not raw.entries:
+                text = f"{source.path}.interceptors lists it, and it has no property: describe it, or take it out"
+                raise Refusal(self._findings.add("not-described", source.entries["interceptors"], raw.path, text))
+            return configure_whole(raw, self._findings, self._classes)
+        except Refusal as refusal:
+            raise self._part_fails(source, f"interceptor {name}", refusal) from refusal
 
     def _channels_of(self, raw: RawComponent) -> list[str]:
         """Return the names of the channels of a source that run, as they are written."""
@@ -173,12 +205,14 @@ class _Validation:
         return running
 
     def _sink(self, raw: RawComponent) -> SinkConfig:
-        component = configure_whole(raw, self._findings, self._find_class)
+        component = configure_whole(raw, self._findings, self._classes)
         name = raw.get("channel")
         if name not in self._channels:
             at = raw.entries.get("channel", raw.first)
             what = f"its channel {name} does not run" if name else "it has no channel"
             hint = self._hint([name]) if name else f": write {raw.path}.channel = …"
+            if len(word_list(name)) > 1:
+                hint = ": a sink takes from one channel"
             if not name and raw.get("channels"):
                 hint = ": a sink has a channel, and a source has channels"
             raise Refusal(self._findings.add("no-channel", at, raw.path, f"{what}, so it does not run{hint}"))
@@ -208,8 +242,8 @@ class _Validation:
         if isinstance(size, int) and capacity is not None and size > capacity:
             at = raw.entries.get(known.batch_property, raw.first)
             text = (
-                f"its {known.batch_property} is {size}, and its channel {name} has a transactionCapacity of {capacity}, so "
-                f"it does not run: write {self._raw.name}.channels.{name}.transactionCapacity = {size}"
+                f"its {known.batch_property}, {size}, exceeds the transactionCapacity of its channel {name}, {capacity}, "
+                f"so it does not run: write {self._raw.name}.channels.{name}.transactionCapacity = {size}"
             )
             raise Refusal(self._findings.add("batch-too-large", at, raw.path, text))
 
