@@ -4,20 +4,24 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pyarrow as pa
 import pytest
 
+from spillable_stream import Channel
 from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.base import BatchProcessor
 from spillable_stream.flow.sources.http import Http
 from tests.support.flow_processors import KeptBatches
 from tests.support.waiting import wait_until
 
 
 @contextmanager
-def listening(kept: KeptBatches, **options: Any) -> Iterator[tuple[Http, httpx.Client]]:
+def listening(kept: BatchProcessor, **options: Any) -> Iterator[tuple[Http, httpx.Client]]:
     source = Http(0, bind="127.0.0.1", **options)
     source.start(kept)
     try:
@@ -73,7 +77,7 @@ def test_a_full_channel_is_answered_with_503_and_when_to_come_again() -> None:
 @pytest.mark.parametrize("error", [StorageError("the disk refused"), RuntimeError("a bug")])
 def test_any_other_failure_is_answered_with_500(error: Exception) -> None:
     class Fails(KeptBatches):
-        def process(self, batch: pa.RecordBatch, **_: Any) -> None:
+        def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
             raise error
 
     with listening(Fails()) as (_, client):
@@ -82,16 +86,27 @@ def test_any_other_failure_is_answered_with_500(error: Exception) -> None:
         assert str(error) in answer.text
 
 
-def test_a_request_with_a_key_is_stored_once() -> None:
-    kept = KeptBatches()
-    with listening(kept) as (_, client):
-        for number in (1, 1, 2, 1):
+def test_a_request_with_a_key_is_stored_once_in_each_channel(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0, memory_capacity=0, overflow_capacity=2, keep_alive=0) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+        listening(processor) as (_, client),
+    ):
+
+        def post(number: int, key: str) -> int:
             content = json.dumps([{"body": str(number)}])
-            answer = client.post("/", content=content, headers={"Idempotency-Key": f"client/7/{number}"})
-            assert answer.status_code == 200
-        for key in ("1", "client/", "/1", "client/x", "client/0"):
-            assert client.post("/", content="[]", headers={"Idempotency-Key": key}).status_code == 400
-    assert kept.bodies() == [b"1", b"2"]
+            return client.post("/", content=content, headers={"Idempotency-Key": key}).status_code
+
+        assert [post(n, f"client-7/{n}") for n in (1, 1, 2, 1)] == [200] * 4
+        assert post(3, "client-7/3") == 503  # b is full, and a has it
+        with b.take_transaction() as tx:
+            assert [e.body for e in tx.take_many(2)] == [b"1", b"2"]
+        assert post(3, "client-7/3") == 200
+        assert [post(0, key) for key in ("1", "client/", "/1", "client/x", "client/0", "a b/1")] == [400] * 6
+        with a.take_transaction() as of_a, b.take_transaction() as of_b:
+            assert [e.body for e in of_a.take_many(9)] == [b"1", b"2", b"3"]
+            assert [e.body for e in of_b.take_many(9)] == [b"3"]
 
 
 def test_a_blob_is_the_body_as_it_is_with_the_parameters_as_headers() -> None:
@@ -110,9 +125,9 @@ def test_a_stop_answers_the_requests_under_way() -> None:
     release, answers = threading.Event(), []
 
     class Slow(KeptBatches):
-        def process(self, batch: pa.RecordBatch, **keywords: Any) -> None:
+        def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
             release.wait(30)
-            super().process(batch, **keywords)
+            super().process(events, note)
 
     kept = Slow()
     with listening(kept) as (source, client):
