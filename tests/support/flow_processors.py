@@ -49,6 +49,9 @@ class KeptBatches:
         self._numbers = [self.last_number] * self.channels
 
     def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
+        if not note:
+            self.deliver(self.route(events))
+            return
         if self._pending is None:
             self._pending = Routed(events)
         assert self._pending.batch is events, "a batch that failed comes again before the next"
