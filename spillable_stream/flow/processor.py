@@ -201,22 +201,6 @@ class ChannelProcessor:
         self._found = LastBatchNote(number, of_source, missing)
         self._number = number if missing else number + 1
 
-    @property
-    def last_number(self) -> int:
-        """The number of the last batch that counts; 0 before the first."""
-        with self._mutex:
-            return self._number - 1
-
-    def give_up(self) -> None:
-        """Leave the batch that is missing in some channels as it is, because it can't be read again.
-
-        The next batch gets the next number. Without this call the channels that have their part of the missing batch
-        would drop theirs of the next one.
-        """
-        with self._mutex:
-            if self._found.missing and self._number == self._found.number:
-                self._number, self._parts, self._pending = self._number + 1, {}, None
-
     def close(self) -> None:
         """Close the interceptors, and give up the producer's name. The channels stay open."""
         with self._mutex:

@@ -14,7 +14,7 @@ import msgpack
 import pyarrow as pa
 
 from spillable_stream.errors import OptionError, SpillableError
-from spillable_stream.flow.sources.base import BatchProcessor, LastBatch, PolledSource, Status
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
 from spillable_stream.flow.sources.event_columns import event_batch
 from spillable_stream.flow.sources.spool_directory import spool_directory
 from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
@@ -66,8 +66,6 @@ class SpoolDir(PolledSource):
         OptionError: a pattern, a character set or the deserializer is not valid.
     """
 
-    numbered = True
-
     def __init__(
         self,
         spool_dir: str | os.PathLike[str],
@@ -110,6 +108,7 @@ class SpoolDir(PolledSource):
         )
         self._file: SpooledFile | None = None
         self._held: _Held | None = None
+        self._number = 0
 
     # ── start and end ───────────────────────────────────────────────────────────────────────
 
@@ -122,29 +121,28 @@ class SpoolDir(PolledSource):
         """
         self._directory.check()
         self._file = self._held = None
-        last = processor.start()
-        if last.note:
-            self._resume(last)
-        if last.missing and self._held is None:
-            processor.give_up()
+        newest = processor.newest()
+        self._number = 0 if newest is None else newest.number
+        if newest is not None and newest.note:
+            self._resume(newest.note, complete=newest.complete)
 
-    def _resume(self, last: LastBatch) -> None:
-        found = msgpack.unpackb(last.note)
+    def _resume(self, note: bytes, *, complete: bool) -> None:
+        found = msgpack.unpackb(note)
         if found.get("source") != _KIND:
             return
         path, start, end, state = found["path"], found["start"], found["end"], FileState(*found["state"])
         try:
             if FileState.of(path).inode != state.inode:
                 raise FileNotFoundError(path)  # another file of the same name
-            if last.missing:
+            if not complete:
                 self._held = self._again(path, start, end, state)
             self._file = SpooledFile(path, self._decoding, end, state)
         except FileNotFoundError:
-            if last.missing:
+            if not complete:
                 self.counters.event_read_fail += 1
                 _log.error(
-                    "%s: the bytes %d to %d of %s are missing in %s, and the file is gone: they can't be read again. Other "
-                    "channels of the source have them", self.name, start, end, path, ", ".join(last.missing),
+                    "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't be "
+                    "read again. Look for a channel without them", self.name, start, end, path,
                 )  # fmt: skip
         except UnreadableFileError as e:
             self._set_aside(path, e)
@@ -178,9 +176,10 @@ class SpoolDir(PolledSource):
                 self.finished = True
                 return Status.BACKOFF
             self.finished = False
+            self._number += 1
             self.counters.received(self._held.batch.num_rows)
         try:
-            processor.process(self._held.batch, self._held.note)
+            processor.process(self._held.batch, number=self._number, note=self._held.note)
         except SpillableError:
             self.counters.channel_write_fail += 1
             raise

@@ -99,8 +99,6 @@ class TailDir(PolledSource):
         OptionError: a group is not valid.
     """
 
-    numbered = True
-
     def __init__(
         self,
         filegroups: Mapping[str, str],
@@ -157,20 +155,18 @@ class TailDir(PolledSource):
             CorruptionError: the position file is damaged.
         """
         self._reset()
-        positions, last = self._positions.read(), processor.start()
+        positions, newest = self._positions.read(), processor.newest()
         places = dict(positions.places)
-        span, changed = _read_note(last.note)
-        if last.number > positions.number:  # else the position file is newer, or the channels are other ones
+        span = None
+        self._number = 0 if newest is None else newest.number
+        if newest is not None and newest.number >= positions.number:  # else the channels are other ones
+            span, changed = _read_note(newest.note)
             places |= changed
-        self._number = last.number - bool(last.missing)
         self._base = positions.number
         self._changed = {inode: p for inode, p in places.items() if positions.places.get(inode) != p}
         self._admit_all(places, positions.only_flume)
-        if last.missing:
-            self._held = None if span is None else self._again(span, last.note, changed[span.inode].mark, last.missing)
-            if self._held is None:
-                processor.give_up()
-                self._number = last.number
+        if span is not None and newest is not None and not newest.complete:
+            self._held = self._again(span, newest.note, places[span.inode].mark)
         self._write_positions()
 
     def _admit_all(self, places: Mapping[int, Place], only_flume: bool) -> None:
@@ -206,15 +202,15 @@ class TailDir(PolledSource):
             _log.warning("%s: %s", self.name, e)
         file.close()
 
-    def _again(self, span: _Span, note: bytes, after: Mark, missing: tuple[str, ...]) -> _Held | None:
+    def _again(self, span: _Span, note: bytes, after: Mark) -> _Held | None:
         """Return the newest batch once more: a channel that has it says so."""
         data = self._read_span(span, after)
         if data is None:
             self.counters.event_read_fail += 1
             _log.error(
-                "%s: the bytes %d to %d of %s are missing in %s, and are gone: they can't be read again. Other channels "
-                "of the source have them",
-                self.name, span.start, span.end, span.path, ", ".join(missing),
+                "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read again. "
+                "Look for a channel without them",
+                self.name, span.start, span.end, span.path,
             )  # fmt: skip
             return None
         return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
@@ -251,15 +247,15 @@ class TailDir(PolledSource):
                 self.finished = True
                 return Status.BACKOFF
             self.finished = False
+            self._number += 1
             self.counters.received(self._held.batch.num_rows)
         held = self._held
         try:
-            processor.process(held.batch, held.note)
+            processor.process(held.batch, number=self._number, note=held.note)
         except SpillableError:
             self.counters.channel_write_fail += 1
             raise
         self.counters.accepted(held.batch.num_rows)
-        self._number = processor.last_number
         if held.file is not None:
             held.file.mark = held.after
             self._changed[held.after.inode] = Place(held.file.path, held.after)
@@ -453,6 +449,8 @@ class TailDir(PolledSource):
         """Write the position file: all batches up to the last one are in it."""
         self._written_at = self._now()
         number = self._number
+        if self._held is not None:
+            number -= 1
         if not self._changed and self._base == number and self._positions.marks.exists():
             return
         places = {i: Place(f.path, f.mark) for i, f in self._files.items() if not f.copy_of}
