@@ -33,7 +33,7 @@
     │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
     │   └── SendFailedError               events that were not stored; it carries them
     ├── IncompleteWriteError              a write that some shards have, and others failed
-    ├── DeliveryError                     a batch of a flow that some of its channels do not have
+    ├── DeliveryError                     events of a flow that did not get to a channel, or through a sink
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     ├── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -265,11 +265,11 @@ class SendFailedError(ProducerError):
 
 
 class DeliveryError(SpillableError):
-    """A batch of a flow is not in all of the channels that must have it.
+    """A batch of a flow is not in all of the channels that must have it, or no sink of a group could take one.
 
     Attributes:
-        failures: what each of these channels raised, by name.
-        stored: the names of those that have their part.
+        failures: what each of these channels or sinks raised, by name.
+        stored: the names of the channels that have their part.
     """
 
     def __init__(

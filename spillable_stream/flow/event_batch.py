@@ -205,7 +205,7 @@ class _Columns(NamedTuple):
         return cls(ends - first, names, values)
 
     def has(self, name: str) -> bool:
-        return pc.index(self.names, name).as_py() >= 0
+        return bool(pc.index(self.names, name).as_py() >= 0)
 
     def with_added(self, batch: pa.RecordBatch, added: Sequence[tuple[str, pa.Array | str]]) -> pa.RecordBatch:
         """Return a batch with headers behind those that its events have; none of these has one of the names."""
@@ -234,7 +234,7 @@ class _Layout(NamedTuple):
     """
 
     ends: NDArray[np.int32]
-    new_ends: NDArray[np.int32]
+    new_ends: NDArray[Any]
     old: Any
     new: Any
     present: NDArray[Any] | None
@@ -245,7 +245,7 @@ class _Layout(NamedTuple):
         rows = len(ends) - 1
         had = int(ends[-1]) // rows
         if present is None:
-            new_ends = ends + np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+            new_ends: NDArray[Any] = ends + np.arange(0, (rows + 1) * width, width, dtype=np.int32)
             if had * rows == ends[-1] and bool((np.diff(ends) == had).all()):
                 return cls(ends, new_ends, np.s_[:, :had], np.s_[:, had:], None, True)
             present = np.ones((rows, width), bool)

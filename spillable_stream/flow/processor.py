@@ -1,6 +1,6 @@
 """The channel processor: a batch goes through the interceptors, the selector, and into each of its channels.
 
-With a producer's name the batches are numbered, and each channel remembers the number of the last one that it has::
+A source that can read its input again numbers its batches, and each channel remembers the last number that it has::
 
     batch 7 ── chain, selector ──┬── part for c1 ── put as (a1.r1, 7) ── stored
                                  └── part for c2 ── put as (a1.r1, 7) ── full
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -28,54 +28,41 @@ from spillable_stream.errors import DeliveryError, OptionError, SpillableError
 from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
 from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_rows
 from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
+from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
 from spillable_stream.format.record import BY_PRODUCER, MAX_NOTE_BYTES, MALFORMED, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.names import check_producer
 
-__all__ = ["ChannelProcessor", "LastBatchNote", "Processed", "RoutedBatch"]
+__all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
 
 _log = logging.getLogger("spillable_stream.flow")
+
+_NO_NAME = "source"
+_DEAD_LETTER = "deadLetter"
 
 
 class Processed(NamedTuple):
     """What became of a batch.
 
     Args:
-        number: its number.
         received: how many events it had.
         passed: how many the interceptors let pass.
         dead: how many went to the dead-letter channel.
         stored: how many went to each required channel.
     """
 
-    number: int
     received: int
     passed: int
     dead: int
     stored: Mapping[str, int]
 
 
-class LastBatchNote(NamedTuple):
-    """What a processor's channels say of the last batch.
-
-    Args:
-        number: its number; 0 if there was none.
-        note: what the source said with it.
-        missing: the required channels that do not have their part of it. If there are any, the next call of
-            `ChannelProcessor.process` must be given this batch again.
-    """
-
-    number: int
-    note: bytes
-    missing: tuple[str, ...]
-
-
 class RoutedBatch:
     """A batch behind the interceptors and the selector, on its way into the channels.
 
     Attributes:
-        number: its number.
+        number: its number; None without one.
         required: the part of each channel that must have one.
         optional: the part of each channel that may have one.
         done: the channels that have theirs.
@@ -83,14 +70,12 @@ class RoutedBatch:
 
     def __init__(
         self,
-        given: object,
-        number: int,
+        number: int | None,
         required: Mapping[str, pa.RecordBatch],
         optional: Mapping[str, pa.RecordBatch],
         result: Processed,
         note: bytes,
     ) -> None:
-        self.given = given
         self.number = number
         self.required = required
         self.optional = optional
@@ -102,26 +87,25 @@ class RoutedBatch:
 class ChannelProcessor:
     """Puts a source's batches into its channels.
 
-    Without a producer any number of threads may use it at once, and a batch that failed in some channels is in the
-    others: send the `RoutedBatch` again rather than the events. With one, batches come one at a time and in order, each
-    is in each required channel once, and a batch that failed must be processed again before the next.
+    Batches without a number may come from any number of threads at once. One that failed in some channels is in the
+    others: give the same `RoutedBatch` to `deliver` again rather than its events to `process`. Batches with a number come
+    one at a time and in order; each is in each required channel once, however often it is put.
 
     Args:
         channels: the channels, by name. They stay open at the end.
         interceptors: what batches go through first; or an `InterceptorChain`.
         selector: which events go where; each to all channels by default.
-        producer: the name under which the channels remember the numbers of batches, as ``a1.r1``; None for no numbers.
-        dead_letter: the name of that of the channels which gets the events that an interceptor can't pass, and no others.
+        producer: the name under which the channels remember the numbers of batches, as ``a1.r1``.
+        dead_letter: the channel for events that an interceptor can't pass; without one their batch fails.
         surroundings: the clock and the host that interceptors see.
 
     Attributes:
-        channels: the channels, by name.
         chain: the interceptors.
         selector: the selector.
         stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
 
     Raises:
-        OptionError: there are no channels, the selector names one that is not there, or the producer can't be named so.
+        OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
     """
 
     def __init__(
@@ -131,92 +115,68 @@ class ChannelProcessor:
         selector: Selector | None = None,
         *,
         producer: str | None = None,
-        dead_letter: str | None = None,
+        dead_letter: Channel | None = None,
         surroundings: Surroundings = REAL,
     ) -> None:
-        if dead_letter is not None and dead_letter not in channels:
-            raise OptionError(f"the dead-letter channel {dead_letter!r} is not among the processor's channels")
-        targets = [name for name in channels if name != dead_letter]
-        if not targets:
+        if not channels:
             raise OptionError("a channel processor needs a channel")
         self.chain: InterceptorChain = (
             interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
         )
-        self.channels: Mapping[str, Channel] = dict(channels)
         self.selector: Selector = selector if selector is not None else Replicating()
-        self.selector.bind(targets)
-        self.producer: str | None = None if producer is None else check_producer(producer)
-        self.dead_letter = dead_letter
-        self.stuck: Stuck = Stuck(producer or "a source", surroundings.now_ms)
+        self.selector.bind(tuple(channels))
+        self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
+        self._producer = None if producer is None else check_producer(producer)
+        self._channels = dict(channels)
+        self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
         self._surroundings = surroundings
         self._mutex = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
         self._claims: list[ProducerClaim] = []
-        self._started = self._closed = False
-        self._number = 1  # of the next batch
+        self._is_claimed = self._is_started = self._is_closed = False
+        self._turn = 0  # of the next batch without a number
         self._last: dict[str, int] = {}  # the last number of each channel
-        self._found = LastBatchNote(0, b"", ())
-        self._parts: Mapping[str, int] = {}  # of the batch that is incomplete
+        self._newest: Noted | None = None
+        self._parts_before: Mapping[str, int] = {}  # of the newest batch
         self._pending: RoutedBatch | None = None
+
+    def _name_of(self, dead_letter: Channel) -> str:
+        """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
+        place = dead_letter.put_port().place()
+        for name, channel in self._channels.items():
+            if channel.put_port().place() == place:
+                return name
+        self._channels[_DEAD_LETTER] = dead_letter
+        return _DEAD_LETTER
 
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
-    def start(self) -> LastBatchNote:
-        """Initialize the interceptors, claim the producer's name, and return what the channels say of its last batch.
-
-        `process` does it if nobody did.
+    def start(self) -> None:
+        """Initialize the interceptors; the first batch does it if nobody did.
 
         Raises:
-            ProducerBusyError: another live processor or producer has the name in one of the channels.
-            OptionError: two of the channels are one.
+            SpillableError: the processor is closed.
         """
         with self._mutex:
-            if self._closed:
+            if self._is_closed:
                 raise SpillableError("the channel processor is closed; make another one")
-            if not self._started:
-                try:
-                    if self.producer is not None:
-                        self._claim(self.producer)
-                    self.chain.initialize()
-                except BaseException:
-                    self._release()
-                    raise
-                self._started = True
-            return self._found
-
-    def _claim(self, producer: str) -> None:
-        names: dict[str, str] = {}
-        for name, channel in self.channels.items():
-            other = names.setdefault(channel.put_port().place(), name)
-            if other != name:
-                raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
-        for channel in self.channels.values():
-            self._claims.append(channel.put_port().claim_producer(producer))
-        found = {name: channel.last_batch(producer) for name, channel in self.channels.items()}
-        self._last = {name: last.sequence for name, last in found.items()}
-        number = max(self._last.values())
-        note = next((last.note for last in found.values() if last.sequence == number), b"")
-        self._parts, of_source = _read_note(note)
-        missing = tuple(name for name in self._parts if self._last.get(name, number) < number)
-        self._found = LastBatchNote(number, of_source, missing)
-        self._number = number if missing else number + 1
+            if not self._is_started:
+                self.chain.initialize()
+                self._is_started = True
 
     def close(self) -> None:
         """Close the interceptors, and give up the producer's name. The channels stay open."""
         with self._mutex:
-            if self._closed:
+            if self._is_closed:
                 return
-            self._closed = True
+            self._is_closed = True
             if self._pool is not None:
                 self._pool.shutdown()
-            self._release()
-            if self._started:
+            for claim in self._claims:
+                claim.release()
+            self._claims = []
+            if self._is_started:
                 self.chain.close()
-
-    def _release(self) -> None:
-        for claim in self._claims:
-            claim.release()
-        self._claims = []
 
     def __enter__(self) -> Self:
         self.start()
@@ -227,86 +187,153 @@ class ChannelProcessor:
     ) -> None:
         self.close()
 
+    # ── numbers ─────────────────────────────────────────────────────────────────────────────
+
+    def newest(self) -> Noted | None:
+        """Return the newest numbered batch that one of the channels has, as the processor found it at its first look.
+
+        Returns:
+            Its number, its note, and whether it is complete; None if no channel has any.
+
+        Raises:
+            ProducerBusyError: another live processor or producer has the name in one of the channels.
+            OptionError: the processor was given no producer, or two of the channels are one.
+        """
+        self._claim()
+        return self._newest
+
+    def _claim(self) -> None:
+        """Claim the producer's name in every channel, and look what they have of it; once."""
+        with self._mutex:
+            if self._is_claimed:
+                return
+            if self._producer is None:
+                raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
+            try:
+                self._claims = self._claim_each(self._producer)
+                self._look(self._producer)
+            except BaseException:
+                for claim in self._claims:
+                    claim.release()
+                self._claims = []
+                raise
+            self._is_claimed = True
+
+    def _claim_each(self, producer: str) -> list[ProducerClaim]:
+        names: dict[str, str] = {}
+        for name, channel in self._channels.items():
+            other = names.setdefault(channel.put_port().place(), name)
+            if other != name:
+                raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
+        claims: list[ProducerClaim] = []
+        try:
+            for channel in self._channels.values():
+                claims.append(channel.put_port().claim_producer(producer))
+        except BaseException:
+            for claim in claims:
+                claim.release()
+            raise
+        return claims
+
+    def _look(self, producer: str) -> None:
+        found = {name: channel.last_batch(producer) for name, channel in self._channels.items()}
+        self._last = {name: last.sequence for name, last in found.items()}
+        number = max(self._last.values())
+        if number:
+            note = next(last.note for last in found.values() if last.sequence == number)
+            self._parts_before, of_source = _read_note(note)
+            complete = all(self._last.get(name, number) >= number for name in self._parts_before)
+            self._newest = Noted(number, of_source, complete)
+
     # ── batches ─────────────────────────────────────────────────────────────────────────────
 
-    def process(self, events: EventInput, note: bytes = b"") -> Processed:
+    def process(self, events: EventInput, *, number: int | None = None, note: bytes = b"") -> Processed:
         """Put a batch into its channels, durably, or raise.
 
         Args:
-            events: the batch. With a producer, after this raised: the same object again.
-            note: what to find again with the batch's number after a restart (`start`), such as how far the input was
-                read before the batch, and behind it; kept only with a producer.
+            events: the batch.
+            number: its number, from 1, higher than that of the batch before; after this raised, the same number again:
+                then what was routed before is put, and channels that have their part say so.
+            note: what to find again with the number after a restart (`newest`), such as where the input of the batch
+                begins and ends.
 
         Raises:
-            DeliveryError: some required channels did not get their part; `DeliveryError.failures` has why. Optional
+            DeliveryError: some required channels did not get their part; `DeliveryError.failures` says why. Optional
                 channels were not tried.
             SchemaError: the events do not fit an event channel.
-            OptionError: the note is too large.
+            OptionError: the note is too large, or there is no producer's name to go with the number.
+            ProducerBusyError: another live processor has the producer's name.
+            SpillableError: another number is not in all of its channels yet.
             Exception: what an interceptor raises, where there is no dead-letter channel.
         """
-        if self.producer is None:
+        if number is None:
             return self.deliver(self.route(events))
         with self._mutex:
-            self.start()
+            self._claim()
             if self._pending is None:
-                self._pending = self.route(events, note)
-            elif self._pending.given is not events:
+                self._pending = self.route(events, number=number, note=note)
+            elif self._pending.number != number:
                 raise SpillableError(
-                    f"batch {self._pending.number:,} of {self.producer} is not in all of its channels yet; process it again "
-                    "before another one"
+                    f"batch {self._pending.number:,} of {self._producer} is not in all of its channels yet; put that "
+                    f"again before batch {number:,}"
                 )
             result = self.deliver(self._pending)
             self._pending = None
             return result
 
-    def route(self, events: EventInput, note: bytes = b"") -> RoutedBatch:
+    def route(self, events: EventInput, *, number: int | None = None, note: bytes = b"") -> RoutedBatch:
         """Run the interceptors and the selector on a batch, and return its parts for `deliver`.
 
-        Raises what `process` raises, but for a `DeliveryError`.
+        The arguments are those of `process`. Raises what that raises, but for a `DeliveryError`.
         """
         self.start()
         batch = as_event_batch(events)
-        passed, rejected = self._screen(batch)
         with self._mutex:
-            number = self._number
-            if self.producer is None:
-                self._number += 1
-        routes = self.selector.select(passed, number) if passed.num_rows else None
-        required, optional = (
-            ({}, {})
-            if routes is None
-            else ({n: select_rows(passed, r) for n, r in found.items()} for found in routes)
-        )
-        if rejected and self.dead_letter is not None:
-            required = {**required, self.dead_letter: self._dead(rejected, number)}
+            turn = number if number is not None else self._turn
+            self._turn += number is None
+        passed, rejected = self._screen(batch, turn)
+        required: dict[str, pa.RecordBatch] = {}
+        optional: dict[str, pa.RecordBatch] = {}
+        if passed.num_rows:
+            routes = self.selector.select(passed, turn)
+            required = {name: select_rows(passed, rows) for name, rows in routes.required.items()}
+            optional = {name: select_rows(passed, rows) for name, rows in routes.optional.items()}
+        if rejected and (name := self._dead_letter) is not None:
+            dead = self._as_dead_letters(rejected, turn)
+            required[name] = concat([required[name], dead]) if name in required else dead
+            optional.pop(name, None)
         counts = {name: part.num_rows for name, part in required.items()}
-        result = Processed(number, batch.num_rows, passed.num_rows, len(rejected), counts)
-        packed = b"" if self.producer is None else _write_note(counts, note)
-        return RoutedBatch(events, number, required, optional, result, packed)
+        result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
+        return RoutedBatch(number, required, optional, result, b"" if number is None else _write_note(counts, note))
 
-    def _screen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Rejected]]:
-        if self.dead_letter is not None:
+    def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
+        """Return the events that pass the interceptors, and those that can't."""
+        if self._dead_letter is not None:
             return self.chain.screen(batch)
         try:
             passed = self.chain.intercept(batch)
         except Exception:
-            for i, rejected in enumerate(self.chain.screen(batch).rejected[:1]):
-                self.stuck.at(self._event_id(self._number, i), rejected.error)
+            rejected = self.chain.screen(batch).rejected
+            if rejected:
+                self.stuck.at(self._event_id(turn, 0), rejected[0].error)
             raise
         self.stuck.passed()
         return passed, []
 
-    def _dead(self, rejected: list[Rejected], number: int) -> pa.RecordBatch:
-        ids = [self._event_id(number, i) for i in range(len(rejected))]
-        component = self.producer or "source"
-        letters = [
-            as_dead_letters(r.event, f"{component}/{r.interceptor}", [r.error], [id_], self._surroundings.now_ms())
-            for r, id_ in zip(rejected, ids, strict=True)
-        ]
-        return concat(letters)
+    def _as_dead_letters(self, rejected: list[Rejected], turn: int) -> pa.RecordBatch:
+        now_ms = self._surroundings.now_ms()
+        return concat(
+            [
+                as_dead_letters(
+                    r.event, f"{self._producer or _NO_NAME}/{r.interceptor}", [r.error], [self._event_id(turn, i)], now_ms
+                )
+                for i, r in enumerate(rejected)
+            ]
+        )
 
-    def _event_id(self, number: int, index: int) -> str:
-        return f"{self.producer or 'source'}:{number}:{index}"
+    def _event_id(self, turn: int, index: int) -> str:
+        """Return what names an event that can't pass: it has no write-order ID yet."""
+        return f"{self._producer or _NO_NAME}:{turn}:{index}"
 
     # ── delivery ────────────────────────────────────────────────────────────────────────────
 
@@ -319,66 +346,61 @@ class ChannelProcessor:
         Raises:
             DeliveryError: some required channels did not get their part.
         """
-        if self._parts:
+        if routed.number is not None:
             self._compare(routed)
-        left = [name for name in routed.required if name not in routed.done]
-        failures = self._put_all(routed, routed.required, left, is_optional=False)
+        failures = self._put_all(routed, routed.required, is_optional=False)
         if failures:
-            raise _delivery_error(self.producer, routed, failures)
-        left = [name for name in routed.optional if name not in routed.done]
-        for name, error in self._put_all(routed, routed.optional, left, is_optional=True).items():
-            _log.warning("the optional channel %s did not get %d events: %s", name, routed.optional[name].num_rows, error)
-        if self.producer is not None and (routed.required or routed.optional):
-            self._number = routed.number + 1
+            raise _delivery_error(self._producer, routed, failures)
+        for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
+            _log.warning(
+                "the optional channel %s does not get %d events: %s", name, routed.optional[name].num_rows, error
+            )
         return routed.result
 
     def _compare(self, routed: RoutedBatch) -> None:
-        """Warn where a batch that is put again has other parts than before."""
-        before, self._parts = self._parts, {}
-        if routed.number == self._found.number and self._found.missing and before != dict(routed.result.stored):
+        """Warn where a batch that was in some channels before a restart has other parts now; once."""
+        before, self._parts_before, newest = self._parts_before, {}, self._newest
+        if before and newest is not None and routed.number == newest.number and before != routed.result.stored:
             _log.warning(
-                "batch %d of %s has other parts than before the restart: %s events then, %s now. Channels that have theirs "
-                "keep them. The interceptors, the selector or the input changed in between",
+                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs keep "
+                "them. The interceptors, the selector or the input changed in between",
                 routed.number,
-                self.producer,
+                self._producer,
                 dict(before),
                 dict(routed.result.stored),
             )
 
     def _put_all(
-        self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], names: list[str], *, is_optional: bool
+        self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
     ) -> dict[str, Exception]:
-        """Put parts into several channels at once, and return what failed."""
+        """Put parts into several channels at once, so that their syncs overlap, and return what failed."""
+        names = [name for name in parts if name not in routed.done]
         if not names:
             return {}
-        others: dict[str, Future[Exception | None]] = {}
-        if len(names) > 1:
-            pool = self._threads()
-            others = {name: pool.submit(self._put, routed, name, parts[name], is_optional) for name in names[1:]}
-        first = names[0]
+        first, *others = names
+        pool = self._threads() if others else None
+        puts = {name: pool.submit(self._put, routed, name, parts[name], is_optional) for name in others} if pool else {}
         try:
             found = {first: self._put(routed, first, parts[first], is_optional)}
         finally:
-            done = {name: future.exception() or future.result() for name, future in others.items()}
-        for error in done.values():
-            if error is not None and not isinstance(error, Exception):
-                raise error
-        return {name: e for name, e in (found | done).items() if isinstance(e, Exception)}
+            wait(puts.values())
+        found |= {name: put.result() for name, put in puts.items()}
+        return {name: error for name, error in found.items() if error is not None}
 
     def _threads(self) -> ThreadPoolExecutor:
         with self._mutex:
             if self._pool is None:
-                self._pool = ThreadPoolExecutor(len(self.channels) - 1, "spillable-flow-put")
+                self._pool = ThreadPoolExecutor(len(self._channels), "spillable-flow-put")
             return self._pool
 
     def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
         """Put a part into a channel; return why that failed."""
+        channel, number = self._channels[name], routed.number
         try:
-            channel = self.channels[name]
             tx = channel.put_transaction()
-            if self.producer is not None:
-                numbers = Numbers(self._last[name] + 1, routed.number, BY_PRODUCER)
-                tx.producer = NumberedBatch(self.producer, numbers, routed.note)
+            if number is not None and self._producer is not None:
+                numbers = Numbers(min(self._last[name] + 1, number), number, BY_PRODUCER)
+                tx.producer = NumberedBatch(self._producer, numbers, routed.note)
             if is_optional:
                 options = channel.options
                 tx.waited_seconds = options["keep_alive"] + options["overflow_timeout"]  # it does not wait for room
@@ -386,13 +408,14 @@ class ChannelProcessor:
                 tx.put_batch(part)
         except Exception as e:
             return e
-        self._last[name] = routed.number
+        if number is not None:
+            self._last[name] = max(self._last[name], number)
         routed.done.add(name)
         return None
 
 
 def _delivery_error(producer: str | None, routed: RoutedBatch, failures: Mapping[str, Exception]) -> DeliveryError:
-    batch = f"batch {routed.number:,} of {producer}" if producer else "a batch"
+    batch = "a batch" if routed.number is None else f"batch {routed.number:,} of {producer}"
     stored = [name for name in routed.required if name in routed.done]
     where = f"is in {', '.join(stored)}, and not in {', '.join(failures)}" if stored else f"is not in {', '.join(failures)}"
     name, first = next(iter(failures.items()))

@@ -22,6 +22,7 @@ class Surroundings:
         now_ms: tells the time, in milliseconds since 1970.
         host_name: tells the host's canonical name; None if it is not known.
         host_address: tells the host's address; None likewise.
+        monotonic: tells a time that never goes back, in seconds.
         random_bytes: returns as many random bytes as it is asked for.
     """
 
@@ -29,6 +30,7 @@ class Surroundings:
     host_name: Callable[[], str | None]
     host_address: Callable[[], str | None]
     random_bytes: Callable[[int], bytes]
+    monotonic: Callable[[], float] = time.monotonic
 
 
 def _now_ms() -> int:
