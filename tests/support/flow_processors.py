@@ -6,42 +6,82 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spillable_stream.errors import ChannelFullError
-from spillable_stream.flow.sources.base import Noted
+from spillable_stream.errors import DeliveryError, ChannelFullError
+from spillable_stream.flow.processor import LastBatchNote
+
+
+@dataclass
+class Routed:
+    """A batch, and the channels that have it."""
+
+    batch: pa.RecordBatch
+    done: set[int] = field(default_factory=set)
 
 
 @dataclass
 class KeptBatches:
-    """Channels as a source sees them: each has every number once, and refuses while it is full."""
+    """Channels as a source sees them: each has every batch once, and refuses while it is full."""
 
     channels: int = 1
     batches: list[list[pa.RecordBatch]] = field(default_factory=list)
     full: set[int] = field(default_factory=set)
-    numbers: list[int] = field(default_factory=list)
-    notes: list[bytes] = field(default_factory=list)
+    last: LastBatchNote = LastBatchNote(0, b"", ())
+    last_number: int = 0
+    given_up: bool = False
+    _pending: Routed | None = None
 
     def __post_init__(self) -> None:
         self.batches = [[] for _ in range(self.channels)]
-        self.numbers = [0] * self.channels
-        self.notes = [b""] * self.channels
+        self._numbers = [0] * self.channels
 
-    def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+    def start(self) -> LastBatchNote:
+        """As a new process: what was pending is known by what the channels have."""
+        self._pending = None
+        number = max(self._numbers)
+        missing = tuple(f"c{i}" for i, n in enumerate(self._numbers) if n < number)
+        self.last_number = number - bool(missing)
+        self.given_up = False
+        return self.last._replace(number=number, missing=missing)
+
+    def give_up(self) -> None:
+        self.given_up = True
+        self.last_number = max(self._numbers)
+        self._numbers = [self.last_number] * self.channels
+
+    def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
+        if not note:
+            self.deliver(self.route(events))
+            return
+        if self._pending is None:
+            self._pending = Routed(events)
+        assert self._pending.batch is events, "a batch that failed comes again before the next"
+        number = self.last_number + 1
+        self._pending.done |= {i for i, n in enumerate(self._numbers) if n >= number}
+        try:
+            self.deliver(self._pending)
+        finally:
+            for i in self._pending.done:
+                self._numbers[i] = number
+            if self._pending.done:
+                self.last = LastBatchNote(number, note, ())
+        self.last_number, self._pending = number, None
+
+    def route(self, events: pa.RecordBatch) -> Routed:
+        return Routed(events)
+
+    def deliver(self, routed: Routed) -> None:
+        failures: dict[str, Exception] = {}
         for i in range(self.channels):
-            if number is not None and number <= self.numbers[i]:
+            if i in routed.done:
                 continue
             if i in self.full:
-                raise ChannelFullError(f"the channel {i} is full")
-            batch.validate(full=True)
-            self.batches[i].append(batch)
-            if number is not None:
-                assert number == self.numbers[i] + 1
-                self.numbers[i], self.notes[i] = number, note
-
-    def newest(self) -> Noted | None:
-        number = max(self.numbers)
-        if number == 0:
-            return None
-        return Noted(number, self.notes[self.numbers.index(number)], min(self.numbers) == number)
+                failures[f"c{i}"] = ChannelFullError(f"the channel {i} is full")
+                continue
+            routed.batch.validate(full=True)
+            self.batches[i].append(routed.batch)
+            routed.done.add(i)
+        if failures:
+            raise DeliveryError(f"a batch is not in {', '.join(failures)}: {next(iter(failures.values()))}", failures)
 
     def bodies(self, channel: int = 0) -> list[bytes]:
         return [body for batch in self.batches[channel] for body in batch.column(1).to_pylist()]

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
 
-__all__ = ["BatchProcessor", "EventSource", "Noted", "PolledSource", "SourceBase", "Status", "put_held"]
+__all__ = ["BatchProcessor", "EventSource", "LastBatch", "PolledSource", "SourceBase", "Status", "put_held"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -24,28 +24,43 @@ class Status(Enum):
     BACKOFF = "backoff"
 
 
-class Noted(NamedTuple):
-    """The newest numbered batch that a source's channels have.
+class LastBatch(Protocol):
+    """What the channels say of a source's last numbered batch: see `LastBatchNote`."""
 
-    Args:
-        number: its number.
-        note: what the source said about it.
-        complete: whether all required channels are known to have it.
-    """
+    @property
+    def number(self) -> int:
+        """Its number; 0 if there was none."""
 
-    number: int
-    note: bytes
-    complete: bool
+    @property
+    def note(self) -> bytes:
+        """What the source said with it."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The channels that do not have their part; then the first batch must be this one."""
 
 
 class BatchProcessor(Protocol):
-    """Where a source puts its batches: the interceptors, the selector and the channels."""
+    """Where a source puts its batches: see `ChannelProcessor`."""
 
-    def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> object:
-        """Put a batch into all its channels, or raise; a repetition of a number puts only what is missing."""
+    @property
+    def last_number(self) -> int:
+        """The number of the last batch that counts."""
 
-    def newest(self) -> Noted | None:
-        """Return the newest numbered batch that one of the channels has."""
+    def start(self) -> LastBatch:
+        """Return what the channels say of the last numbered batch."""
+
+    def give_up(self) -> None:
+        """Leave the batch that is missing in some channels as it is."""
+
+    def process(self, events: pa.RecordBatch, note: bytes = b"") -> object:
+        """Put a batch into all its channels, or raise; then it must be the same batch again."""
+
+    def route(self, events: pa.RecordBatch) -> Any:
+        """Run interceptors and selector on a batch."""
+
+    def deliver(self, routed: Any) -> object:
+        """Put a routed batch into its channels, or raise; then the same one again."""
 
 
 class SourceBase:
@@ -54,8 +69,11 @@ class SourceBase:
     Attributes:
         name: its name, which messages and counters say; an agent's source is ``AGENT.SOURCE``.
         counters: what it counts.
+        numbered: whether it can read its input again, so that its batches are numbered and each is stored once.
         finished: whether no event will come any more: a run with ``--once`` ends when all sources say so.
     """
+
+    numbered = False
 
     def __init__(self) -> None:
         self.name: str = type(self).__name__
@@ -126,9 +144,11 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
     """
     wait_seconds = _FIRST_WAIT_SECONDS
     source.counters.received(batch.num_rows)
+    routed = None
     while True:
         try:
-            processor.process(batch)
+            routed = routed or processor.route(batch)
+            processor.deliver(routed)
         except SpillableError as e:
             source.counters.channel_write_fail += 1
             if stopping.is_set():

@@ -8,7 +8,11 @@ import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from spillable_stream.errors import ChannelError, OptionError, SchemaError, SpillableError
+import pyarrow as pa
+
+from spillable_stream.errors import ChannelError, DeliveryError, OptionError, SchemaError, SpillableError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.client_numbers import ClientNumbers
 from spillable_stream.flow.sources.http_handlers import Handler, Request, handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
 
@@ -65,6 +69,7 @@ class Http(NetworkSource):
         self._handler = handler_of(handler, handler_properties or {}) if isinstance(handler, str) else handler
         server_tls(ssl, keystore, keystore_password, keystore_type)
         self._tls = (keystore, keystore_password) if ssl else None
+        self._clients: ClientNumbers | None = None
         self._server: uvicorn.Server | None = None
         self._serving: asyncio.Task[None] | None = None
         self.port: int = port
@@ -73,12 +78,15 @@ class Http(NetworkSource):
         """Begin to serve."""
         import uvicorn
 
+        if isinstance(self._processor, ChannelProcessor):
+            self._clients = ClientNumbers(self._processor)
+
         listening = bound_socket(*self._address, socket.SOCK_STREAM)
         self.port = listening.getsockname()[1]
         tls: dict[str, Any] = {}
         if self._tls is not None:
             tls = {"ssl_certfile": self._tls[0], "ssl_keyfile_password": self._tls[1]}
-        config = uvicorn.Config(self._answer, log_config=None, access_log=False, lifespan="off", server_header=False, **tls)
+        config = uvicorn.Config(self._answer, log_config=None, access_log=False, interface="asgi3", lifespan="off", server_header=False, **tls)
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:
@@ -114,9 +122,13 @@ class Http(NetworkSource):
             self.counters.event_read_fail += 1
             return 400, str(e)
         try:
-            await self.put(batch, key)
+            await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
+        except OptionError as e:
+            return 400, str(e)
         except ChannelError as e:
             return 503, str(e)
+        except DeliveryError as e:
+            return (503 if all(isinstance(f, ChannelError) for f in e.failures.values()) else 500), str(e)
         except SpillableError as e:
             self.counters.generic_processing_fail += 1
             _log.warning("%s: a request is answered with 500: %s", self.name, e)
@@ -126,6 +138,11 @@ class Http(NetworkSource):
             _log.exception("%s: a request is answered with 500", self.name)
             return 500, f"{type(e).__name__}: {e}"
         return 200, ""
+
+
+    def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
+        assert self._clients is not None
+        self._clients.store(batch, client, number)
 
 
 def _charset(content_type: str) -> str:

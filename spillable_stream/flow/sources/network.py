@@ -171,23 +171,25 @@ class NetworkSource(EventSource):
         """Stop, in the loop, when what was read is stored or refused."""
         raise NotImplementedError
 
-    async def put(self, batch: pa.RecordBatch) -> None:
+    async def put(self, batch: pa.RecordBatch, store: Callable[[pa.RecordBatch], object] | None = None) -> None:
         """Put a batch in one of the threads.
+
+        Args:
+            batch: the events.
+            store: how; through the processor by default.
 
         Raises:
             SpillableError: a channel refused.
         """
+        assert self._processor is not None
+        store = store or self._processor.process
         self.counters.received(batch.num_rows)
         try:
-            await self.in_thread(lambda: self._put(batch))
+            await self.in_thread(lambda: store(batch))
         except SpillableError:
             self.counters.channel_write_fail += 1
             raise
         self.counters.accepted(batch.num_rows)
-
-    def _put(self, batch: pa.RecordBatch) -> None:
-        assert self._processor is not None
-        self._processor.process(batch)
 
     async def put_held(self, batch: pa.RecordBatch) -> bool:
         """Put a batch, again and again until it is stored or the source is stopped; nothing is read meanwhile."""

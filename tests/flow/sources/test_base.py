@@ -2,21 +2,20 @@ from __future__ import annotations
 
 import threading
 
-import pyarrow as pa
 import pytest
 
 from spillable_stream.flow.sources.base import SourceBase, put_held
 from spillable_stream.flow.sources.event_columns import events_of
-from tests.support.flow_processors import KeptBatches
+from tests.support.flow_processors import KeptBatches, Routed
 
 BATCH = events_of([b"x"], [{}])
 
 
 def test_a_batch_is_held_until_it_is_stored() -> None:
     class FreeLater(KeptBatches):
-        def process(self, batch: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+        def deliver(self, routed: Routed) -> None:
             try:
-                super().process(batch, number=number, note=note)
+                super().deliver(routed)
             finally:
                 self.full = set()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import DeliveryError
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.seq import Seq
 from tests.support.flow_processors import KeptBatches
@@ -11,7 +11,7 @@ from tests.support.flow_processors import KeptBatches
 def test_numbers_grow_until_the_total_and_a_failed_one_is_put_again() -> None:
     kept, source = KeptBatches(), Seq(batch_size=2, total_events=5)
     kept.full = {0}
-    with pytest.raises(ChannelFullError):
+    with pytest.raises(DeliveryError):
         source.poll(kept)
     kept.full = set()
     while source.poll(kept) is Status.READY:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from spillable_stream.errors import ChannelFullError
+from spillable_stream.errors import DeliveryError
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.stress import Stress
 from tests.support.flow_processors import KeptBatches
@@ -13,7 +13,7 @@ def drained(source: Stress, kept: KeptBatches) -> int:
         try:
             if source.poll(kept) is Status.BACKOFF:
                 break
-        except ChannelFullError:
+        except DeliveryError:
             kept.full = set()
     return len(kept.bodies())
 

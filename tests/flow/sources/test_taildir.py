@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from spillable_stream.errors import ChannelFullError, CorruptionError
+from spillable_stream.errors import CorruptionError, DeliveryError
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.flow_processors import KeptBatches
@@ -151,7 +151,7 @@ def test_a_full_second_channel_gets_each_line_once_though_the_batch_is_put_again
     kept.full = {1}
     tail = opened(source(logs, batch_size=1), kept)
     for _ in range(3):
-        with pytest.raises(ChannelFullError):
+        with pytest.raises(DeliveryError):
             tail.poll(kept)
     kept.full = set()
     read_all(tail, kept)
@@ -163,7 +163,7 @@ def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(logs: Path
     kept = KeptBatches(2)
     tail = opened(source(logs, batch_size=2, write_pos_interval=0), kept)
     kept.full = {1}
-    with pytest.raises(ChannelFullError):
+    with pytest.raises(DeliveryError):
         tail.poll(kept)
     append(logs / "app.log", "4\n")
     kept.full = set()
@@ -176,7 +176,7 @@ def test_a_batch_that_is_gone_after_a_crash_is_named(logs: Path, caplog: pytest.
     append(logs / "app.log", "1\n")
     kept = KeptBatches(2)
     kept.full = {1}
-    with pytest.raises(ChannelFullError):
+    with pytest.raises(DeliveryError):
         opened(source(logs), kept).poll(kept)
     (logs / "app.log").unlink()
     kept.full = set()
@@ -236,7 +236,7 @@ def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -
         for _ in range(i % 3):
             try:
                 tail.poll(kept)
-            except ChannelFullError:
+            except DeliveryError:
                 break
         if i % 7 == 3:
             (logs / "app.log").rename(logs / f"app.{i}")
