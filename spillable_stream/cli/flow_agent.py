@@ -15,7 +15,9 @@ __all__ = ["agent"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
-ConfFile = Annotated[list[str], typer.Option("--conf-file", "-f", help="The configuration; again for others: a later one wins.")]
+ConfFile = Annotated[
+    list[str], typer.Option("--conf-file", "-f", help="The configuration; again for others: a later one wins.")
+]
 AgentName = Annotated[str, typer.Option("--name", "-n", help="The agent's name in the configuration.")]
 System = Annotated[list[str] | None, typer.Option("-D", metavar="KEY=VALUE", help="A system property, as ${sys:KEY}.")]
 
@@ -27,11 +29,17 @@ def agent(
     conf: Annotated[str, typer.Option("--conf", "-c", help="The directory of core-site.xml.")] = "",
     define: System = None,
     no_reload_conf: Annotated[bool, typer.Option("--no-reload-conf", help="Do not read changed files.")] = False,
-    poll_interval: Annotated[float, typer.Option("--poll-interval", "-i", help="Seconds between looks at the files.")] = 30.0,
-    once: Annotated[bool, typer.Option("--once", help="End when all sources are at their end and the channels empty.")] = False,
+    poll_interval: Annotated[
+        float, typer.Option("--poll-interval", "-i", help="Seconds between looks at the files.")
+    ] = 30.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all sources are at their end and the channels empty.")
+    ] = False,
     drain: Annotated[bool, typer.Option("--drain", help="Let the sinks empty the channels before the end.")] = False,
     shutdown_timeout: Annotated[float, typer.Option("--shutdown-timeout", help="Seconds that an end may take.")] = 30.0,
-    mapped: Annotated[list[str] | None, typer.Option("--map", metavar="JAVA=PYTHON", help="A Python class for a Java one.")] = None,
+    mapped: Annotated[
+        list[str] | None, typer.Option("--map", metavar="JAVA=PYTHON", help="A Python class for a Java one.")
+    ] = None,
     dryrun: Annotated[bool, typer.Option("--dryrun", "-d", help="Only say what would run.")] = False,
     classpath: Annotated[str, typer.Option("--classpath", "-C", hidden=True)] = "",
     plugins_path: Annotated[str, typer.Option("--plugins-path", hidden=True)] = "",
@@ -47,7 +55,12 @@ def agent(
         _refuse("a configuration in ZooKeeper is not read; write it to a file, and say --conf-file")
     if conf_uri:
         _refuse("a configuration over HTTP is not read; fetch it to a file, and say --conf-file")
-    ignored = {"--classpath": classpath, "--plugins-path": plugins_path, "-X": java, "--backup-directory": backup_directory}
+    ignored = {
+        "--classpath": classpath,
+        "--plugins-path": plugins_path,
+        "-X": java,
+        "--backup-directory": backup_directory,
+    }
     for option, value in ignored.items():
         if value:
             _log.warning("%s is ignored: it is for Java", option)
@@ -55,7 +68,17 @@ def agent(
     if conf:
         system.setdefault("spillable.conf.dir", conf)
     try:
-        status = _run(name, conf_file, system, pairs(mapped), not no_reload_conf and poll_interval, once, drain, shutdown_timeout, dryrun)
+        status = _run(
+            name,
+            conf_file,
+            system,
+            pairs(mapped),
+            not no_reload_conf and poll_interval,
+            once,
+            drain,
+            shutdown_timeout,
+            dryrun,
+        )
     except (SpillableError, OSError, ImportError) as e:
         typer.echo(f"{type(e).__name__}: {e}", err=True)
         raise typer.Exit(UNKNOWN if isinstance(e, OSError) else UNHEALTHY) from e

@@ -242,7 +242,7 @@ class _Validation:
         if isinstance(size, int) and capacity is not None and size > capacity:
             at = raw.entries.get(known.batch_property, raw.first)
             text = (
-                f"its {known.batch_property}, {size}, exceeds the transactionCapacity of its channel {name}, {capacity}, "
+                f"its {known.batch_property}, {size}, exceeds the transactionCapacity of {name}, {capacity}, "
                 f"so it does not run: write {self._raw.name}.channels.{name}.transactionCapacity = {size}"
             )
             raise Refusal(self._findings.add("batch-too-large", at, raw.path, text))
