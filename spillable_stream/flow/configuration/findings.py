@@ -84,7 +84,7 @@ CODES = MappingProxyType({
     "tail": (_WARNING, "an exec source that runs `tail`: it loses lines at a restart, and a taildir source does not"),
     "http-resend": (_WARNING, "an http sink that sends again what the server has accepted"),
     "memory-channel": (_NOTE, "a memory channel in front of a sink whose files last"),
-    "regex": (_NOTE, "a pattern whose meaning, or speed, differs from what it seems"),
+    "regex": (_NOTE, "a pattern that is slower than others, with the reason"),
     "secret": (_WARNING, "a password or key in plain text"),
     **ENVIRONMENT,
 })  # fmt: skip
