@@ -150,7 +150,7 @@ class Agent:
         self.places = {name: Place(channel, WrittenEvents()) for name, channel in named.items()}
         for source in sources:
             name = _unused(source.name or type(source.source).__name__.lower(), self.sources)
-            self.sources[name] = source_runner(source.source, source.processor, f"{self.name}.{name}")
+            self.sources[name] = source_runner(source.source, source.processor, source.processor.producer or f"{self.name}.{name}")
         for sink in sinks:
             name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, self.sinks)
             sink.name = f"{self.name}.{name}"
@@ -246,13 +246,22 @@ class Agent:
             self._stopped = True
             self._asked.set()
             self.supervisor.end()
-            ended = self._stop_all(self.sources.values())
+            ended = self._stop_sources(self.sources.values())
             if drain:
                 self._drain()
             ended = self._stop_all(self.sinks.values()) and ended
             for name in self._owned:
                 self.places[name].channel.close()
             return ended
+
+    def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
+        """Stop sources, and then close their interceptors."""
+        stopping = list(runners)
+        ended = self._stop_all(stopping)
+        for runner in stopping:
+            if isinstance(runner.processor, ChannelProcessor):
+                runner.processor.close()
+        return ended
 
     def _stop_all(self, runners: Iterable[Runner]) -> bool:
         stopping = list(runners)
@@ -405,7 +414,7 @@ class Agent:
 
     def _apply(self, found: Changes, config: AgentConfig) -> None:
         """Stop what has changed, and start what there is now."""
-        self._stop_all([self.sources.pop(name) for name in found.sources if name in self.sources])
+        self._stop_sources([self.sources.pop(name) for name in found.sources if name in self.sources])
         self._stop_all([self.sinks.pop(name) for name in found.sinks if name in self.sinks])
         for name in found.channels & self._owned:
             self.places.pop(name).channel.close()
@@ -416,7 +425,7 @@ class Agent:
             if channel.name not in self.places:
                 self.places[channel.name] = build_channel(self.name, channel, self._files.system)
                 self._owned.add(channel.name)
-        sinks = {name: build_sinks(self.name, name, unit, self.places)
+        sinks = {name: build_sinks(self.name, name, unit, self.places, self._files.system)
                  for name, unit in sink_units(config).items() if name in found.sinks}  # fmt: skip
         sources = {s.name: build_source(self.name, s, self.places) for s in config.sources if s.name in found.sources}
         added = {name: runner for name, runner in sinks.items() if runner is not None}

@@ -49,17 +49,20 @@ def build_source(agent: str, config: SourceConfig, places: Places) -> PolledRunn
         OptionError: it can't be built.
     """
     name = f"{agent}.{config.name}"
+    source = build(config)
     processor = ChannelProcessor(
         {channel: places[channel].channel for channel in config.channels},
         [build(interceptor) for interceptor in config.interceptors],
         build(config.selector),
-        producer=name,
+        producer=name if getattr(source, "numbered", False) else None,
         dead_letter=places[config.dead_letter].channel if config.dead_letter else None,
     )
-    return source_runner(build(config), processor, name)
+    return source_runner(source, processor, name)
 
 
-def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places) -> SinkRunner | None:
+def build_sinks(
+    agent: str, name: str, unit: SinkUnit, places: Places, system: Mapping[str, str]
+) -> SinkRunner | None:
     """Return the runner of a sink or of a group of sinks; None where a Spark query is the sink.
 
     Raises:
@@ -73,7 +76,7 @@ def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places) -> SinkRu
         if not isinstance(sink, Sink):
             raise OptionError(f"{config.type} is not a sink; derive it from spillable_stream.flow.Sink")
         sink.name = f"{agent}.{config.name}"
-        sink.channel_name = config.channel
+        sink.channel_name, sink.system = config.channel, system
         sink.in_group = unit.group is not None
         sink.dead_letter = places[config.dead_letter].channel if config.dead_letter else None
         sinks[config.name] = (sink, *places[config.channel])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from spillable_stream.errors import DeliveryError, ChannelFullError
-from spillable_stream.flow.processor import LastBatchNote
+from spillable_stream.flow.noted import Noted
 
 
 @dataclass
@@ -25,46 +25,33 @@ class KeptBatches:
     channels: int = 1
     batches: list[list[pa.RecordBatch]] = field(default_factory=list)
     full: set[int] = field(default_factory=set)
-    last: LastBatchNote = LastBatchNote(0, b"", ())
-    last_number: int = 0
-    given_up: bool = False
     _pending: Routed | None = None
 
     def __post_init__(self) -> None:
         self.batches = [[] for _ in range(self.channels)]
         self._numbers = [0] * self.channels
+        self._note = b""
 
-    def start(self) -> LastBatchNote:
+    def newest(self) -> Noted | None:
         """As a new process: what was pending is known by what the channels have."""
         self._pending = None
         number = max(self._numbers)
-        missing = tuple(f"c{i}" for i, n in enumerate(self._numbers) if n < number)
-        self.last_number = number - bool(missing)
-        self.given_up = False
-        return self.last._replace(number=number, missing=missing)
+        return Noted(number, self._note, min(self._numbers) == number) if number else None
 
-    def give_up(self) -> None:
-        self.given_up = True
-        self.last_number = max(self._numbers)
-        self._numbers = [self.last_number] * self.channels
-
-    def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
-        if not note:
+    def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+        if number is None:
             self.deliver(self.route(events))
             return
         if self._pending is None:
-            self._pending = Routed(events)
-        assert self._pending.batch is events, "a batch that failed comes again before the next"
-        number = self.last_number + 1
-        self._pending.done |= {i for i, n in enumerate(self._numbers) if n >= number}
+            self._pending = self.route(events)
+            self._pending.done = {i for i, n in enumerate(self._numbers) if n >= number}
         try:
             self.deliver(self._pending)
         finally:
             for i in self._pending.done:
-                self._numbers[i] = number
-            if self._pending.done:
-                self.last = LastBatchNote(number, note, ())
-        self.last_number, self._pending = number, None
+                if self._numbers[i] < number:
+                    self._numbers[i], self._note = number, note
+        self._pending = None
 
     def route(self, events: pa.RecordBatch) -> Routed:
         return Routed(events)

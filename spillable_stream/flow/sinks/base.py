@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -14,6 +14,8 @@ from spillable_stream.channel.event import ID_COLUMN
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SinkCounters
+from spillable_stream.flow.dead_letters import as_dead_letters
+from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.state.ranges import Range, shown
@@ -58,6 +60,7 @@ class Sink:
         in_group: whether it is in a sink group, where a failure must be raised, so that another sink takes over.
         dead_letter: the channel for events that can never be written; None for none.
         found_nothing: whether the last round found the channel empty.
+        system: the options of the command line (``-D``).
         trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
     """
 
@@ -70,6 +73,7 @@ class Sink:
         self.dead_letter: Channel | None = None
         self.found_nothing: bool = False
         self.trouble: str = ""
+        self.system: Mapping[str, str] = {}
         self.now: Callable[[], float] = time.time
         self._channel: Channel | None = None
         self._named_at = -_NAME_AGAIN_SECONDS
@@ -136,10 +140,11 @@ class Sink:
         if self.dead_letter is None:
             self.name_trouble(f"the events {shown(ranges_of(ids))} can't be written, and are tried again: {reason}")
             return False
-        from spillable_stream.flow.sinks.dead_letters import dead_letters
-
+        letters = as_dead_letters(
+            as_event_batch(batch), self.name, [reason] * len(ids), ids.cast(pa.string()).to_pylist(), int(self.now() * 1000)
+        )
         with self.dead_letter.put_transaction() as transaction:
-            transaction.put_batch(dead_letters(batch, ids, component=self.name, error=reason, seconds=self.now()))
+            transaction.put_batch(letters)
         return True
 
 

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from spillable_stream.errors import SpillableError
 from spillable_stream.flow.counters import SourceCounters
+from spillable_stream.flow.noted import Noted
 
-__all__ = ["BatchProcessor", "EventSource", "LastBatch", "PolledSource", "SourceBase", "Status", "put_held"]
+__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "put_held"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
@@ -24,37 +25,14 @@ class Status(Enum):
     BACKOFF = "backoff"
 
 
-class LastBatch(Protocol):
-    """What the channels say of a source's last numbered batch: see `LastBatchNote`."""
-
-    @property
-    def number(self) -> int:
-        """Its number; 0 if there was none."""
-
-    @property
-    def note(self) -> bytes:
-        """What the source said with it."""
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """The channels that do not have their part; then the first batch must be this one."""
-
-
 class BatchProcessor(Protocol):
     """Where a source puts its batches: see `ChannelProcessor`."""
 
-    @property
-    def last_number(self) -> int:
-        """The number of the last batch that counts."""
+    def newest(self) -> Noted | None:
+        """Return the newest numbered batch that one of the channels has."""
 
-    def start(self) -> LastBatch:
-        """Return what the channels say of the last numbered batch."""
-
-    def give_up(self) -> None:
-        """Leave the batch that is missing in some channels as it is."""
-
-    def process(self, events: pa.RecordBatch, note: bytes = b"") -> object:
-        """Put a batch into all its channels, or raise; then it must be the same batch again."""
+    def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> object:
+        """Put a batch into all its channels, or raise; a repetition of a number puts only what is missing."""
 
     def route(self, events: pa.RecordBatch) -> Any:
         """Run interceptors and selector on a batch."""

@@ -66,6 +66,8 @@ class SpoolDir(PolledSource):
         OptionError: a pattern, a character set or the deserializer is not valid.
     """
 
+    numbered = True
+
     def __init__(
         self,
         spool_dir: str | os.PathLike[str],

@@ -99,6 +99,8 @@ class TailDir(PolledSource):
         OptionError: a group is not valid.
     """
 
+    numbered = True
+
     def __init__(
         self,
         filegroups: Mapping[str, str],
@@ -157,16 +159,17 @@ class TailDir(PolledSource):
         self._reset()
         positions, newest = self._positions.read(), processor.newest()
         places = dict(positions.places)
-        span = None
-        self._number = 0 if newest is None else newest.number
-        if newest is not None and newest.number >= positions.number:  # else the channels are other ones
+        span, changed, self._number = None, {}, positions.number
+        if newest is not None:
             span, changed = _read_note(newest.note)
-            places |= changed
+            if newest.number > positions.number:  # else the position file says more
+                places |= changed
+                self._number = newest.number
         self._base = positions.number
         self._changed = {inode: p for inode, p in places.items() if positions.places.get(inode) != p}
         self._admit_all(places, positions.only_flume)
-        if span is not None and newest is not None and not newest.complete:
-            self._held = self._again(span, newest.note, places[span.inode].mark)
+        if newest is not None and span is not None and not newest.complete:
+            self._held = self._again(span, newest.note, changed[span.inode].mark)
         self._write_positions()
 
     def _admit_all(self, places: Mapping[int, Place], only_flume: bool) -> None:

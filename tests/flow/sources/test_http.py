@@ -77,7 +77,7 @@ def test_a_full_channel_is_answered_with_503_and_when_to_come_again() -> None:
 @pytest.mark.parametrize("error", [StorageError("the disk refused"), RuntimeError("a bug")])
 def test_any_other_failure_is_answered_with_500(error: Exception) -> None:
     class Fails(KeptBatches):
-        def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
             raise error
 
     with listening(Fails()) as (_, client):
@@ -125,9 +125,9 @@ def test_a_stop_answers_the_requests_under_way() -> None:
     release, answers = threading.Event(), []
 
     class Slow(KeptBatches):
-        def process(self, events: pa.RecordBatch, note: bytes = b"") -> None:
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
             release.wait(30)
-            super().process(events, note)
+            super().process(events, number=number, note=note)
 
     kept = Slow()
     with listening(kept) as (source, client):
