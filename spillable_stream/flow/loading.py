@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from spillable_stream.flow.configuration.builder import PythonClasses
 from spillable_stream.flow.configuration.config_filters import FilterError
+from spillable_stream.flow.configuration.date_lookup import formatted
 from spillable_stream.flow.configuration.model import Loaded
 from spillable_stream.flow.configuration.reading import ConfigurationFile, World, read_agents
 from spillable_stream.flow.configuration.substitution import Lookups
@@ -44,7 +46,9 @@ def load(
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     files = [ConfigurationFile(os.fspath(path), Path(path).read_bytes()) for path in given]
-    lookups = Lookups(os.environ if environment is None else environment, dict(system or {}))
+    now = datetime.now().astimezone()
+    env = os.environ if environment is None else environment
+    lookups = Lookups(env, dict(system or {}), lambda pattern: formatted(pattern, now))
     world = World(PythonClasses(mapped), lookups, _first_line)
     return read_agents(files, world, () if name is None else (name,))
 

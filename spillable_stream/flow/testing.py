@@ -47,8 +47,8 @@ from spillable_stream.flow.surroundings import Surroundings
 __all__ = [
     "ConfigurationTest",
     "ExpectedChannel",
+    "Outcome",
     "Routed",
-    "TestResult",
     "read_tests",
     "route",
     "run_file",
@@ -180,8 +180,6 @@ class ConfigurationTest:
         dead: how many events an interceptor must not be able to pass; None for any number.
     """
 
-    __test__ = False  # not a test of pytest's
-
     name: str
     agent: str
     source: str
@@ -192,16 +190,14 @@ class ConfigurationTest:
     dead: int | None = None
 
 
-class TestResult(NamedTuple):
+class Outcome(NamedTuple):
     """What became of a test: its name, and what was other than expected."""
-
-    __test__ = False
 
     name: str
     failures: list[str]
 
 
-def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str, str] | None) -> TestResult:
+def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str, str] | None) -> Outcome:
     """Run one test.
 
     Args:
@@ -212,7 +208,7 @@ def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str
     try:
         routed = route(paths, test.agent, test.source, test.events, now=test.now, **options)
     except OptionError as e:
-        return TestResult(test.name, [str(e)])
+        return Outcome(test.name, [str(e)])
     failures: list[str] = []
     for name, expected in test.channels.items():
         if name not in routed:
@@ -224,7 +220,7 @@ def run_test(test: ConfigurationTest, paths: PathOrPaths, **options: Mapping[str
         failures += _compared(f"{name}: count", expected.count, len(events))
     failures += _compared("dropped", test.dropped, routed.dropped)
     failures += _compared("dead", test.dead, routed.dead)
-    return TestResult(test.name, failures)
+    return Outcome(test.name, failures)
 
 
 def _compared(what: str, expected: object, got: object) -> list[str]:
@@ -331,7 +327,7 @@ def run_file(
     *,
     name: str | None = None,
     **options: Mapping[str, str] | None,
-) -> list[TestResult]:
+) -> list[Outcome]:
     """Run the tests of a file.
 
     Args:

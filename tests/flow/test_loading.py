@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -94,3 +95,9 @@ def test_of_several_files_a_later_one_wins(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         flow.load(tmp_path / "none.conf")
+
+
+def test_a_date_is_that_of_today(tmp_path: Path) -> None:
+    text = SMALL + "    a1.channels.c1.path = /x/${date:yyyy}\n"
+    path = flow.load(write(tmp_path / "flume.conf", text)).agents["a1"].channels[0].keywords["path"]
+    assert re.fullmatch(r"/x/20\d\d", str(path))

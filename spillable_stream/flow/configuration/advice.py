@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.findings import Findings
 from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
 from spillable_stream.flow.configuration.options import Kind
 from spillable_stream.flow.configuration.registry import find_type
 from spillable_stream.flow.configuration.tree import RawAgent, RawComponent
+from spillable_stream.flow.java_regex import translate
 
 __all__ = ["advise"]
 
@@ -31,7 +33,9 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
         findings: gets what is found.
     """
     for source in agent.sources:
-        _tail(raw.components["sources"][source.name], source, findings)
+        described = raw.components["sources"][source.name]
+        _tail(described, source, findings)
+        _patterns(described, source, findings)
     for sink in agent.sinks:
         described = raw.components["sinks"][sink.name]
         _roll_defaults(described, sink, findings)
@@ -53,6 +57,24 @@ def _tail(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
             "taildir reads the same files, and remembers how far"
         )
         findings.add("tail", raw.entries["command"], raw.path, text)
+
+
+def _patterns(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
+    for interceptor in source.interceptors:
+        name = {"regex_filter": "regex", "regex_extractor": "regex", "search_replace": "searchPattern"}.get(
+            interceptor.type
+        )
+        entry = raw.entries.get(f"interceptors.{interceptor.name}.{name}")
+        if entry is None:
+            continue
+        try:
+            translation = translate(entry.value)
+        except OptionError:  # a finding about the interceptor says so
+            continue
+        if translation.why_not_re2:
+            which = "all bodies" if translation.re2 is None else "some bodies"
+            text = f"{which} are matched one by one, which is two to three times slower: {translation.why_not_re2}"
+            findings.add("regex", entry, f"{raw.path}.interceptors.{interceptor.name}", text)
 
 
 def _roll_defaults(raw: RawComponent, sink: SinkConfig, findings: Findings) -> None:

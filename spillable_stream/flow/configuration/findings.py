@@ -58,7 +58,7 @@ CODES = MappingProxyType({
     "unsupported-property": (_ERROR, "a property that does not work here, and whose component can't do without"),
     "part-fails": (_ERROR, "a source whose interceptor or selector can't work"),
     "no-channel": (_ERROR, "a source without a channel, or a sink whose channel is missing or does not run"),
-    "invalid-channel": (_ERROR, "one of a source's channels does not run; the source runs with the others"),
+    "invalid-channel": (_ERROR, "one of a component's channels does not run, or is not for dead letters; the component runs without"),
     "selector-channel": (_ERROR, "a selector that names a channel that is not one of its source's"),
     "batch-too-large": (_ERROR, "a batch that is larger than the channel's `transactionCapacity`"),
     "shared-directory": (_ERROR, "two channels in one directory"),
@@ -84,7 +84,7 @@ CODES = MappingProxyType({
     "tail": (_WARNING, "an exec source that runs `tail`: it loses lines at a restart, and a taildir source does not"),
     "http-resend": (_WARNING, "an http sink that sends again what the server has accepted"),
     "memory-channel": (_NOTE, "a memory channel in front of a sink whose files last"),
-    "regex": (_NOTE, "a pattern whose meaning, or speed, differs from what it seems"),
+    "regex": (_NOTE, "a pattern that is slower than others, with the reason"),
     "secret": (_WARNING, "a password or key in plain text"),
     **ENVIRONMENT,
 })  # fmt: skip

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.properties import Entry, Problem, trim
 
 __all__ = ["Lookups", "referenced", "substitute", "unresolved"]
@@ -26,7 +27,7 @@ class Lookups:
     Args:
         environment: for ``${env:X}``.
         system: for ``${sys:X}``: what ``-DX=…`` gives.
-        date: for ``${date:FORMAT}``: formats the time as Java's SimpleDateFormat does, or raises ValueError.
+        date: for ``${date:FORMAT}``: formats the time as Java's SimpleDateFormat does, or raises OptionError.
     """
 
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Lookups:
         if prefix == "date" and self.date is not None:
             try:
                 return self.date(name)
-            except ValueError:
+            except OptionError:
                 return None
         return None
 

@@ -151,7 +151,7 @@ class _Validation:
             channels=tuple(channels),
             selector=selector,
             interceptors=interceptors,
-            dead_letter=self._dead_letter(raw),
+            dead_letter=self._dead_letter(raw, channels),
         )
 
     def _interceptors(self, source: RawComponent) -> tuple[ComponentConfig, ...]:
@@ -217,14 +217,18 @@ class _Validation:
                 hint = ": a sink has a channel, and a source has channels"
             raise Refusal(self._findings.add("no-channel", at, raw.path, f"{what}, so it does not run{hint}"))
         self._check_batch(raw, component, name)
-        return SinkConfig(**_fields(component), channel=name, dead_letter=self._dead_letter(raw))
+        return SinkConfig(**_fields(component), channel=name, dead_letter=self._dead_letter(raw, [name]))
 
     def _hint(self, names: list[str]) -> str:
         meant = [nearest(name, self._channels) for name in names]
         return f": did you mean {' '.join(meant)}?" if all(meant) else ""
 
-    def _dead_letter(self, raw: RawComponent) -> str:
+    def _dead_letter(self, raw: RawComponent, own: Iterable[str]) -> str:
         name = raw.get("deadLetter")
+        if name in own:
+            text = f"dead letters need a channel of their own, and {name} has other events; it runs without"
+            self._findings.add("invalid-channel", raw.entries["deadLetter"], raw.path, text)
+            return ""
         if name and name not in self._channels:
             text = f"the channel for its dead letters, {name}, does not run; it runs without{self._hint([name])}"
             self._findings.add("invalid-channel", raw.entries["deadLetter"], raw.path, text)

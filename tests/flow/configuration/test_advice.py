@@ -132,3 +132,19 @@ def test_a_channel_without_a_sink_is_found_unless_it_is_for_dead_letters() -> No
     assert "no-sink" in codes(text)
     text = text.replace("sources.r1.channels = c1 c2", "sources.r1.channels = c1\n    a1.sinks.k1.deadLetter = c2")
     assert "no-sink" not in codes(text)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_slow"),
+    [("ERROR", False), ("^a.*b$", True), ("(?<=a)b", True), ("(a)\\\\1", True), ("[a-z]+ (ERROR|WARN)", False)],
+)
+def test_a_pattern_that_is_matched_body_by_body_is_a_note(pattern: str, is_slow: bool) -> None:
+    text = (
+        SMALL
+        + f"""
+    a1.sources.r1.interceptors = i1
+    a1.sources.r1.interceptors.i1.type = regex_filter
+    a1.sources.r1.interceptors.i1.regex = {pattern}
+    """
+    )
+    assert ("regex" in codes(text)) is is_slow

@@ -85,7 +85,7 @@ def test_texts_become_what_the_annotation_says() -> None:
     ("keywords", "part"),
     [
         ({}, "needs the argument pattern"),
-        ({"pattern": "x", "sise": "3"}, "has no argument sise: did you mean size?"),
+        ({"pattern": "x", "sizes": "3"}, "has no argument sizes: did you mean size?"),
         ({"pattern": "x", "size": "many"}, "size must be int, not 'many'"),
         ({"pattern": "x", "deep": "yes"}, "deep must be bool, not 'yes'"),
     ],

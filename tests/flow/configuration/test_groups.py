@@ -76,5 +76,5 @@ def test_a_group_that_is_only_listed_or_only_described_leaves_its_sinks_alone() 
 
 
 def test_other_keys_of_a_group_are_found() -> None:
-    loaded = grouped(" = g", ".g.sinks = k1 k2", ".g.processor.type = failover", ".g.procesor.maxpenalty = 1")
+    loaded = grouped(" = g", ".g.sinks = k1 k2", ".g.processor.type = failover", ".g.processors.maxpenalty = 1")
     assert codes(loaded) == {"unknown-property"}

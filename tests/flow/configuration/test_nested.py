@@ -68,7 +68,7 @@ def test_the_serializers_of_an_extractor_are_components_in_their_order() -> None
 def test_a_serializer_that_is_not_described_or_needs_more_drops_the_source() -> None:
     for broken, code in (
         (EXTRACTOR.replace("= s1 s2", "= s1 s3"), "not-described"),
-        (EXTRACTOR.replace("s2.pattern", "s2.patern"), "missing-property"),
+        (EXTRACTOR.replace("s2.pattern", "s2.patterns"), "missing-property"),
         (EXTRACTOR.replace("= millis", "= milis"), "unknown-type"),
     ):
         loaded = read(broken)

@@ -5,6 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spillable_stream.errors import OptionError
 from spillable_stream.flow.configuration.properties import Entry
 from spillable_stream.flow.configuration.substitution import Lookups, referenced, substitute, unresolved
 
@@ -21,7 +22,13 @@ def resolved(value: str, lookups: Lookups | None = None, **keys: str) -> str:
     return found[0].value
 
 
-WORLD = Lookups({"HOME": "/root", "DEV_BIND": "0.0.0.0"}, {"env": "DEV", "port": "44444"}, lambda f: f"<{f}>")
+def date(pattern: str) -> str:
+    if pattern == "Q":
+        raise OptionError("Q")
+    return f"<{pattern}>"
+
+
+WORLD = Lookups({"HOME": "/root", "DEV_BIND": "0.0.0.0"}, {"env": "DEV", "port": "44444"}, date)
 
 
 def test_references_name_where_they_are_answered_from() -> None:
@@ -47,7 +54,16 @@ def test_a_default_counts_where_nothing_answers() -> None:
 
 
 def test_an_unanswered_reference_stays_as_it_stands() -> None:
-    for text in ("${env:NONE}", "${none}", "${java:version}", "${f1['key']}", "${open", "$HOME", "${env:${sys:none}}"):
+    for text in (
+        "${env:NONE}",
+        "${none}",
+        "${java:version}",
+        "${date:Q}",
+        "${f1['key']}",
+        "${open",
+        "$HOME",
+        "${env:${sys:none}}",
+    ):
         assert resolved(text, WORLD) == text
 
 

@@ -89,6 +89,8 @@ def test_dead_letters_go_to_a_channel_that_runs() -> None:
     config = agent(text.replace("deadLetter = dl", "deadLetter = ld"))
     assert (config.sources[0].dead_letter, config.sinks[0].dead_letter) == ("", "")
     assert running(config) == "a1: r1 | c1 | k1 | "
+    config = agent(text.replace("deadLetter = dl", "deadLetter = c1"))
+    assert (config.sources[0].dead_letter, config.sinks[0].dead_letter) == ("", "")
 
 
 def test_interceptors_are_in_the_order_of_their_list() -> None:
