@@ -1,8 +1,8 @@
 """What the sinks hdfs and parquet share: files by path, opened, filled, closed and named; each event once.
 
-A file that can be cut (`appended`) counts batch by batch: written, synced, noted, and the take committed. Any other
-file counts when it is closed: its events stay claimed until then, are noted together with its name, and are committed
-when it has the name. So after a crash a file either is there with events that are skipped, or is not, and they come again.
+A file that can be cut counts batch by batch: written, synced, noted, and the take committed. Any other file counts when
+it is closed: its events stay claimed until then, are noted together with its name, and are committed when it has the
+name. So after a crash a file either is there, and its events are skipped, or it is not, and they come again.
 """
 
 from __future__ import annotations
