@@ -42,7 +42,6 @@ EventInput: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[Event]"
 """Events as they may be given: an Arrow batch or table, or `Event` objects."""
 
 
-
 class Header(NamedTuple):
     """A header to set on the events of a batch.
 

@@ -607,5 +607,3 @@ class _Parser:
 
     def _cased(self, points: CodePoints) -> CodePoints:
         return points.in_both_cases() if self.flags.ignore_case else points
-
-

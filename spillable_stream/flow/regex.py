@@ -193,7 +193,9 @@ class JavaPattern:
             return valid, [_where_valid(g, valid) for g in groups]
         matches = [search(text) for text in column.filter(odd).to_pylist()]
         mended = [
-            pc.replace_with_mask(_where_valid(g, valid), odd, pa.array([m and (m[i] or "") for m in matches], pa.string()))
+            pc.replace_with_mask(
+                _where_valid(g, valid), odd, pa.array([m and (m[i] or "") for m in matches], pa.string())
+            )
             for i, g in zip(numbers, groups, strict=True)
         ]
         return pc.replace_with_mask(valid, odd, pa.array([m is not None for m in matches], pa.bool_())), mended
@@ -245,7 +247,11 @@ class JavaPattern:
 
 
 def _where_valid(group: pa.Array, valid: pa.Array) -> pa.Array:
-    return group if not group.null_count and pc.all(valid).as_py() else pc.if_else(valid, group, pa.scalar(None, pa.string()))
+    return (
+        group
+        if not group.null_count and pc.all(valid).as_py()
+        else pc.if_else(valid, group, pa.scalar(None, pa.string()))
+    )
 
 
 def _lenient(body: bytes) -> str:
