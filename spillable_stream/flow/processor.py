@@ -149,6 +149,16 @@ class ChannelProcessor:
         self._channels[_DEAD_LETTER] = dead_letter
         return _DEAD_LETTER
 
+    @property
+    def channels(self) -> Mapping[str, Channel]:
+        """The channels by name, the dead-letter channel among them."""
+        return dict(self._channels)
+
+    @property
+    def producer(self) -> str | None:
+        """The name under which the channels remember the numbers of batches."""
+        return self._producer
+
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
