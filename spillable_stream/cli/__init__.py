@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from spillable_stream.cli import examine, flow_agent, flow_graph, flow_test, flow_validate
+from spillable_stream.cli import examine, flow_agent, flow_events, flow_graph, flow_test, flow_validate
 from spillable_stream.cli.app import app
 
-__all__ = ["app", "examine", "flow_agent", "flow_graph", "flow_test", "flow_validate", "main"]
+__all__ = ["app", "examine", "flow_agent", "flow_events", "flow_graph", "flow_test", "flow_validate", "main"]
 
 
 def main() -> None:
