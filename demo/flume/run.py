@@ -1,8 +1,9 @@
 """The demo of a flow: an unchanged configuration of Flume's runs on the flights, and draws its graph.
 
 Lines of flights are appended to a log file that rotates, while an agent tails it: ``spillable agent -n flights -f
-flights.conf``. It stores the flights from JFK by carrier and month, and the others in two directories that share the load. In
-the middle the agent is killed, and started again. At the end every line must be in one file, once. Exits 1 otherwise.
+flights.conf``. It stores the flights from JFK by carrier and month, and the others in two directories that share the
+load. In the middle the agent is killed, and started again. At the end every line must be in one file, once. Exits 1
+otherwise.
 
 python -m demo.flume.run [--flights COUNT]
 """
@@ -38,9 +39,7 @@ END_SECONDS = 120.0
 def flight_lines(count: int | None) -> list[str]:
     """Return a line for each flight: time, carrier, airport, number and delay. No two are alike."""
     rows = read_flights()[:count]
-    return [
-        f"{row['time_hour']},{row['carrier']},{row['origin']},{i},{row['dep_delay']}" for i, row in enumerate(rows)
-    ]
+    return [f"{row['time_hour']},{row['carrier']},{row['origin']},{i},{row['dep_delay']}" for i, row in enumerate(rows)]
 
 
 def write_log(directory: Path, lines: list[str]) -> None:
@@ -74,8 +73,9 @@ def ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def stored(directory: Path) -> list[Path]:
-    """Return the files that the sinks have written, those that are open included."""
-    return [p for name in ("kennedy", "others") for p in sorted((directory / name).rglob("*")) if p.is_file()]
+    """Return the files that the sinks have written, the open ones included, and not the sinks' own notes."""
+    found = (p for name in ("kennedy", "others") for p in sorted((directory / name).rglob("*")))
+    return [p for p in found if p.is_file() and not p.name.startswith(".")]
 
 
 def count_lines(directory: Path) -> int:

@@ -19,7 +19,19 @@ DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sun
 
 _NUMBER = {"d": 2, "D": 3, "H": 2, "k": 2, "K": 2, "h": 2, "m": 2, "s": 2}  # how many digits at most
 _TWO_DIGIT_YEARS_FROM = 1970
-_ZONES = {"UTC": 0, "GMT": 0, "Z": 0, "EST": -5, "EDT": -4, "CST": -6, "CDT": -5, "MST": -7, "MDT": -6, "PST": -8, "PDT": -7}
+_ZONES = {
+    "UTC": 0,
+    "GMT": 0,
+    "Z": 0,
+    "EST": -5,
+    "EDT": -4,
+    "CST": -6,
+    "CDT": -5,
+    "MST": -7,
+    "MDT": -6,
+    "PST": -8,
+    "PDT": -7,
+}
 
 
 class _Field(NamedTuple):
@@ -199,5 +211,3 @@ def _zone(text: str) -> tzinfo:
         return ZoneInfo(text)
     except KeyError as e:
         raise ValueError(text) from e
-
-

@@ -335,7 +335,11 @@ class ChannelProcessor:
         return concat(
             [
                 as_dead_letters(
-                    r.event, f"{self._producer or _NO_NAME}/{r.interceptor}", [r.error], [self._event_id(turn, i)], now_ms
+                    r.event,
+                    f"{self._producer or _NO_NAME}/{r.interceptor}",
+                    [r.error],
+                    [self._event_id(turn, i)],
+                    now_ms,
                 )
                 for i, r in enumerate(rejected)
             ]
@@ -427,7 +431,9 @@ class ChannelProcessor:
 def _delivery_error(producer: str | None, routed: RoutedBatch, failures: Mapping[str, Exception]) -> DeliveryError:
     batch = "a batch" if routed.number is None else f"batch {routed.number:,} of {producer}"
     stored = [name for name in routed.required if name in routed.done]
-    where = f"is in {', '.join(stored)}, and not in {', '.join(failures)}" if stored else f"is not in {', '.join(failures)}"
+    where = (
+        f"is in {', '.join(stored)}, and not in {', '.join(failures)}" if stored else f"is not in {', '.join(failures)}"
+    )
     name, first = next(iter(failures.items()))
     error = DeliveryError(f"{batch} {where}: {name}: {first}. Send it again", dict(failures), tuple(stored))
     error.__cause__ = first

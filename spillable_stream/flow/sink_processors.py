@@ -38,8 +38,6 @@ class GroupedSink(Protocol):
         """Take a batch and write it; raises if that fails."""
 
 
-
-
 class SinkProcessor:
     """Chooses among the sinks of a group. One of your own has a `process`.
 

@@ -180,5 +180,3 @@ def test_in_whatever_order_batches_come_the_note_is_that_of_the_highest(batches:
         assert (state.last, state.note) == highest
         again = ProducerHistory({"states": {"p": state.image()}, "notes": {"p": state.noted} if state.note else {}})
         assert (again.last("p"), again.note("p")) == highest
-
-

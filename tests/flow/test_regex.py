@@ -29,7 +29,6 @@ NOT_SUPPORTED = {
 }
 
 
-
 def java_is_wrong(pattern: JavaPattern, text: str, about: str) -> bool:
     """Java leaves behind what a group matched in a look-ahead that must fail, and finds nothing within a character."""
     if about == "groups":
@@ -65,7 +64,11 @@ def disagreements(pattern: str, replacement: str, answers: list[Any]) -> list[ob
             wrong.append((pattern, texts[i], "fits", fits))
         if is_found and not java_is_wrong(java, texts[i], "groups") and ours != [group or "" for group in of_groups]:
             wrong.append((pattern, texts[i], "groups", of_groups, ours, java.engine))
-        if is_found and not java_is_wrong(java, texts[i], "replace") and text != (None if replaced is None else replaced[i].decode()):
+        if (
+            is_found
+            and not java_is_wrong(java, texts[i], "replace")
+            and text != (None if replaced is None else replaced[i].decode())
+        ):
             wrong.append((pattern, replacement, texts[i], "replace", text, replaced and replaced[i], java.engine))
     return wrong
 
@@ -127,7 +130,9 @@ def test_it_says_for_which_texts_re2_is_left_out() -> None:
     assert end.without_cr and end.why_not_re2 == "texts with carriage returns: RE2 can't look before a line end"
 
 
-def test_bodies_that_are_not_text_are_read_with_replacement_characters_and_left_alone_where_nothing_is_replaced() -> None:
+def test_bodies_that_are_not_text_are_read_with_replacement_characters_and_left_alone_where_nothing_is_replaced() -> (
+    None
+):
     bodies = pa.array([b"a\xffb", b"ab"], pa.binary())
     assert JavaPattern("a\ufffdb").find(Texts.of(bodies)).to_pylist() == [True, False]
     java = JavaPattern("a")
