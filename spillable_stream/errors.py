@@ -32,6 +32,9 @@
     │   ├── ProducerClosedError           used after close()
     │   ├── ProducerTimeoutError          no room for a send, or a flush or close not done, in time
     │   └── SendFailedError               events that were not stored; it carries them
+    ├── WorkerError                       a worker, or what it was given
+    │   ├── WorkerFailedError             an event kept failing, and there is no dead-letter channel
+    │   └── WorkerTimeoutError            a function did not return in time
     ├── IncompleteWriteError              a write that some shards have, and others failed
     ├── DeliveryError                     events of a flow that did not get to a channel, or through a sink
     ├── SchemaError                       columns that do not fit the channel
@@ -94,6 +97,9 @@ __all__ = [
     "TransactionStateError",
     "UnsafeStoreError",
     "UnsupportedFormatError",
+    "WorkerError",
+    "WorkerFailedError",
+    "WorkerTimeoutError",
 ]
 
 
@@ -283,6 +289,18 @@ class DeliveryError(SpillableError):
         return type(self), (self.args[0], self.failures, self.stored)
 
 
+class WorkerError(SpillableError):
+    """A worker can't do what was asked."""
+
+
+class WorkerFailedError(WorkerError):
+    """The function kept failing for some events, and there is no dead-letter channel. They are back in the queue."""
+
+
+class WorkerTimeoutError(WorkerError):
+    """The function of a worker did not return in time. Python can't end its thread: it runs on, and nobody waits."""
+
+
 class IncompleteWriteError(SpillableError):
     """A write to several channels failed in some and not in others; the message names both, and the first failure."""
 
@@ -332,3 +350,7 @@ class MemoryLossWarning(UserWarning):
 
     def __reduce__(self) -> tuple[type[MemoryLossWarning], tuple[object, ...]]:
         return type(self), (self.args[0], self.lost, self.doubtful)
+
+
+REFUSALS = (ChannelBusyError, ChannelFullError, DiskSpaceError, LockTimeoutError)
+"""Errors that say for sure that nothing was stored, and that may pass: the same call may be repeated later."""
