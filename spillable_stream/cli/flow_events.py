@@ -26,7 +26,9 @@ def tap(
     path: ChannelPath,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")] = None,
     every: Annotated[int, typer.Option("--every", min=1, help="Show each n-th event.")] = 1,
-    where: Annotated[list[str] | None, typer.Option("--where", metavar="HEADER=VALUE", help="Only such events.")] = None,
+    where: Annotated[
+        list[str] | None, typer.Option("--where", metavar="HEADER=VALUE", help="Only such events.")
+    ] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first event that is kept.")] = False,
     no_follow: Annotated[bool, typer.Option("--no-follow", help="End at the last event.")] = False,
 ) -> None:
@@ -53,7 +55,9 @@ def _shown(value: object) -> str:
 def send(
     path: ChannelPath,
     filename: Annotated[str, typer.Option("--filename", "-F", help="The file; standard input by default.")] = "-",
-    header: Annotated[list[str] | None, typer.Option("--header", metavar="KEY=VALUE", help="A header of all events.")] = None,
+    header: Annotated[
+        list[str] | None, typer.Option("--header", metavar="KEY=VALUE", help="A header of all events.")
+    ] = None,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Lines of a transaction, at most.")] = 1000,
 ) -> None:
     """Put the lines of a file, or of standard input, into a channel: each an event."""

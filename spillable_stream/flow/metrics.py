@@ -48,7 +48,9 @@ def _short(name: str) -> str:
 
 def flume_json(agent: Agent) -> str:
     """Return all numbers as Flume's monitoring does: one object, every value a string."""
-    found = {f"{c.kind}.{c.name}": {"Type": c.kind, **{k: _text(v) for k, v in c.values.items()}} for c in components(agent)}
+    found = {
+        f"{c.kind}.{c.name}": {"Type": c.kind, **{k: _text(v) for k, v in c.values.items()}} for c in components(agent)
+    }
     return json.dumps(found)
 
 
@@ -67,7 +69,8 @@ def prometheus_text(agent: Agent) -> str:
     series["spillable_flow_ready"] = [f'{{agent="{_label(agent.name)}"}} {int(not troubles)}']
     kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in series}
     return "".join(
-        f"# TYPE {name} {kinds[name]}\n" + "".join(f"{name}{line}\n" for line in lines) for name, lines in series.items()
+        f"# TYPE {name} {kinds[name]}\n" + "".join(f"{name}{line}\n" for line in lines)
+        for name, lines in series.items()
     )
 
 

@@ -27,8 +27,8 @@ _PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Monitoring:
     """Serves an agent's numbers and health.
 
-    ``/metrics`` is Flume's JSON, or Prometheus's text to a client that asks for it. ``/ping`` always answers; ``/ready``
-    answers 503 while something of the agent does not work, and says what.
+    ``/metrics`` is Flume's JSON, or Prometheus's text to a client that asks for it. ``/ping`` always answers;
+    ``/ready`` answers 503 while something of the agent does not work, and says what.
 
     Args:
         agent: the agent.
@@ -50,9 +50,21 @@ class Monitoring:
         self._agent, self._prometheus = agent, prometheus
         self._address = (host, port)
         self.port: int = port
-        routes = [Route("/", self._root), Route("/metrics", self._metrics), Route("/ping", self._ping), Route("/ready", self._ready)]
+        routes = [
+            Route("/", self._root),
+            Route("/metrics", self._metrics),
+            Route("/ping", self._ping),
+            Route("/ready", self._ready),
+        ]
         app = Starlette(routes=routes)
-        config = uvicorn.Config(_without_trace(app), log_config=None, access_log=False, interface="asgi3", lifespan="off", server_header=False)
+        config = uvicorn.Config(
+            _without_trace(app),
+            log_config=None,
+            access_log=False,
+            interface="asgi3",
+            lifespan="off",
+            server_header=False,
+        )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
 

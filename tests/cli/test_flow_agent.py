@@ -69,7 +69,11 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
 ) -> None:
     wait_until(lambda: written(place) == "1\n2\n")
     assert httpx.get(f"http://127.0.0.1:{running.port}/ready", trust_env=False).status_code == 200  # type: ignore[attr-defined]
-    (place / "flume.conf").write_text(TEXT.format(dir=place).replace("k1.sink.directory = ", "k1.sink.rollInterval = 7\na1.sinks.k1.sink.directory = "))
+    (place / "flume.conf").write_text(
+        TEXT.format(dir=place).replace(
+            "k1.sink.directory = ", "k1.sink.rollInterval = 7\na1.sinks.k1.sink.directory = "
+        )
+    )
     os.kill(running.pid, signal.SIGHUP)
     with (place / "logs" / "app").open("a") as f:
         f.write("3\n")
@@ -84,7 +88,10 @@ def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
 
 def test_it_can_end_by_itself_and_say_what_would_run(place: Path) -> None:
     done = CliRunner().invoke(app, arguments(place, "--dryrun"))
-    assert (done.exit_code, done.output) == (0, "channel c1: memory\nsink k1: file_roll, from c1\nsource r1: taildir, to c1\n")
+    assert (done.exit_code, done.output) == (
+        0,
+        "channel c1: memory\nsink k1: file_roll, from c1\nsource r1: taildir, to c1\n",
+    )
     assert not (place / "data").exists()
     assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 0
     assert written(place) == "1\n2\n"

@@ -8,8 +8,8 @@ from spillable_stream.errors import OptionError
 from spillable_stream.flow.assembly import build_channel, build_sinks, build_source
 from spillable_stream.flow.changes import sink_units
 from spillable_stream.flow.loading import load
-from spillable_stream.flow.sinks.null import Null
 from spillable_stream.flow.sink_processors import Failover
+from spillable_stream.flow.sinks.null import Null
 
 TEXT = """
 a.sources = r s
@@ -50,9 +50,9 @@ def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
         units = sink_units(config)
         group = build_sinks("a", "g", units["g"], places, system)
         assert group is not None and isinstance(group._processor, Failover)
-        k, l = group.sinks
+        k, other = group.sinks
         assert isinstance(k, Null) and (k.name, k.in_group, k.system) == ("a.k", True, system)
-        assert k.dead_letter is places["dead"].channel and l.dead_letter is None
+        assert k.dead_letter is places["dead"].channel and other.dead_letter is None
         assert build_sinks("a", "p", units["p"], places, system) is None
         if "x" in units:
             with pytest.raises(OptionError, match="is not a sink"):

@@ -52,7 +52,9 @@ def config(tmp_path: Path) -> object:
         ("a.sinks = k l", (set(), {"m"}, {"d"})),
     ],
 )
-def test_only_what_differs_changes_with_what_uses_it(config: object, change: str, expected: tuple[set[str], ...]) -> None:
+def test_only_what_differs_changes_with_what_uses_it(
+    config: object, change: str, expected: tuple[set[str], ...]
+) -> None:
     old, new = config(BASE), config("# a comment moves the lines\n" + BASE + change)  # type: ignore[operator]
     assert changes(old, new) == expected
     assert bool(changes(old, new)) == any(expected)

@@ -5,15 +5,34 @@ from spillable_stream.flow.counters import SinkCounters, SourceCounters
 
 def test_the_names_are_flumes() -> None:
     source, sink = SourceCounters(), SinkCounters()
-    assert [*source.flume_counters()] == (
-        "StartTime StopTime EventReceivedCount EventAcceptedCount AppendReceivedCount AppendAcceptedCount "
-        "AppendBatchReceivedCount AppendBatchAcceptedCount OpenConnectionCount EventReadFail GenericProcessingFail "
-        "ChannelWriteFail"
-    ).split()
-    assert [*sink.flume_counters()] == (
-        "StartTime StopTime ConnectionCreatedCount ConnectionClosedCount ConnectionFailedCount BatchEmptyCount "
-        "BatchUnderflowCount BatchCompleteCount EventDrainAttemptCount EventDrainSuccessCount EventWriteFail ChannelReadFail"
-    ).split()
+    assert [*source.flume_counters()] == [
+        "StartTime",
+        "StopTime",
+        "EventReceivedCount",
+        "EventAcceptedCount",
+        "AppendReceivedCount",
+        "AppendAcceptedCount",
+        "AppendBatchReceivedCount",
+        "AppendBatchAcceptedCount",
+        "OpenConnectionCount",
+        "EventReadFail",
+        "GenericProcessingFail",
+        "ChannelWriteFail",
+    ]
+    assert [*sink.flume_counters()] == [
+        "StartTime",
+        "StopTime",
+        "ConnectionCreatedCount",
+        "ConnectionClosedCount",
+        "ConnectionFailedCount",
+        "BatchEmptyCount",
+        "BatchUnderflowCount",
+        "BatchCompleteCount",
+        "EventDrainAttemptCount",
+        "EventDrainSuccessCount",
+        "EventWriteFail",
+        "ChannelReadFail",
+    ]
 
 
 def test_starts_and_stops_have_times_and_takes_have_kinds() -> None:

@@ -1,7 +1,7 @@
 """One file that grows: how far it was read, and whether it is still the same file.
 
 A file is its inode, its first bytes and the bytes right before the position. A log that was renamed keeps all three. A
-copy has another inode and the same bytes. A file that was truncated and written again has other bytes before the position.
+copy has another inode and the same bytes. A file that was truncated and written again has other bytes there.
 """
 
 from __future__ import annotations

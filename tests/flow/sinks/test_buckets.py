@@ -36,7 +36,13 @@ def test_files_are_full_as_if_events_came_one_by_one(
 
 
 @pytest.mark.parametrize(
-    ("rolling", "end"), [(Rolling(0), float("inf")), (Rolling(30), 130), (Rolling(30, idle_seconds=5), 115), (Rolling(0, idle_seconds=5), 115)]
+    ("rolling", "end"),
+    [
+        (Rolling(0), float("inf")),
+        (Rolling(30), 130),
+        (Rolling(30, idle_seconds=5), 115),
+        (Rolling(0, idle_seconds=5), 115),
+    ],
 )
 def test_a_file_ends_with_the_time(rolling: Rolling, end: float) -> None:
     assert rolling.ends_at(100, 110) == end

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
 def test_ids_are_told_as_ranges(ids: set[int]) -> None:
     found = ranges_of(pa.array(sorted(ids), pa.int64()))
     assert [i for first, last in found for i in range(first, last + 1)] == sorted(ids)
-    assert all(b[0] > a[1] + 1 for a, b in zip(found, found[1:], strict=False))
+    assert all(b[0] > a[1] + 1 for a, b in itertools.pairwise(found))
 
 
 @given(st.sets(st.integers(1, 60)), st.sets(st.integers(1, 60), min_size=1))

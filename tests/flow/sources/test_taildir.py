@@ -255,6 +255,8 @@ def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytes
     calls = {"stat": 0, "scandir": 0, "pread": 0}
     for name in calls:
         real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, _n=name, _r=real, **k: (calls.__setitem__(_n, calls[_n] + 1), _r(*a, **k))[1])
+        monkeypatch.setattr(
+            os, name, lambda *a, _n=name, _r=real, **k: (calls.__setitem__(_n, calls[_n] + 1), _r(*a, **k))[1]
+        )
     assert tail.poll(kept) is Status.BACKOFF
     assert calls == {"stat": 51, "scandir": 0, "pread": 0}
