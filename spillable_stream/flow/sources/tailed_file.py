@@ -91,10 +91,6 @@ class TailedFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def is_removed(self) -> bool:
-        """Whether the open file has no name any more."""
-        return self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink == 0
-
     def read(self, size_bytes: int) -> bytes | None:
         """Return what follows the position, or None if the file is not what was read before.
 
