@@ -110,10 +110,6 @@ class Findings:
             self._found.append(finding)
         return finding
 
-    def extend(self, findings: list[Finding]) -> None:
-        """Add findings."""
-        self._found.extend(findings)
-
     def sorted(self, files: list[str]) -> tuple[Finding, ...]:
         """Return what was found, in the order of the files and of their lines."""
         return tuple(sorted(self._found, key=lambda f: (files.index(f.file) if f.file in files else -1, f.line)))
