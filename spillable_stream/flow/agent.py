@@ -150,7 +150,9 @@ class Agent:
         self.places = {name: Place(channel, WrittenEvents()) for name, channel in named.items()}
         for source in sources:
             name = _unused(source.name or type(source.source).__name__.lower(), self.sources)
-            self.sources[name] = source_runner(source.source, source.processor, source.processor.producer or f"{self.name}.{name}")
+            self.sources[name] = source_runner(
+                source.source, source.processor, source.processor.producer or f"{self.name}.{name}"
+            )
         for sink in sinks:
             name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, self.sinks)
             sink.name = f"{self.name}.{name}"

@@ -60,9 +60,7 @@ def build_source(agent: str, config: SourceConfig, places: Places) -> PolledRunn
     return source_runner(source, processor, name)
 
 
-def build_sinks(
-    agent: str, name: str, unit: SinkUnit, places: Places, system: Mapping[str, str]
-) -> SinkRunner | None:
+def build_sinks(agent: str, name: str, unit: SinkUnit, places: Places, system: Mapping[str, str]) -> SinkRunner | None:
     """Return the runner of a sink or of a group of sinks; None where a Spark query is the sink.
 
     Raises:

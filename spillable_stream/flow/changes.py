@@ -37,7 +37,9 @@ def sink_units(agent: AgentConfig) -> dict[str, SinkUnit]:
     """Return the sinks of an agent as they run, by the name of the group or of the sink."""
     by_name = {sink.name: sink for sink in agent.sinks}
     grouped = {name for group in agent.sink_groups for name in group.sinks}
-    units = {g.name: SinkUnit(tuple(by_name[name] for name in g.sinks if name in by_name), g) for g in agent.sink_groups}
+    units = {
+        g.name: SinkUnit(tuple(by_name[name] for name in g.sinks if name in by_name), g) for g in agent.sink_groups
+    }
     return units | {sink.name: SinkUnit((sink,), None) for sink in agent.sinks if sink.name not in grouped}
 
 

@@ -48,7 +48,9 @@ def _short(name: str) -> str:
 
 def flume_json(agent: Agent) -> str:
     """Return all numbers as Flume's monitoring does: one object, every value a string."""
-    found = {f"{c.kind}.{c.name}": {"Type": c.kind, **{k: _text(v) for k, v in c.values.items()}} for c in components(agent)}
+    found = {
+        f"{c.kind}.{c.name}": {"Type": c.kind, **{k: _text(v) for k, v in c.values.items()}} for c in components(agent)
+    }
     return json.dumps(found)
 
 
@@ -66,7 +68,9 @@ def prometheus_text(agent: Agent) -> str:
             series.setdefault(f"spillable_flow_{c.kind.lower()}_{words}", []).append(line)
     troubles = agent.troubles()
     series["spillable_flow_ready"] = [f'{{agent="{_label(agent.name)}"}} {int(not troubles)}']
-    return "".join(f"# TYPE {name} {_type(name)}\n" + "".join(f"{name}{v}\n" for v in v_lines) for name, v_lines in series.items())
+    return "".join(
+        f"# TYPE {name} {_type(name)}\n" + "".join(f"{name}{v}\n" for v in v_lines) for name, v_lines in series.items()
+    )
 
 
 def _type(name: str) -> str:

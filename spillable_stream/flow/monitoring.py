@@ -50,9 +50,21 @@ class Monitoring:
         self._agent, self._prometheus = agent, prometheus
         self._address = (host, port)
         self.port: int = port
-        routes = [Route("/", self._root), Route("/metrics", self._metrics), Route("/ping", self._ping), Route("/ready", self._ready)]
+        routes = [
+            Route("/", self._root),
+            Route("/metrics", self._metrics),
+            Route("/ping", self._ping),
+            Route("/ready", self._ready),
+        ]
         app = Starlette(routes=routes)
-        config = uvicorn.Config(_without_trace(app), log_config=None, access_log=False, interface="asgi3", lifespan="off", server_header=False)
+        config = uvicorn.Config(
+            _without_trace(app),
+            log_config=None,
+            access_log=False,
+            interface="asgi3",
+            lifespan="off",
+            server_header=False,
+        )
         self._server = uvicorn.Server(config)
         self._thread: threading.Thread | None = None
 

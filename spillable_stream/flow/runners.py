@@ -159,7 +159,9 @@ class PolledRunner:
             return wait_seconds
         except Exception as e:
             self._say(e)
-            _log.exception("%s: the source failed; it is asked again in %g s", self.name, self.source.max_backoff_sleep / 1000)
+            _log.exception(
+                "%s: the source failed; it is asked again in %g s", self.name, self.source.max_backoff_sleep / 1000
+            )
             return self.source.max_backoff_sleep / 1000
         self._thread.trouble, self._refused_seconds = "", _REFUSED_SECONDS
         if status is Status.READY:

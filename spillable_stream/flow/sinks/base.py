@@ -141,7 +141,11 @@ class Sink:
             self.name_trouble(f"the events {shown(ranges_of(ids))} can't be written, and are tried again: {reason}")
             return False
         letters = as_dead_letters(
-            as_event_batch(batch), self.name, [reason] * len(ids), ids.cast(pa.string()).to_pylist(), int(self.now() * 1000)
+            as_event_batch(batch),
+            self.name,
+            [reason] * len(ids),
+            ids.cast(pa.string()).to_pylist(),
+            int(self.now() * 1000),
         )
         with self.dead_letter.put_transaction() as transaction:
             transaction.put_batch(letters)

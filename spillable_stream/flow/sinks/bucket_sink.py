@@ -153,7 +153,11 @@ class BucketSink(BatchSink):
         self._consumer: Consumer | None = None
         base = Path(found.path.partition("%")[0])
         base = base if found.path.endswith("/") or "%" not in found.path else base.parent
-        directory = base if found.is_local else Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
+        directory = (
+            base
+            if found.is_local
+            else Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
+        )
         directory.mkdir(parents=True, exist_ok=True)
         self._notes = NoteFile(directory, self.name)
         note = self._notes.read(channel)
@@ -174,7 +178,9 @@ class BucketSink(BatchSink):
             except FileNotFoundError:
                 continue  # it has its name
             if not whole:
-                _log.error("%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length)
+                _log.error(
+                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length
+                )
             if length == 0:
                 Path(in_use).unlink()
             else:
@@ -184,7 +190,9 @@ class BucketSink(BatchSink):
         """Return the path that a file gets when it is closed, by the path that it has until then."""
         directory, slash, name = in_use.rpartition("/")
         name = name.removeprefix(self._names.in_use_prefix)
-        return f"{directory}{slash}{name.removesuffix(self._names.in_use_suffix) if self._names.in_use_suffix else name}"
+        return (
+            f"{directory}{slash}{name.removesuffix(self._names.in_use_suffix) if self._names.in_use_suffix else name}"
+        )
 
     def close(self) -> None:
         """Close the files, and commit what they have; see `Sink.close`."""
@@ -297,7 +305,9 @@ class BucketSink(BatchSink):
         while len(self._open) > self._most_open:
             self._finish(min(self._open.values(), key=lambda f: f.written_at))
 
-    def _write_all(self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]) -> None:
+    def _write_all(
+        self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
+    ) -> None:
         if fresh:
             self._note([*self._open.values(), *fresh], [])
             for file in fresh:

@@ -110,7 +110,9 @@ class Rolling:
     count: int = 10
     idle_seconds: float = 0
 
-    def pieces(self, batch: pa.RecordBatch, ids: pa.Array, events: int, body_bytes: int) -> Iterator[tuple[pa.RecordBatch, pa.Array, int]]:
+    def pieces(
+        self, batch: pa.RecordBatch, ids: pa.Array, events: int, body_bytes: int
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array, int]]:
         """Yield the events by file: those that the open file gets, which may be none, then those of others.
 
         Args:

@@ -15,7 +15,16 @@ from spillable_stream.flow.sinks.output_file import sync_directory
 __all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
 
 _log = logging.getLogger("spillable_stream.flow")
-_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss", "hdfs": "hdfs", "viewfs": "viewfs"}
+_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
 
 
 class ByteStream(Protocol):
@@ -212,4 +221,6 @@ def _of_arrow(path: str, scheme: str) -> Resolved:
             "-Dspillable.paths=hdfs://…/=file:///… runs without it"
         ) from e
     slash = "/" if place.endswith("/") and not inner.endswith("/") else ""
-    return Resolved(inner + slash + escapes, ArrowFiles(found, is_store=_SCHEMES[scheme] not in ("hdfs", "viewfs")), False)
+    return Resolved(
+        inner + slash + escapes, ArrowFiles(found, is_store=_SCHEMES[scheme] not in ("hdfs", "viewfs")), False
+    )

@@ -91,7 +91,9 @@ class FileRoll(BatchSink):
     def _recover(self, path: Path, length: int) -> None:
         try:
             if not cut_back(path, length):
-                _log.error("%s: %s is shorter than the %d bytes that were written; it was changed", self.name, path, length)
+                _log.error(
+                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, path, length
+                )
         except FileNotFoundError:
             _log.warning("%s: %s is gone", self.name, path)
 

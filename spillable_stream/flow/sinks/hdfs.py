@@ -98,7 +98,9 @@ class Hdfs(BucketSink):
         if codec:
             compressor(codec)
             if kind == "sequencefile":
-                raise OptionError("a compressed SequenceFile is not supported yet; say hdfs.fileType = CompressedStream")
+                raise OptionError(
+                    "a compressed SequenceFile is not supported yet; say hdfs.fileType = CompressedStream"
+                )
         encoder = serializer_of(serializer, serializer_properties) if isinstance(serializer, str) else serializer
         makers: dict[str, Callable[[], Content]] = {
             "sequencefile": lambda: _Sequence(write_format, self),

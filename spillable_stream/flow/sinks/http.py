@@ -101,7 +101,9 @@ class HttpSink(BatchSink):
                 self.counters.event_write_fail += 1
                 if self.in_group:
                     raise StorageError(f"{self._endpoint} answered {status}; another sink of the group takes over")
-                self.name_trouble(f"{self._endpoint} answered {status}, and the event is sent again; see rollback.{status}")
+                self.name_trouble(
+                    f"{self._endpoint} answered {status}, and the event is sent again; see rollback.{status}"
+                )
             else:
                 self.trouble = ""
             return Status.BACKOFF if self._backoff.holds(status) else Status.READY
@@ -120,7 +122,9 @@ class HttpSink(BatchSink):
             return self._client.post(self._endpoint, content=body, headers=headers).status_code
         except httpx.HTTPError as e:
             self.counters.connection_failed_count += 1
-            raise StorageError(f"{self._endpoint} does not answer ({type(e).__name__}: {e}); the event is sent again") from e
+            raise StorageError(
+                f"{self._endpoint} does not answer ({type(e).__name__}: {e}); the event is sent again"
+            ) from e
 
     def write(self, taken: Taken) -> None:
         """Not used: `process` posts one event at a time."""

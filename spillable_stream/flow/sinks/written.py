@@ -116,7 +116,11 @@ class NoteFile:
         try:
             found = json.loads(self._fs.read_file(self.path))
             note = Note(
-                found["channel"], found["files"], _ranges(found["ranges"]), found["closing"], _ranges(found["closing_ranges"])
+                found["channel"],
+                found["files"],
+                _ranges(found["ranges"]),
+                found["closing"],
+                _ranges(found["closing_ranges"]),
             )
         except (ValueError, KeyError, TypeError) as e:
             raise CorruptionError(

@@ -130,7 +130,9 @@ def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatc
         except SpillableError as e:
             source.counters.channel_write_fail += 1
             if stopping.is_set():
-                _log.error("%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e)
+                _log.error(
+                    "%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e
+                )
                 return False
             _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
             stopping.wait(wait_seconds)

@@ -26,7 +26,9 @@ def event_batch(
     names, count = [*constant, *varying], len(constant) + len(varying)
     offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * count)
     keys = pa.array(names, pa.string()).take(pa.array(np.tile(np.arange(count), rows)))
-    pool = pa.concat_arrays([pa.array(constant.values(), pa.string()), *(c.cast(pa.string()) for c in varying.values())])
+    pool = pa.concat_arrays(
+        [pa.array(constant.values(), pa.string()), *(c.cast(pa.string()) for c in varying.values())]
+    )
     indices = np.empty((rows, count), np.int64)
     indices[:, : len(constant)] = np.arange(len(constant))
     for i in range(len(varying)):

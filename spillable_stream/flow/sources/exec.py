@@ -86,7 +86,9 @@ class Exec(EventSource):
         self._stopping.clear()
         self.finished = False
         process = self._spawn()
-        self._thread = threading.Thread(target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True
+        )
         self._thread.start()
 
     def _spawn(self) -> subprocess.Popen[bytes]:

@@ -41,7 +41,9 @@ class FileGroup:
     def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
         directory, slash, pattern = path.rpartition("/")
         if not slash or not pattern:
-            raise OptionError(f"the file group {name!r} is {path!r}; say a directory and a pattern, as /var/log/.*[.]log")
+            raise OptionError(
+                f"the file group {name!r} is {path!r}; say a directory and a pattern, as /var/log/.*[.]log"
+            )
         try:
             self._pattern = re.compile(pattern)
         except re.error as e:

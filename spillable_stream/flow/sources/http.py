@@ -86,7 +86,15 @@ class Http(NetworkSource):
         tls: dict[str, Any] = {}
         if self._tls is not None:
             tls = {"ssl_certfile": self._tls[0], "ssl_keyfile_password": self._tls[1]}
-        config = uvicorn.Config(self._answer, log_config=None, access_log=False, interface="asgi3", lifespan="off", server_header=False, **tls)
+        config = uvicorn.Config(
+            self._answer,
+            log_config=None,
+            access_log=False,
+            interface="asgi3",
+            lifespan="off",
+            server_header=False,
+            **tls,
+        )
         self._server = uvicorn.Server(config)
         self._serving = asyncio.create_task(self._server.serve([listening]))
         while not self._server.started:
@@ -138,7 +146,6 @@ class Http(NetworkSource):
             _log.exception("%s: a request is answered with 500", self.name)
             return 500, f"{type(e).__name__}: {e}"
         return 200, ""
-
 
     def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
         assert self._clients is not None

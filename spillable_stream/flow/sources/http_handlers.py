@@ -87,7 +87,9 @@ class BlobHandler:
         """Return the event; see `Handler.events`."""
         missing = [name for name in self._mandatory if name not in request.parameters]
         if missing:
-            raise SchemaError(f"the query has no parameter {', '.join(missing)}; the handler's mandatoryParameters ask for it")
+            raise SchemaError(
+                f"the query has no parameter {', '.join(missing)}; the handler's mandatoryParameters ask for it"
+            )
         return events_of([request.body], [dict(request.parameters)])
 
 
@@ -103,4 +105,6 @@ def handler(name: str, properties: Mapping[str, str]) -> Handler:
     if short in ("blobhandler", "blob"):
         words = properties.get("mandatoryParameters", "").split(",")
         return BlobHandler(tuple(word.strip() for word in words if word.strip()))
-    raise OptionError(f"there is no handler {name!r}; say JSONHandler or BLOBHandler, or give an object with events(request)")
+    raise OptionError(
+        f"there is no handler {name!r}; say JSONHandler or BLOBHandler, or give an object with events(request)"
+    )

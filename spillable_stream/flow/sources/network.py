@@ -85,7 +85,9 @@ def bound_socket(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STR
         found.setblocking(False)
     except OSError as e:
         found.close()
-        raise StorageError(f"cannot listen on {host}:{port} ({e.strerror}); choose another port, or end what has it") from e
+        raise StorageError(
+            f"cannot listen on {host}:{port} ({e.strerror}); choose another port, or end what has it"
+        ) from e
     return found
 
 
@@ -110,7 +112,9 @@ class ServerTls:
         try:
             self.context.load_cert_chain(keystore, password=password or "")
         except (OSError, ssl.SSLError) as e:
-            raise OptionError(f"the keystore {keystore} can't be used ({e}); it must be a PEM file with certificate and key") from e
+            raise OptionError(
+                f"the keystore {keystore} can't be used ({e}); it must be a PEM file with certificate and key"
+            ) from e
 
 
 def server_tls(use: bool, keystore: str | None, password: str | None, kind: str | None) -> ssl.SSLContext | None:

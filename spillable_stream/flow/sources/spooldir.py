@@ -213,7 +213,9 @@ class SpoolDir(PolledSource):
         try:
             self._directory.complete(file.path)
         except FileExistsError as e:
-            raise UnreadableFileError(f"{file.path} was read, and the name that it would get is taken: rename it") from e
+            raise UnreadableFileError(
+                f"{file.path} was read, and the name that it would get is taken: rename it"
+            ) from e
         self.close()
 
     def _set_aside(self, path: str, e: UnreadableFileError) -> None:

@@ -69,7 +69,9 @@ class SyslogParser:
     ) -> None:
         words = keep_fields.lower().split() if isinstance(keep_fields, str) else [w.lower() for w in keep_fields]
         if unknown := [w for w in words if w not in ("all", "none", "true", "false", *_FIELDS)]:
-            raise OptionError(f"keepFields = {unknown[0]!r} is not known; say all, none, or some of {' '.join(_FIELDS)}")
+            raise OptionError(
+                f"keepFields = {unknown[0]!r} is not known; say all, none, or some of {' '.join(_FIELDS)}"
+            )
         everything = {"all", "true"} & set(words)
         self._keep = set(_FIELDS) if everything else {w for w in words if w in _FIELDS}
         self._keeps_all = bool(everything)
@@ -86,7 +88,11 @@ class SyslogParser:
         head = self._head(data)
         if head is None:
             return Message(data, {"Facility": "0", "Severity": "0", STATUS: "Incomplete" if is_cut else "Invalid"})
-        headers = {"Facility": str(head.facility), "Severity": str(head.severity), self._priority: head.priority.decode()}
+        headers = {
+            "Facility": str(head.facility),
+            "Severity": str(head.severity),
+            self._priority: head.priority.decode(),
+        }
         if head.version:
             headers[self._version] = head.version.decode()
         if head.milliseconds is not None:

@@ -122,7 +122,11 @@ class TailDir(PolledSource):
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(backoff_sleep_increment, max_backoff_sleep)
-        listed = filegroups if listed_filegroups is None else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
+        listed = (
+            filegroups
+            if listed_filegroups is None
+            else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
+        )
         self._groups = file_groups(listed, cached=cache_pattern_matching)
         self._positions = PositionFile(position_file)
         self._headers = headers or {}
@@ -348,7 +352,9 @@ class TailDir(PolledSource):
     def _look(self, *, again: bool = False) -> None:
         """Find new, renamed and removed files, and which have something to read, the oldest first."""
         found = {f.inode: f for group in self._groups for f in group.files(again=again)}
-        if found.keys() != self._listed or any(self._files[i].path != f.path for i, f in found.items() if i in self._files):
+        if found.keys() != self._listed or any(
+            self._files[i].path != f.path for i, f in found.items() if i in self._files
+        ):
             self._rename(found)
         for file in list(self._files.values()):
             self._see(file, found)
@@ -481,5 +487,3 @@ def _read_note(note: bytes) -> tuple[_Span | None, dict[int, Place]]:
         return None, {}
     places = {inode: Place(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
     return _Span(*found["batch"]), places
-
-
