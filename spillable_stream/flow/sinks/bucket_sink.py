@@ -21,10 +21,11 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import id_column
 from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling
 from spillable_stream.flow.sinks.destinations import ByteStream, Files, Resolved
-from spillable_stream.flow.sinks.output_file import OutputFile, cut_back, sync_directory
+from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents, ranges_of
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.format.batch import fit_batch

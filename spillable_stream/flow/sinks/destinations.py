@@ -11,7 +11,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree
 
 from spillable_stream.errors import OptionError, StorageError
-from spillable_stream.flow.sinks.output_file import sync_directory
+from spillable_stream.flow.durable_file import sync_directory
 
 __all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.durable_file import sync_directory
 from spillable_stream.flow.sinks.base import BatchSink, Taken
-from spillable_stream.flow.sinks.output_file import OutputFile, cut_back, sync_directory
+from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
 from spillable_stream.flow.sinks.serializers import Serializer
 from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from spillable_stream.errors import StorageError
 
-__all__ = ["OutputFile", "cut_back", "sync_directory"]
+__all__ = ["OutputFile", "cut_back"]
 
 
 class OutputFile:
@@ -120,19 +120,3 @@ def cut_back(path: Path, length: int) -> bool:
         raise StorageError(f"cannot cut {path} back to {length:,} bytes ({e.strerror})") from e
     finally:
         os.close(descriptor)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable.
-
-    Raises:
-        StorageError: the disk refused.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as e:
-        raise StorageError(f"cannot sync the directory {path} ({e.strerror})") from e

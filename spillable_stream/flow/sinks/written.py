@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import CorruptionError
+from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.state.ranges import Range, RangeSet
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Note", "NoteFile", "WrittenEvents", "ranges_of"]
 
@@ -97,12 +97,10 @@ class NoteFile:
     Args:
         directory: where it is.
         sink: the sink's name.
-        fs: the file system, for tests.
     """
 
-    def __init__(self, directory: str | os.PathLike[str], sink: str, fs: FileSystem | None = None) -> None:
+    def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
         self.path: Path = Path(directory) / f".spillable-{sink}.json"
-        self._fs = fs or FileSystem()
 
     def read(self, channel: Channel) -> Note | None:
         """Return the note about a channel; None if there is none.
@@ -111,10 +109,11 @@ class NoteFile:
             CorruptionError: it is damaged.
             StorageError: it can't be read.
         """
-        if not self._fs.exists(self.path):
+        data = read_file(self.path)
+        if data is None:
             return None
         try:
-            found = json.loads(self._fs.read_file(self.path))
+            found = json.loads(data)
             note = Note(
                 found["channel"],
                 found["files"],
@@ -137,7 +136,7 @@ class NoteFile:
         """
         value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
                  "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
-        self._fs.write_atomically(self.path, json.dumps(value).encode())
+        replace_file(self.path, json.dumps(value).encode())
 
 
 def _ranges(found: list[list[int]]) -> tuple[Range, ...]:

@@ -15,8 +15,8 @@ from pathlib import Path
 from zlib import crc32
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.flow.durable_file import read_file, replace_file
 from spillable_stream.flow.sources.tailed_file import Mark
-from spillable_stream.storage.filesystem import FileSystem
 
 __all__ = ["Place", "PositionFile", "Positions"]
 
@@ -54,13 +54,11 @@ class PositionFile:
 
     Args:
         path: Flume's file.
-        fs: the file system, for tests.
     """
 
-    def __init__(self, path: str | os.PathLike[str], fs: FileSystem | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: Path = Path(path).expanduser()
         self.marks: Path = self.path.with_name(self.path.name + ".marks")
-        self._fs = fs or FileSystem()
 
     def read(self) -> Positions:
         """Return the positions; none if there is no file.
@@ -71,15 +69,12 @@ class PositionFile:
             CorruptionError: a file is damaged.
             StorageError: it can't be read.
         """
-        own, flume = self._read(self.marks), self._read(self.path)
+        own, flume = read_file(self.marks), read_file(self.path)
         if own is not None:
             positions, written = _own(own, self.marks)
             if flume is None or crc32(flume) in written:
                 return positions
         return Positions({}) if flume is None else _flume(flume, self.path)
-
-    def _read(self, path: Path) -> bytes | None:
-        return self._fs.read_file(path) if self._fs.exists(path) else None
 
     def write(self, positions: Positions) -> None:
         """Replace both files, durably.
@@ -87,14 +82,13 @@ class PositionFile:
         Raises:
             StorageError: the disk refused; the old files are there.
         """
-        self._fs.make_directory(self.path.parent)
-        flume, before = _as_flume(positions), self._read(self.path)
+        flume, before = _as_flume(positions), read_file(self.path)
         entries = [{"file": p.path, **asdict(p.mark)} for p in positions.places.values()]
         # A crash between the two leaves Flume's old file, so ours knows both.
         written = [crc32(flume), *([] if before is None else [crc32(before)])]
         own = {"version": 1, "number": positions.number, "flume": written, "files": entries}
-        self._fs.write_atomically(self.marks, json.dumps(own).encode())
-        self._fs.write_atomically(self.path, flume)
+        replace_file(self.marks, json.dumps(own).encode())
+        replace_file(self.path, flume)
 
 
 def _as_flume(positions: Positions) -> bytes:

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from spillable_stream.errors import CorruptionError
+from spillable_stream.flow.durable_file import replace_file
 from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
 from spillable_stream.flow.sources.tailed_file import Mark
-from spillable_stream.storage.filesystem import FileSystem
 
 FIRST = Positions({7: Place("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
 SECOND = Positions({7: Place("/b", Mark(7, 20, 5, 1, 5, 3)), 8: Place("/a", Mark(8, 1))}, 4)
@@ -26,18 +26,20 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     ]
 
 
-def test_a_crash_between_the_two_files_leaves_the_newer_positions(tmp_path: Path) -> None:
+def test_a_crash_between_the_two_files_leaves_the_newer_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = PositionFile(tmp_path / "p.json")
     file.write(FIRST)
 
-    class Dies(FileSystem):
-        def write_atomically(self, path: Path, data: bytes) -> None:
-            if path.name == "p.json":
-                raise KeyboardInterrupt
-            super().write_atomically(path, data)
+    def dies(path: Path, data: bytes) -> None:
+        if path.name == "p.json":
+            raise KeyboardInterrupt
+        replace_file(path, data)
 
+    monkeypatch.setattr("spillable_stream.flow.sources.position_file.replace_file", dies)
     with pytest.raises(KeyboardInterrupt):
-        PositionFile(file.path, Dies()).write(SECOND)
+        PositionFile(file.path).write(SECOND)
     assert file.read() == SECOND
 
 
