@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Self
 
 from spillable_stream.channel.channel import Channel
@@ -25,13 +23,15 @@ from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, Sin
 from spillable_stream.flow.sinks.base import Sink
 from spillable_stream.flow.sinks.written import WrittenEvents
 from spillable_stream.flow.sources.base import SourceBase
+from spillable_stream.flow.stop_signals import StopSignals
 
 __all__ = ["Agent", "SinkGroup", "Source"]
 
 _log = logging.getLogger("spillable_stream.flow")
 
 _SHUTDOWN_SECONDS = 30.0
-_DRAIN_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = 0.05
+_WAIT_SECONDS = 0.2  # a signal is noticed within it
 _EMPTY = AgentConfig(name="")
 
 
@@ -133,7 +133,9 @@ class Agent:
         self._wanted = _EMPTY
         self._seen: tuple[float, ...] = ()
         self._look_at = 0.0
-        self._asked, self._second, self._reload_asked = threading.Event(), threading.Event(), threading.Event()
+        self._asked = threading.Event()
+        self._signals = StopSignals()
+        self._reloads = 0
         self._started = self._stopped = False
         self._add(sources, sinks, sink_groups, channels or {})
 
@@ -218,7 +220,11 @@ class Agent:
                 raise OptionError(f"the agent {self.name} was started before; make another one")
             self._started = True
             if self._files is not None:
-                self._apply(changes(_EMPTY, self._wanted), self._wanted)
+                try:
+                    self._apply(changes(_EMPTY, self._wanted), self._wanted)
+                except BaseException:
+                    self._close_channels()
+                    raise
             else:
                 self._start_all(self.sinks.values(), self.sources.values())
             self.supervisor.begin()
@@ -242,7 +248,7 @@ class Agent:
         Returns:
             Whether all have ended within ``shutdown_timeout_seconds``.
         """
-        with self._mutex:
+        with self._signals.watched(), self._mutex:
             if not self._started or self._stopped:
                 return True
             self._stopped = True
@@ -252,9 +258,12 @@ class Agent:
             if drain:
                 self._drain()
             ended = self._stop_all(self.sinks.values()) and ended
-            for name in self._owned:
-                self.places[name].channel.close()
+            self._close_channels()
             return ended
+
+    def _close_channels(self) -> None:
+        for name in self._owned:
+            self.places[name].channel.close()
 
     def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
         """Stop sources, and then close their interceptors."""
@@ -277,7 +286,10 @@ class Agent:
         return not late
 
     def _drain(self) -> None:
-        self._wait_for(self.is_drained, second_signal=True)
+        """Wait until the channels are empty, or another signal comes."""
+        before = self._signals.ends
+        while not self.is_drained() and self._signals.ends == before:
+            time.sleep(_LOOK_SECONDS)
 
     def is_drained(self) -> bool:
         """Whether the sinks have taken everything from their channels, but for what they hold in open files."""
@@ -305,17 +317,20 @@ class Agent:
         Returns:
             Whether the agent should stop.
         """
-        with self._signals():
-            end = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-            while not self._asked.is_set():
-                left = 1.0 if end is None else min(1.0, end - time.monotonic())
+        end = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._signals.watched():
+            while not self._must_stop():
+                left = min(_WAIT_SECONDS, end - time.monotonic())
                 if left <= 0:
                     return False
                 self._asked.wait(left)
-                if self._reload_asked.is_set() or self._have_changed():
-                    self._reload_asked.clear()
+                if self._signals.reloads > self._reloads or self._have_changed():
+                    self._reloads = self._signals.reloads
                     self.reload()
         return True
+
+    def _must_stop(self) -> bool:
+        return self._asked.is_set() or self._signals.ends > 0
 
     def _have_changed(self) -> bool:
         """Whether the files have changed; looks every `reload_seconds`."""
@@ -339,43 +354,16 @@ class Agent:
         Returns:
             Whether all went well: everything ended in time, and with ``once`` nothing failed.
         """
-        with self._signals():
+        with self._signals.watched():
             self.start()
             failed = False
             if once:
-                self._wait_for(lambda: self.is_finished() or self.supervisor.has_failed())
+                while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
+                    self._asked.wait(_LOOK_SECONDS)
                 failed = self.supervisor.has_failed()
             else:
                 self.wait()
             return self.stop(drain=drain or (once and not failed)) and not failed
-
-    def _wait_for(self, what: Callable[[], bool], *, second_signal: bool = False) -> None:
-        """Wait until something is true, or until the agent is asked to stop; once more than before, where it was."""
-        self._second.clear()
-        asked = self._second if second_signal else self._asked
-        while not what() and not asked.wait(_DRAIN_LOOK_SECONDS):
-            pass
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Let SIGTERM and SIGINT end `wait`, and SIGHUP reload, in the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {n: signal.signal(n, self._signalled) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, signal.SIG_DFL if handler is None else handler)
-
-    def _signalled(self, number: int, _: FrameType | None) -> None:
-        if number == signal.SIGHUP:
-            self._reload_asked.set()
-        elif self._asked.is_set():
-            self._second.set()
-        else:
-            self._asked.set()
 
     def __enter__(self) -> Self:
         self.start()
@@ -391,8 +379,7 @@ class Agent:
     def reload(self) -> Changes | None:
         """Read the files again, and stop and start only what has changed.
 
-        Files that can't be read, or by which nothing of the agent runs, or something that ran would not, are refused,
-        and the agent runs as it did.
+        Files that can't be read, or have errors that were not there before, are refused, and the agent runs as it did.
 
         Returns:
             What changed; None if the files were refused, or there are none.
@@ -403,15 +390,22 @@ class Agent:
             try:
                 loaded = self._files.load()
                 config = _valid(loaded, self.name)
-                if loaded.errors:
-                    raise OptionError("; ".join(str(f) for f in loaded.errors))
+                known = {(f.code, f.component) for f in self.findings}
+                if new := [str(f) for f in loaded.errors if (f.code, f.component) not in known]:
+                    raise OptionError("; ".join(new))
             except (OSError, SpillableError) as e:
                 _log.error("the changed configuration is refused, and the agent %s runs as it did: %s", self.name, e)
                 return None
             found = changes(self._config, config)
             if found:
                 _log.info("the configuration has changed: %s", _shown(found))
-                self._apply(found, config)
+                try:
+                    self._apply(found, config)
+                except SpillableError as e:
+                    _log.error(
+                        "%s does not run any more as a whole; correct it, and it is read again: %s", self.name, e
+                    )
+            self.findings = loaded.findings
             return found
 
     def _apply(self, found: Changes, config: AgentConfig) -> None:

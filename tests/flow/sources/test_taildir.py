@@ -137,6 +137,23 @@ def test_a_file_that_was_copied_and_truncated_is_read_once(logs: Path, copy: str
     assert sorted(kept.bodies()) == (sorted([*expected, b"3"]) if copy == "app.log.1" else expected)
 
 
+def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    append(logs / "app.a", "older\n")
+    os.utime(logs / "app.a", (1e9, 1e9))
+    append(log, "2\n")
+    assert tail.poll(kept) is Status.READY
+    assert kept.bodies() == [b"1", b"older"]
+    shutil.copy(log, logs / "app.log.1")
+    os.truncate(log, 0)
+    append(log, "3\n4\n5\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4", b"5", b"older"]
+
+
 def test_a_new_file_with_the_inode_of_a_removed_one_is_read_from_its_beginning(logs: Path) -> None:
     log, kept = logs / "app.log", KeptBatches()
     append(log, "first\n")
