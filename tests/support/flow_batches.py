@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from spillable_stream import Event
 from spillable_stream.flow.event_batch import as_event_batch, events_of
+from spillable_stream.flow.interceptors.base import EventInterceptor
 from spillable_stream.flow.surroundings import Surroundings
 
-__all__ = ["EVENTS", "STILL", "batch_of", "headers_of"]
+__all__ = ["EVENTS", "STILL", "Picky", "batch_of", "headers_of"]
 
 STILL = Surroundings(
     now_ms=lambda: 1_700_000_000_123,
@@ -33,3 +34,12 @@ def headers_of(batch: pa.RecordBatch) -> list[dict[str, str]]:
     """Return the headers of each event."""
     batch.validate(full=True)
     return [dict(event.headers) for event in events_of(batch)]
+
+
+class Picky(EventInterceptor):
+    """Refuses bodies with the word bad."""
+
+    def intercept(self, event: Event) -> Event | None:
+        if b"bad" in event.body:
+            raise ValueError("it is bad")
+        return event
