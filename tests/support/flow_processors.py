@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from spillable_stream.errors import DeliveryError, ChannelFullError
+from spillable_stream.errors import ChannelFullError, DeliveryError
 from spillable_stream.flow.noted import Noted
 
 
