@@ -18,8 +18,8 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
-from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.environment import environment_options
+from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position

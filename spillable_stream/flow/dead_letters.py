@@ -87,5 +87,5 @@ class Stuck:
         )
 
     def passed(self) -> None:
-        """Note that the component goes on."""
+        """Note that the component continues."""
         self.why = ""

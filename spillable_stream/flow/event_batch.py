@@ -1,7 +1,8 @@
-"""The unit of a flow: a record batch of the event schema, and what is done to all of its events at once.
+"""The unit of a flow: a record batch of the event schema, and the operations on all of its events at once.
 
-Headers are a map column: offsets per event into one column of names and one of values. What is added is written with
-one pass over each of the two, however many headers there are. Nothing here makes a Python object of an event.
+Headers are a map column: offsets per event into one column of names and one of values. Headers that are added are
+written with one pass over each of the two, however many headers there are. Nothing here makes a Python object of an
+event.
 """
 
 from __future__ import annotations
@@ -83,10 +84,8 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
     """Return a batch as events: for what is done to each on its own, and is slow."""
     bodies = batch.column(1).to_pylist()
     headers = batch.column(0)
-    if headers.null_count:
-        maps = [dict(pairs or ()) for pairs in headers.to_pylist()]
-    else:
-        maps = header_maps(headers)
+    has_nulls = headers.null_count > 0
+    maps = [dict(pairs or ()) for pairs in headers.to_pylist()] if has_nulls else header_maps(headers)
     return [Event(b"" if body is None else body, found) for body, found in zip(bodies, maps, strict=True)]
 
 

@@ -44,8 +44,9 @@ class _Field(NamedTuple):
 class JodaPattern:
     """Reads texts as times, as Joda-Time's ``DateTimeFormat.forPattern`` does.
 
-    The letters y, Y, x, M, d, D, H, k, K, h, m, s, S, a, E, z and Z are supported, names are English, and two digits of a year
-    mean 1970 to 2069. What a text does not say is that of 1 January 1970, 00:00; of a day without a year, of the year 2000.
+    The letters y, Y, x, M, d, D, H, k, K, h, m, s, S, a, E, z and Z are supported, names are English, and two digits of
+    a year mean 1970 to 2069. What a text does not say is that of 1 January 1970, 00:00; of a day without a year, of the
+    year 2000.
 
     Args:
         pattern: the pattern, such as ``yyyy-MM-dd HH:mm:ss``.
@@ -100,7 +101,7 @@ class JodaPattern:
             most = max(_NUMBER[letter], count)
             return rf"\d{{{count}}}" if is_followed else rf"\d{{1,{most}}}"
         raise OptionError(
-            f"the pattern of times {self.pattern!r} has the letter {letter}, which is not supported; put text into quotes"
+            f"the pattern of times {self.pattern!r} has the letter {letter}, which is not supported; quote text"
         )
 
     def milliseconds(self, text: str | None) -> int | None:

@@ -6,9 +6,9 @@ A source that can read its input again numbers its batches, and each channel rem
                                  └── part for c2 ── put as (a1.r1, 7) ── full
 
 A repetition puts the same parts under the same number, so c1 says that it has its part, and c2 gets its own. With each
-part goes a note: which channels have parts of this batch, and what the source says of its input. After a crash the newest
-note in any of the channels tells which batch may be in some of them only: one at most, since the next begins when all
-have it. The source reads that one again.
+part goes a note: which channels have parts of this batch, and what the source says of its input. After a crash the
+newest note in any of the channels tells which batch may be in some of them only: one at most, since the next begins
+when all have it. The source reads that one again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorC
 from spillable_stream.flow.noted import Noted
 from spillable_stream.flow.selectors import Replicating, Selector
 from spillable_stream.flow.surroundings import REAL, Surroundings
-from spillable_stream.format.record import BY_PRODUCER, MAX_NOTE_BYTES, MALFORMED, NumberedBatch, Numbers, pack, unpack
+from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
 from spillable_stream.names import check_producer
 
 __all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
@@ -88,8 +88,8 @@ class ChannelProcessor:
     """Puts a source's batches into its channels.
 
     Batches without a number may come from any number of threads at once. One that failed in some channels is in the
-    others: give the same `RoutedBatch` to `deliver` again rather than its events to `process`. Batches with a number come
-    one at a time and in order; each is in each required channel once, however often it is put.
+    others: give the same `RoutedBatch` to `deliver` again rather than its events to `process`. Batches with a number
+    come one at a time and in order; each is in each required channel once, however often it is put.
 
     Args:
         channels: the channels, by name. They stay open at the end.
@@ -376,8 +376,8 @@ class ChannelProcessor:
         before, self._parts_before, newest = self._parts_before, {}, self._newest
         if before and newest is not None and routed.number == newest.number and before != routed.result.stored:
             _log.warning(
-                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs keep "
-                "them. The interceptors, the selector or the input changed in between",
+                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs "
+                "keep them. The interceptors, the selector or the input changed in between",
                 routed.number,
                 self._producer,
                 dict(before),

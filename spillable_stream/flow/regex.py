@@ -1,4 +1,4 @@
-"""Java's patterns on columns of bodies: RE2 on all texts for which it finds what Java finds, Python's `re` on the rest."""
+"""Java's patterns on columns of bodies: by RE2 on texts for which it finds what Java finds, by `re` on the rest."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Replacement:
 
 
 def _group_of(text: str, at: int, pattern: Translation) -> tuple[int, int]:
-    """Return the number of the group that a replacement names behind a ``$``, and where it goes on."""
+    """Return the number of the group that a replacement names behind a ``$``, and where the text continues."""
     if text[at : at + 1] == "{":
         end = text.find("}", at)
         name = text[at + 1 : end]

@@ -55,7 +55,8 @@ class Selector:
         for name in self.named():
             if name not in self.channels:
                 raise OptionError(
-                    f"the selector names the channel {name!r}, and the source has {', '.join(self.channels)}; add it there"
+                    f"the selector names the channel {name!r}, and the source has {', '.join(self.channels)}; "
+                    "add it there"
                 )
 
     def named(self) -> set[str]:
@@ -98,7 +99,8 @@ class Multiplexing(Selector):
     Args:
         header: the header.
         mapping: the channels by value. Values are compared exactly.
-        default: the channels of an event whose header is missing, blank or has another value. Without one such events go
+        default: the channels of an event whose header is missing, blank or has another value. Without one such events
+        go
             nowhere, and count as accepted.
         optional: the channels by value that need not take it; those that must, for this value, are not among them.
 

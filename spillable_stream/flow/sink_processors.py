@@ -1,6 +1,7 @@
-"""Sink processors: which sink of a group takes the next batch, and what happens when one fails. Flume's rules and numbers.
+"""Sink processors: which sink of a group takes the next batch, and what happens when one fails.
 
-The time is one that never goes back, so a clock that is set neither shortens nor prolongs a penalty.
+Rules and numbers are Flume's. The time is one that never goes back, so a clock that is set neither shortens nor
+prolongs a penalty.
 """
 
 from __future__ import annotations
@@ -95,8 +96,8 @@ class Default(SinkProcessor):
 class Failover(SinkProcessor):
     """Asks the sink with the highest priority, and the next one when that fails.
 
-    A sink that fails for the k-th time in a row is left out for 2^k seconds, at most ``maxpenalty``. Then it is tried, and if
-    it says READY it is among the live ones again, at once.
+    A sink that fails for the k-th time in a row is left out for 2^k seconds, at most ``maxpenalty``. Then it is tried,
+    and if it says READY it is among the live ones again, at once.
 
     Args:
         priority: the sinks' priorities; higher first. Sinks without one come after all others, as −1, −2, …
@@ -176,7 +177,8 @@ class LoadBalance(SinkProcessor):
 
     Args:
         selector: "round_robin", "random", the import path of a class derived from `OrderSelector`, or such an object.
-        backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. Without it
+        backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. Without
+        it
             the load of a sink that fails goes to the one after it.
         selector_max_time_out: the longest such time, in milliseconds.
 
@@ -242,5 +244,5 @@ def _order_selector(given: str | OrderSelector) -> OrderSelector:
             f"a load_balance sink processor's selector is round_robin, random or a class, not {given!r} ({e})"
         ) from e
     if not isinstance(found, OrderSelector):
-        raise OptionError(f"{given} is no OrderSelector; derive it from that")
+        raise OptionError(f"{given} is not an OrderSelector; derive it from that")
     return found

@@ -101,8 +101,8 @@ def plan_flow(options: SinkOptions, schema: StructType) -> FlowPlan:
     selector = build(source.selector)
     if isinstance(selector, LoadBalancing):
         raise OptionError(
-            f"{agent_name}.{source_name} has a load_balancing selector, which a stream can't use: when Spark repeats a batch, its "
-            "rows may come in another order and go to other channels. Use replicating or multiplexing, or shards"
+            f"{agent_name}.{source_name} has a load_balancing selector, which a stream can't use: when Spark repeats a "
+            "batch, its rows may come in another order and go to other channels. Use another one, or shards"
         )
     selector.bind(source.channels)
     names = tuple(dict.fromkeys([*source.channels, *([source.dead_letter] if source.dead_letter else [])]))
@@ -118,7 +118,8 @@ def _source(path: str, agent_name: str, source_name: str) -> tuple[AgentConfig, 
     if agent is None or source is None:
         why = "; ".join(str(finding.text) for finding in loaded.errors[:3]) or "it describes none"
         raise OptionError(
-            f"{path} has no source {agent_name}.{source_name} that runs: {why}. `spillable validate -f {path}` says more"
+            f"{path} has no source {agent_name}.{source_name} that runs: {why}. `spillable validate -f {path}` "
+            "says more"
         )
     return agent, source
 

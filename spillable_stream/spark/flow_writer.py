@@ -1,4 +1,4 @@
-"""The sink that writes through a flow: tasks run the interceptors and the selector, the commit publishes to each channel.
+"""The sink that writes through a flow: tasks run the interceptors and the selector, the commit publishes.
 
 Every channel remembers the batch by its query and number. So each has its rows once, though the driver died between two
 of them: Spark's repetition of the batch completes it.

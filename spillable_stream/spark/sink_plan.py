@@ -76,8 +76,8 @@ class SinkOptions:
         flow = _flow(sink["flow"], sink["agent"], sink["source"])
         if flow is not None and (sink["shards"] is not None or options or not stream):
             raise OptionError(
-                "flow is for a stream, and its file describes the channels: leave out shards, shardBy and the options of "
-                "channels, and use writeStream"
+                "flow is for a stream, and its file describes the channels: leave out shards, shardBy and the "
+                "options of channels, and use writeStream"
             )
         if sink["shards"] is not None:
             _refuse_directories(options)

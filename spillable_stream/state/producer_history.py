@@ -10,8 +10,8 @@ events of the latest batches. A batch counts as stored only if its number and fi
 any other batch that is not new is refused. A number alone is never enough to acknowledge a batch.
 
 A batch may bring a note, which the producer finds again with its last number, such as how far it has read its input. It
-belongs to that number: a batch with a higher one replaces it, with its own note or with none; one with a lower number, which
-comes late, does not.
+belongs to that number: a batch with a higher one replaces it, with its own note or with none; one with a lower number,
+which comes late, does not.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class ProducerHistory:
         return {name: noted for name in self.memory_only if (noted := self._noted(name)) is not None}
 
     def merge(self, images: Mapping[str, ProducerImage], notes: Mapping[str, ProducerNote]) -> None:
-        """Merge images of producers and their notes, by name, as `memory_only_image` and `memory_only_notes` return them.
+        """Merge images of producers and their notes, by name, as `memory_only_image` and its like return them.
 
         Args:
             images: the images.

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from spillable_stream import Event
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.event_batch import as_event_batch
 from spillable_stream.flow.escapes import PathEscapes, Rounding
+from spillable_stream.flow.event_batch import as_event_batch
 from tests.support.flow_batches import STILL
 
 TIME = 1_704_164_645_678  # Tuesday, 2 January 2024, 03:04:05.678 UTC
@@ -59,8 +59,8 @@ def test_times_are_those_of_a_zone() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([None, "", "no", "1704164645678", "1704164705000", "0"])),
-        max_size=12,
+        st.tuples(st.sampled_from(["a", "b", None]), st.sampled_from([None, "", "no", "1704164645678", "1704164705000",
+        "0"])), max_size=12,
     ),
     st.sampled_from(["%{h}/%M", "%Y%H", "%t", "%{h}", "x", "%{h}%s"]),
     st.booleans(),

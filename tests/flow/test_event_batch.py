@@ -104,7 +104,8 @@ def test_constant_headers_are_added_in_one_pass_without_objects_of_events(monkey
     inner = pa.MapArray.from_arrays
     monkeypatch.setattr(
         "spillable_stream.flow.event_batch._with_headers",
-        lambda batch, ends, names, values: calls.append(None) or batch.set_column(0, batch.schema.field(0), inner(pa.array(ends), names, values)),
+        lambda batch, ends, names, values: calls.append(None) or batch.set_column(0, batch.schema.field(0),
+        inner(pa.array(ends), names, values)),
     )  # fmt: skip
     add_headers(batch_of(b"x", b"y"), [Header("a", "1"), Header("b", "2"), Header("c", pa.array(["3", "4"]))])
     assert len(calls) == 1

@@ -112,9 +112,7 @@ def test_a_routed_batch_is_sent_again_to_those_only_that_do_not_have_it(channels
     given = {**channels, "c2": Faulty(channels["c2"], ["full"])}
     with ChannelProcessor(given, [Upper()]) as processor:  # type: ignore[arg-type]
         routed = processor.route(batch_of(b"x"))
-        with pytest.raises(
-            DeliveryError, match="a batch is in c1, c3, and not in c2: c2: it is full. Send it again"
-        ) as e:
+        with pytest.raises(DeliveryError, match=r"is in c1, c3, and not in c2: c2: it is full\. Send it again") as e:
             processor.deliver(routed)
         assert e.value.stored == ("c1", "c3") and isinstance(e.value.failures["c2"], ChannelFullError)
         assert processor.deliver(routed).stored == {"c1": 1, "c2": 1, "c3": 1}
@@ -134,9 +132,9 @@ def test_an_optional_channel_that_is_full_is_passed_over_without_waiting(
 
 def test_optional_channels_are_not_tried_where_a_required_one_failed(channels: dict[str, Channel]) -> None:
     given = {**channels, "c1": Faulty(channels["c1"], ["before"])}
-    with ChannelProcessor(given, selector=Replicating(optional=["c2"])) as processor:  # type: ignore[arg-type]
-        with pytest.raises(DeliveryError):
-            processor.process(batch_of(b"x"))
+    processor = ChannelProcessor(given, selector=Replicating(optional=["c2"]))  # type: ignore[arg-type]
+    with processor, pytest.raises(DeliveryError):
+        processor.process(batch_of(b"x"))
     assert peek(channels["c2"]) == []
 
 
@@ -326,9 +324,8 @@ def test_what_can_not_be_used_is_refused(channels: dict[str, Channel], tmp_path:
         ChannelProcessor({})
     with pytest.raises(OptionError, match="need a producer's name"):
         ChannelProcessor(channels).process(batch_of(b"x"), number=1)
-    with Channel(tmp_path / "c1") as other:
-        with pytest.raises(OptionError, match="c1 and twin are one channel"):
-            ChannelProcessor({"c1": channels["c1"], "twin": other}, producer="p").newest()
+    with Channel(tmp_path / "c1") as other, pytest.raises(OptionError, match="c1 and twin are one channel"):
+        ChannelProcessor({"c1": channels["c1"], "twin": other}, producer="p").newest()
     processor = ChannelProcessor(channels)
     processor.close()
     with pytest.raises(SpillableError, match="is closed"):

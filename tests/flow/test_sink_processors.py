@@ -14,7 +14,6 @@ from spillable_stream.flow.sink_processors import Default, Failover, LoadBalance
 from spillable_stream.flow.surroundings import Surroundings
 from tests.support.flow_batches import STILL
 
-
 _MOMENT = 2.0**-10  # adds up without an error
 
 
@@ -169,7 +168,7 @@ def test_a_default_processor_asks_its_only_sink_and_raises_what_that_raises() ->
         (Default, "ab", "exactly one sink, not 2: a, b"),
         (LoadBalance, "a", "needs two sinks, not 1: a"),
         (lambda: LoadBalance(selector="best"), "ab", "round_robin, random or a class, not 'best'"),
-        (lambda: LoadBalance(selector="builtins.dict"), "ab", "is no OrderSelector"),
+        (lambda: LoadBalance(selector="builtins.dict"), "ab", "is not an OrderSelector"),
     ],
 )
 def test_what_can_not_be_used_is_refused(make: Callable[[], SinkProcessor], names: str, says: str) -> None:

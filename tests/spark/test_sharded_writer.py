@@ -199,7 +199,8 @@ def test_batch_of_a_stream_that_one_shard_refuses_says_which_and_is_completed_la
             writer.commit(messages, 7)
         writer.abort(messages, 7)
     said = str(failed.value)
-    assert said.startswith(f"the write to {base} is incomplete: the shards 0, 2 have its rows, and it failed in the shard 1: ")
+    where = "the shards 0, 2 have its rows, and it failed in the shard 1: "
+    assert said.startswith(f"the write to {base} is incomplete: {where}")
     assert "orders-1" in said and said.endswith(
         "A repetition of the batch 7 with the same rows completes it, and stores nothing twice"
     )

@@ -1,7 +1,7 @@
-"""Interceptors of one's own, and the chain that runs a source's interceptors one after the other.
+"""Interceptors of your own, and the chain that runs a source's interceptors one after the other.
 
 A chain runs each interceptor on a whole batch. Where one raises, and rejected events are wanted, the batch is halved
-until the events that make it raise are found: the others go on.
+until the events that make it raise are found: the others continue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Interceptor:
         """Prepare, right before the source starts."""
 
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return what goes on of a batch: events may be changed, and dropped.
+        """Return the batch as it continues: events may be changed, and dropped.
 
         Args:
             batch: the events, of the schema (headers: map of strings, body: binary).
@@ -59,7 +59,7 @@ class EventInterceptor:
         """Prepare, right before the source starts."""
 
     def intercept(self, event: Event) -> Event | None:
-        """Return the event as it goes on; None to drop it.
+        """Return the event as it continues; None to drop it.
 
         Args:
             event: the event. It can't be changed: return another one.
@@ -147,7 +147,7 @@ class InterceptorChain:
             interceptor.close()
 
     def intercept(self, events: EventInput) -> pa.RecordBatch:
-        """Return what goes on of a batch; raises what an interceptor raises.
+        """Return the batch as it continues; raises what an interceptor raises.
 
         Args:
             events: the events.
@@ -160,7 +160,7 @@ class InterceptorChain:
         return batch
 
     def screen(self, events: EventInput) -> Screened:
-        """Return what goes on of a batch, and the events that an interceptor can't pass.
+        """Return the batch as it continues, and the events that an interceptor can't pass.
 
         Args:
             events: the events.
@@ -174,7 +174,7 @@ class InterceptorChain:
         return Screened(batch, rejected)
 
     def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what goes on of each batch, as Spark's ``df.mapInArrow(chain.apply, df.schema)`` wants it.
+        """Yield each batch as it continues, as Spark's ``df.mapInArrow(chain.apply, df.schema)`` wants it.
 
         Args:
             batches: batches of the columns headers and body.

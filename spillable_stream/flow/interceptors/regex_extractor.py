@@ -39,7 +39,7 @@ class Millis:
     """A serializer that takes the text of a group as a time, and gives it in milliseconds since 1970.
 
     A text that is no such time leaves the event without the header, and with ``NAME.error``, which has the text; in
-    Flume it fails its batch for ever.
+    Flume it fails its batch forever.
 
     Args:
         name: the header.
@@ -55,7 +55,7 @@ class Millis:
         self.pattern = JodaPattern(pattern, ZoneInfo(time_zone) if time_zone else None)
 
     def headers(self, group: pa.Array) -> Sequence[Header]:
-        """Return the header of a group, and that of texts that are no time."""
+        """Return the header of a group, and that of texts that are not a time."""
         texts = group.dictionary_encode()
         times = [self.pattern.milliseconds(text) for text in texts.dictionary.to_pylist()]
         known = pa.array([None if t is None else str(t) for t in times], pa.string())
@@ -69,8 +69,8 @@ class Millis:
 class RegexExtractor(Interceptor):
     """Sets headers to the groups of the first match in the body.
 
-    An event without a match stays as it is. A group that took no part gives an empty header. Of two serializers with one
-    name the later counts, and existing headers are replaced.
+    An event without a match stays as it is. A group that took no part gives an empty header. Of two serializers with
+    one name the later counts, and existing headers are replaced.
 
     Args:
         regex: the Java pattern.
@@ -90,5 +90,5 @@ class RegexExtractor(Interceptor):
     def intercept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the events with the headers."""
         _, groups = self.pattern.extract(Texts.of(batch.column(1)))
-        pairs = zip(self.serializers, groups, strict=False)  # groups without a serializer, and the other way round
+        pairs = zip(self.serializers, groups, strict=False)  # groups without a serializer, and vice versa
         return add_headers(batch, [h for serializer, group in pairs for h in serializer.headers(group)])

@@ -15,13 +15,13 @@ __all__ = ["SearchReplace"]
 
 
 class SearchReplace(Interceptor):
-    """Replaces every match of a pattern in the body.
+    r"""Replaces every match of a pattern in the body.
 
     Bytes that are not text of the charset stay as they are; Flume writes U+FFFD in their place.
 
     Args:
         search_pattern: the Java pattern; not empty.
-        replace_string: what takes the place of a match, as Java writes it: ``$1`` is a group, ``\\$`` a dollar.
+        replace_string: what takes the place of a match, as Java writes it: ``$1`` is a group, ``\$`` a dollar.
         charset: the charset of bodies.
 
     Raises:
@@ -49,5 +49,5 @@ class SearchReplace(Interceptor):
         try:
             text = body.decode(self.charset)
             return self.pattern.replace_in(text, self.replacement).encode(self.charset)
-        except UnicodeError:  # it is no text of this charset, or would be none any more
+        except UnicodeError:  # it is not text of this charset, or would be none any more
             return body
