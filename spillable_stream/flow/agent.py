@@ -23,8 +23,8 @@ from spillable_stream.flow.loading import load
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner, source_runner
 from spillable_stream.flow.sinks.base import Sink
-from spillable_stream.flow.sources.base import SourceBase
 from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import SourceBase
 
 __all__ = ["Agent", "SinkGroup", "Source"]
 
@@ -52,7 +52,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class SinkGroup:
-    """Sinks of which one at a time is asked.
+    """Sinks that are asked one at a time.
 
     Args:
         sinks: the sinks, by name.
@@ -102,7 +102,7 @@ class Agent:
 
     Attributes:
         findings: what was found in the configuration files.
-        reload_seconds: how often `wait` looks whether the files have changed; None for never.
+        reload_seconds: how often `wait` looks for changed files; None for never.
 
     Raises:
         OptionError: a sink names a channel that is not there.
@@ -208,7 +208,7 @@ class Agent:
     # ── life ────────────────────────────────────────────────────────────────────────────────
 
     def start(self) -> None:
-        """Open the channels, and start sinks and sources. What can't be started is tried again.
+        """Open the channels, and start sinks and sources. A runner that can't be started is tried again.
 
         Raises:
             SpillableError: a channel can't be opened; nothing runs then.
@@ -455,7 +455,7 @@ def _unused(name: str, taken: Mapping[str, object]) -> str:
 
 
 def _valid(loaded: Loaded, name: str) -> AgentConfig:
-    """Return an agent of which something can run.
+    """Return an agent if something of it can run.
 
     Raises:
         OptionError: there is none of this name, or nothing of it can run; the message has the findings.

@@ -40,11 +40,10 @@ def _of_agent(agent: AgentConfig, system: Mapping[str, str], environment: Mappin
         for code, text in _of_source(source, environment):
             yield _finding(code, text, agent, source)
     for channel in agent.channels:
-        if not channel.implementation:
-            directory = data_directory(system, environment)
-            arguments = channel_arguments(agent.name, channel, directory, environment.get("HOME", "~"))
-            for code, text in _of_channel(directories_of(arguments)):
-                yield _finding(code, text, agent, channel)
+        directory = data_directory(system, environment)
+        arguments = channel_arguments(agent.name, channel, directory, environment.get("HOME", "~"))
+        for code, text in _of_channel(directories_of(arguments)):
+            yield _finding(code, text, agent, channel)
     for sink in agent.sinks:
         for code, text in _of_sink(sink):
             yield _finding(code, text, agent, sink)

@@ -29,7 +29,7 @@ class _Watched:
 
 
 class Supervisor:
-    """Starts runners, and starts one again that has ended: after 3 seconds, then twice as long each time, a minute at most.
+    """Starts runners, and starts one again that has ended: after 3 seconds, then twice as long, a minute at most.
 
     Args:
         now: the clock, in monotonic seconds; for tests.
@@ -67,7 +67,7 @@ class Supervisor:
             watched.trouble = ""
 
     def _failed(self, watched: _Watched) -> float:
-        wait_seconds = min(_LOOK_SECONDS * 2**watched.failures, _LONGEST_WAIT_SECONDS)
+        wait_seconds: float = min(_LOOK_SECONDS * 2**watched.failures, _LONGEST_WAIT_SECONDS)
         watched.failures += 1
         watched.retry_at = self._now() + wait_seconds
         return wait_seconds

@@ -59,22 +59,27 @@ def _text(value: float) -> str:
 
 
 def prometheus_text(agent: Agent) -> str:
-    """Return all numbers in Prometheus's text format: ``spillable_flow_source_event_received_count{…}``."""
+    """Return all numbers in Prometheus's text format: ``spillable_flow_source_event_received_total{…}``."""
     series: dict[str, list[str]] = {}
     for c in components(agent):
         for key, value in c.values.items():
-            words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
             line = f'{{agent="{_label(agent.name)}",name="{_label(c.name)}"}} {_text(value)}'
-            series.setdefault(f"spillable_flow_{c.kind.lower()}_{words}", []).append(line)
+            series.setdefault(f"spillable_flow_{c.kind.lower()}_{_series(key)}", []).append(line)
     troubles = agent.troubles()
     series["spillable_flow_ready"] = [f'{{agent="{_label(agent.name)}"}} {int(not troubles)}']
+    kinds = {name: "counter" if name.endswith("_total") else "gauge" for name in series}
     return "".join(
-        f"# TYPE {name} {_type(name)}\n" + "".join(f"{name}{v}\n" for v in v_lines) for name, v_lines in series.items()
+        f"# TYPE {name} {kinds[name]}\n" + "".join(f"{name}{line}\n" for line in lines)
+        for name, lines in series.items()
     )
 
 
-def _type(name: str) -> str:
-    return "counter" if name.endswith(("_count", "_fail")) and "open_connection" not in name else "gauge"
+def _series(key: str) -> str:
+    """Return the name of a series: ``EventReadFail`` is ``event_read_fail_total``."""
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower()
+    if words.endswith(("_count", "_fail")) and words != "open_connection_count":
+        return words.removesuffix("_count") + "_total"
+    return words
 
 
 def _label(text: str) -> str:

@@ -27,8 +27,8 @@ _PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 class Monitoring:
     """Serves an agent's numbers and health.
 
-    ``/metrics`` is Flume's JSON, or Prometheus's text to a client that asks for it. ``/ping`` always answers; ``/ready``
-    answers 503 while something of the agent does not work, and says what.
+    ``/metrics`` is Flume's JSON, or Prometheus's text to a client that asks for it. ``/ping`` always answers;
+    ``/ready`` answers 503 while something of the agent does not work, and says what.
 
     Args:
         agent: the agent.

@@ -20,6 +20,9 @@ _TIME_ESCAPE = re.compile(r"%[aAbBcdDeHIjklmMpsStTyYz]")
 _TIMELESS_SOURCES = {"exec", "spooldir", "taildir", "netcat", "netcatudp", "seq", "stress"}
 _TIMELESS_INTERCEPTORS = {"host", "remove_header", "uuid", "search_replace", "regex_filter"}
 _SECRET = re.compile(r"(?i)(password|passwd|passphrase|secret|token|access[-_.]?key|jaas)(?![-_.]?(file|path|header))")
+_LIST = re.compile(
+    r"channels|sinks|interceptors|filegroups|selector\.(optional|default|mapping)(\..*)?|.*\.serializers"
+)
 _UDP = {"netcatudp", "syslogudp"}
 _ANY_ADDRESS = {"0.0.0.0", "::"}
 
@@ -47,6 +50,7 @@ def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
     for components in raw.components.values():
         for component in components.values():
             _secrets(component, findings)
+            _commas(component, findings)
 
 
 def _tail(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
@@ -171,6 +175,15 @@ def _channels_without_sink(raw: RawAgent, agent: AgentConfig, findings: Findings
             described = raw.components["channels"][channel.name]
             text = "no sink takes from it, so it fills, unless a Spark query or a program reads it: add a sink"
             findings.add("no-sink", described.first, described.path, text)
+
+
+def _commas(raw: RawComponent, findings: Findings) -> None:
+    """Find lists of names with commas; those of the agent itself are validation's."""
+    for name, entry in raw.entries.items():
+        if "," in entry.value and _LIST.fullmatch(name):
+            meant = " ".join(part.strip() for part in entry.value.split(",") if part.strip())
+            text = f"names are separated by blanks: write {raw.path}.{name} = {meant}"
+            findings.add("list-commas", entry, raw.path, text)
 
 
 def _secrets(raw: RawComponent, findings: Findings) -> None:

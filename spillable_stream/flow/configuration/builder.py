@@ -71,7 +71,7 @@ class PythonClasses:
         """
         if component.kind in _PURE_KINDS:
             build(component)
-        elif component.implementation and find_type(component.kind, component.type) is None:
+        elif component.implementation and not _is_flumes(component):
             _arguments(_load(component.implementation), component)
 
 
@@ -110,7 +110,7 @@ def _load(path: str) -> Callable[..., Any]:
 
 def _arguments(made_by: Callable[..., Any], component: ComponentConfig) -> dict[str, Any]:
     keywords = {name: _built(value) for name, value in component.keywords.items()}
-    if find_type(component.kind, component.type) is not None:
+    if _is_flumes(component):
         return keywords
     parameters = inspect.signature(made_by, eval_str=True).parameters
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values()):
@@ -125,6 +125,12 @@ def _arguments(made_by: Callable[..., Any], component: ComponentConfig) -> dict[
         if parameter.default is parameter.empty and name not in keywords:
             raise OptionError(f"{component.type} needs the argument {name}, and the file does not give it")
     return {name: _converted(name, value, parameters[name].annotation) for name, value in keywords.items()}
+
+
+def _is_flumes(component: ComponentConfig) -> bool:
+    """Return whether a component is of a type of the tables, and not of a class that was given to such a name."""
+    known = find_type(component.kind, component.type)
+    return known is not None and known.supported
 
 
 def _built(value: object) -> object:

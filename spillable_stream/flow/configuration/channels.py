@@ -57,11 +57,11 @@ def channel_arguments(agent: str, channel: ComponentConfig, data_directory: str,
 
     Args:
         agent: the agent's name.
-        channel: the channel, of one of Flume's types.
+        channel: the channel.
         data_directory: where channels without a directory are.
         home: the user's home, for ``~`` in a path.
     """
-    get = _getter(channel)
+    get = _Getter(channel)
     path, data_dirs, backup = directories(agent, channel, data_directory, home)
     memory, overflow = capacities(channel)
     options: ChannelKeywords = {"transaction_capacity": get("transactionCapacity", 0)}
@@ -112,15 +112,11 @@ class _Getter:
         return absent if value is None else value  # type: ignore[return-value]
 
 
-def _getter(channel: ComponentConfig) -> _Getter:
-    return _Getter(channel)
-
-
 def directories(
     agent: str, channel: ComponentConfig, data_directory: str, home: str = "~"
 ) -> tuple[str, list[str], str]:
     """Return a channel's own directory, its data directories, and where copies of checkpoints go ("" for nowhere)."""
-    get = _getter(channel)
+    get = _Getter(channel)
     path = get("path", "") or get("checkpointDir", "") or f"{data_directory}/{agent}/{channel.name}"
     given = channel.keywords.get("data_dirs", ())
     assert isinstance(given, tuple)
@@ -130,9 +126,7 @@ def directories(
 
 def given_directories(channel: ComponentConfig) -> list[tuple[str, str]]:
     """Return the directories that a file gives to a channel, each once with the name of the property."""
-    if channel.implementation:
-        return []
-    get = _getter(channel)
+    get = _Getter(channel)
     data = channel.keywords.get("data_dirs", ())
     assert isinstance(data, tuple)
     place = "path" if get("path", "") else "checkpointDir"
@@ -147,8 +141,8 @@ def _expanded(path: str, home: str) -> str:
 
 
 def capacities(channel: ComponentConfig) -> Capacities:
-    """Return how many events a channel of one of Flume's types holds."""
-    get = _getter(channel)
+    """Return how many events a channel holds."""
+    get = _Getter(channel)
     if channel.type == "memory":
         return Capacities(get("capacity", 0), 0)
     if channel.type == "file":
@@ -157,9 +151,9 @@ def capacities(channel: ComponentConfig) -> Capacities:
     return Capacities(memory, overflow) if memory or overflow else Capacities(0, 100_000_000)
 
 
-def transaction_capacity(channel: ComponentConfig) -> int | None:
-    """Return the most events of a transaction; None for a channel of the user's own."""
-    return None if channel.implementation else _getter(channel)("transactionCapacity", 0)
+def transaction_capacity(channel: ComponentConfig) -> int:
+    """Return the most events of a transaction of a channel."""
+    return _Getter(channel)("transactionCapacity", 0)
 
 
 def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Findings) -> None:
@@ -168,14 +162,12 @@ def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Finding
     Raises:
         Refusal: they do.
     """
-    if channel.implementation:
-        return
 
     def refuse(name: str, text: str) -> Refusal:
         at = raw.entries.get(name, raw.first)
         return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run"))
 
-    get = _getter(channel)
+    get = _Getter(channel)
     memory, overflow = capacities(channel)
     most = get("transactionCapacity", 0)
     if channel.type != "SPILLABLEMEMORY" and most > memory + overflow:

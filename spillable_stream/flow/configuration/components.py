@@ -74,6 +74,8 @@ def type_of(raw: RawComponent, default: str, classes: Classes, findings: Finding
     if known is not None and known.supported:
         return Type(known.alias, known.implementation, known)
     try:
+        if raw.kind in _FLUMES_ONLY:
+            raise OptionError(f"a class of your own can't be a {_word(raw.kind)}{_suggestion(raw.kind, name)}")
         return Type(name, classes.find(raw.kind, name), None)
     except OptionError as e:
         if known is not None:
@@ -81,11 +83,15 @@ def type_of(raw: RawComponent, default: str, classes: Classes, findings: Finding
             raise Refusal(findings.add("unsupported-type", raw.first, raw.path, text)) from None
         if "." in name or ":" in name:
             raise Refusal(findings.add("unusable-class", raw.first, raw.path, str(e))) from None
-        text = f"there is no {_WORDS.get(raw.kind, raw.kind)} of type {name!r}{_suggestion(raw.kind, name)}"
+        text = f"there is no {_word(raw.kind)} of type {name!r}{_suggestion(raw.kind, name)}"
         raise Refusal(findings.add("unknown-type", raw.first, raw.path, text)) from None
 
 
-_WORDS = {Kind.PROCESSOR: "sink processor", Kind.CONFIG_FILTER: "config filter"}
+_FLUMES_ONLY = {Kind.CHANNEL, Kind.CONFIG_FILTER}
+
+
+def _word(kind: Kind) -> str:
+    return {Kind.PROCESSOR: "sink processor", Kind.CONFIG_FILTER: "config filter"}.get(kind, str(kind))
 
 
 def _suggestion(kind: Kind, name: str) -> str:
@@ -209,7 +215,7 @@ class _Reader:
         same = [n for n in names if n.rpartition(".")[2].lower() == bare.lower() and n != name]
         alias = self._known.alias
         article = "an" if alias.startswith(("e", "h")) else "a"
-        owner = f"{article} {alias} {_WORDS.get(self._raw.kind, self._raw.kind)}"
+        owner = f"{article} {alias} {_word(self._raw.kind)}"
         if same:
             code = "wrong-prefix" if name.rpartition(".")[0] != same[0].rpartition(".")[0] else "unknown-property"
             self._add(code, entry, f"nothing reads {name}: {owner} has {same[0]}")

@@ -58,7 +58,7 @@ CODES = MappingProxyType({
     "unsupported-property": (_ERROR, "a property that does not work here, and whose component can't do without"),
     "part-fails": (_ERROR, "a source whose interceptor or selector can't work"),
     "no-channel": (_ERROR, "a source without a channel, or a sink whose channel is missing or does not run"),
-    "invalid-channel": (_ERROR, "one of a component's channels does not run, or is not for dead letters; the component runs without"),
+    "invalid-channel": (_ERROR, "a channel of a component does not run, or is not for dead letters; it runs without"),
     "selector-channel": (_ERROR, "a selector that names a channel that is not one of its source's"),
     "batch-too-large": (_ERROR, "a batch that is larger than the channel's `transactionCapacity`"),
     "shared-directory": (_ERROR, "two channels in one directory"),
@@ -109,10 +109,6 @@ class Findings:
         if finding not in self._found:
             self._found.append(finding)
         return finding
-
-    def extend(self, findings: list[Finding]) -> None:
-        """Add findings."""
-        self._found.extend(findings)
 
     def sorted(self, files: list[str]) -> tuple[Finding, ...]:
         """Return what was found, in the order of the files and of their lines."""

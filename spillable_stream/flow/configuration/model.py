@@ -62,7 +62,7 @@ class ComponentConfig:
         kind: what it is to its agent.
         name: its name in the file.
         type: the type's alias; for a class of the user's own, the type as it is written.
-        implementation: ``module:Class``; empty for a channel, which `channel_arguments` describes.
+        implementation: ``module:Class``; empty for a channel (see `channel_arguments`), and for Spark's sink.
         keywords: the arguments of the class: those that the file gives, parsed. A value can be a `ComponentConfig`, or
             a tuple of them, that must be built first.
         properties: the properties as the file gives them, without the ones of nested components. Two configurations of

@@ -30,7 +30,8 @@ def configure_whole(
     try:
         classes.check(component)
     except OptionError as e:
-        code = "bad-value" if find_type(raw.kind, component.type) else "unusable-class"
+        known = find_type(raw.kind, component.type)
+        code = "bad-value" if known is not None and known.supported else "unusable-class"
         raise Refusal(findings.add(code, raw.first, raw.path, f"{e}; it does not run")) from e
     return component
 

@@ -227,6 +227,7 @@ MULTIPORT_SYSLOGTCP = ComponentType(
         **_JAVA_TLS,
         "numProcessors": "one loop reads all connections",
         "readBufferBytes": "a read takes what there is",
+        "readBufferSize": "a read takes what there is",
     },
     batch_property="batchSize",
 )  # fmt: skip

@@ -17,7 +17,7 @@ __all__ = ["Lookups", "referenced", "substitute", "unresolved"]
 
 _OPEN, _CLOSE, _DEFAULT = "${", "}", ":-"
 _PLAIN_ENVIRONMENT = "org.apache.flume.node.EnvVarResolverProperties"
-_REFERENCE = re.compile(r"\$\{[^}]*\}")
+_INNERMOST = re.compile(r"\$\{[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,17 +140,31 @@ def _closing(text: str, start: int) -> int:
 
 
 def referenced(entries: list[Entry]) -> set[str]:
-    """Return the keys that values of other keys refer to."""
-    values = [entry.raw for entry in entries if _OPEN in entry.raw]
-    return {e.key for e in entries if any(f"{_OPEN}{e.key}{end}" in v for v in values for end in (_CLOSE, _DEFAULT))}
+    """Return the keys that values refer to, or may refer to, where a name has another reference in it."""
+    names = [name for entry in entries for name in _references(entry.raw)]
+    patterns = [re.compile(".*".join(map(re.escape, _flat(name).split("\0")))) for name in names]
+    return {entry.key for entry in entries if any(pattern.fullmatch(entry.key) for pattern in patterns)}
+
+
+def _references(text: str) -> list[str]:
+    """Return what is between the braces of each reference in a text, also of those in others, without defaults."""
+    starts = [found.start() for found in re.finditer(re.escape(_OPEN), text)]
+    return [text[start + len(_OPEN) : end] for start in starts if (end := _closing(text, start)) > 0]
+
+
+def _flat(name: str) -> str:
+    """Return a name with a mark for each reference in it, and without its default."""
+    while (flat := _INNERMOST.sub("\0", name)) != name:
+        name = flat
+    return name.partition(_DEFAULT)[0]
 
 
 def unresolved(entries: list[Entry]) -> list[Problem]:
     """Return the references that are left in values, when all that can answer them has been asked."""
     found = []
     for entry in entries:
-        for reference in _REFERENCE.findall(entry.value):
-            if f"${reference}" not in entry.raw:
+        for reference in map("${{{}}}".format, _references(entry.value)):
+            if f"${reference}" not in entry.raw and reference.count(_OPEN) == 1:
                 found.append(Problem("unresolved", f"nothing answers {reference}{_advice(reference)}", entry))
     return found
 

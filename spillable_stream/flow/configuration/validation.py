@@ -243,7 +243,7 @@ class _Validation:
         known_batch = known.plain(known.batch_property)
         size = component.keywords.get(known.keyword(known_batch), known_batch.default)
         capacity = transaction_capacity(self._channels[name])
-        if isinstance(size, int) and capacity is not None and size > capacity:
+        if isinstance(size, int) and size > capacity:
             at = raw.entries.get(known.batch_property, raw.first)
             text = (
                 f"its {known.batch_property}, {size}, exceeds the transactionCapacity of {name}, {capacity}, "

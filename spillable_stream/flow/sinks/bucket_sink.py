@@ -1,8 +1,8 @@
 """What the sinks hdfs and parquet share: files by path, opened, filled, closed and named; each event once.
 
-A file that can be cut (`appended`) counts batch by batch: written, synced, noted, and the take committed. Any other file
-counts when it is closed: its events stay claimed until then, are noted together with its name, and are committed when
-it has the name. So after a crash a file either is there with events that are skipped, or is not, and they come again.
+A file that can be cut counts batch by batch: written, synced, noted, and the take committed. Any other file counts when
+it is closed: its events stay claimed until then, are noted together with its name, and are committed when it has the
+name. So after a crash a file either is there, and its events are skipped, or it is not, and they come again.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from spillable_stream.state.ranges import Range, RangeSet, count_of
 __all__ = ["BucketSink", "Content", "OpenFile"]
 
 _log = logging.getLogger("spillable_stream.flow")
+
+_NO_TIME = (
+    "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
+)
 
 
 class Content:
@@ -234,10 +238,8 @@ class BucketSink(BatchSink):
             StorageError: some have no time, and there is no dead-letter channel.
         """
         parts, untimed = self._bucketing.divide(batch, ids)
-        if len(untimed.ids):
-            reason = "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or useLocalTimeStamp"
-            if not self.bury(untimed.batch, untimed.ids, reason):
-                raise StorageError(f"{self.name}: {self.trouble}")
+        if len(untimed.ids) and not self.bury(untimed.batch, untimed.ids, _NO_TIME):
+            raise StorageError(f"{self.name}: {self.trouble}")
         return parts
 
     def _pieces(self, part: Part) -> Iterator[tuple[OpenFile | None, pa.RecordBatch, pa.Array, int]]:
@@ -432,7 +434,7 @@ class BucketSink(BatchSink):
         return table.to_batches()[0], pa.concat_arrays([id_column(r) for r in found])
 
     def _fill(self, place: str, file: OpenFile | None, batch: pa.RecordBatch, ranges: list[Range], size: int) -> None:
-        """Write events into a file, a new one if there is none; a file that fails is removed, and its events come again."""
+        """Write events into a file, a new one if there is none. One that fails is removed; its events come again."""
         assert self._consumer is not None
         if file is None:
             if (before := self._open.get(place)) is not None:
@@ -504,7 +506,6 @@ class BucketSink(BatchSink):
 
 
 def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
-    from spillable_stream.state.ranges import RangeSet
 
     left = RangeSet(ranges)
     for first, last in others:

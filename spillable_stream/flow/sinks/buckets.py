@@ -96,7 +96,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """When a file is full: before the event that would follow a limit. 0 is no limit.
+    """When a file is full: before the event that would follow a limit. With 0 there is none.
 
     Args:
         interval_seconds: after how many seconds.
@@ -141,7 +141,7 @@ class Rolling:
             start, events, body_bytes = last, 0, 0
 
     def is_over(self, opened_at: float, written_at: float, now: float) -> bool:
-        """Whether a file is to be closed because of the time, in monotonic seconds."""
+        """Whether a file must be closed because of the time, in monotonic seconds."""
         return now >= self.ends_at(opened_at, written_at)
 
     def ends_at(self, opened_at: float, written_at: float) -> float:
@@ -154,7 +154,8 @@ def _sizes(batch: pa.RecordBatch) -> np.ndarray:
     index = batch.schema.get_field_index("body")
     if index < 0 or batch.schema.field(index).type != pa.binary():
         return np.full(batch.num_rows, batch.nbytes // max(1, batch.num_rows), np.int64)
-    return pc.fill_null(pc.binary_length(batch.column(index)), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    lengths = pc.fill_null(pc.binary_length(batch.column(index)), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
 
 
 def counter(now: Callable[[], float]) -> int:

@@ -39,7 +39,7 @@ class _Blocks:
         return b"".join(self._block(data[i : i + _BLOCK_BYTES]) for i in range(0, len(data), _BLOCK_BYTES))
 
     def _block(self, data: bytes) -> bytes:
-        packed = pa.compress(data, codec=self._codec, asbytes=True)
+        packed = bytes(pa.compress(data, codec=self._codec, asbytes=True))
         return struct.pack(">ii", len(data), len(packed)) + packed
 
     def flush(self) -> bytes:

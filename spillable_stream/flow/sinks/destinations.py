@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from spillable_stream.errors import OptionError, StorageError
@@ -179,7 +180,7 @@ def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]
         return Resolved("/" + path.partition(":")[2].lstrip("/"), LocalFiles(), True)
     if scheme not in _SCHEMES or "://" not in path:
         raise OptionError(f"the path {path} has a scheme that is not supported; say file:, hdfs:, s3:, gs: or abfs:")
-    return _of_arrow(path, scheme)
+    return _of_arrow(path, scheme, environment)
 
 
 def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
@@ -207,14 +208,15 @@ def _core_site(system: Mapping[str, str], environment: Mapping[str, str]) -> str
     return ""
 
 
-def _of_arrow(path: str, scheme: str) -> Resolved:
+def _of_arrow(path: str, scheme: str, environment: Mapping[str, str]) -> Resolved:
     from pyarrow import fs
 
     place, escapes = path, ""
     if "%" in path:  # an address must not have escapes
         place, escapes = path.partition("%")[0], "%" + path.partition("%")[2]
     try:
-        found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :])
+        query = _s3_query(environment) if _SCHEMES[scheme] == "s3" and "?" not in place else ""
+        found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :] + query)
     except (OSError, ValueError) as e:
         raise StorageError(
             f"the file system of {path} can't be used ({e}); hdfs: needs Hadoop's native library, and "
@@ -224,3 +226,14 @@ def _of_arrow(path: str, scheme: str) -> Resolved:
     return Resolved(
         inner + slash + escapes, ArrowFiles(found, is_store=_SCHEMES[scheme] not in ("hdfs", "viewfs")), False
     )
+
+
+def _s3_query(environment: Mapping[str, str]) -> str:
+    """Return what an address says of region and endpoint, as the environment has them."""
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    endpoint = environment.get("AWS_ENDPOINT_URL", "")
+    said = [f"region={quote(region, safe='')}"] if region else []
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        said += [f"endpoint_override={quote(host, safe='')}", f"scheme={scheme or 'https'}"]
+    return "?" + "&".join(said) if said else ""

@@ -11,7 +11,8 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.errors import OptionError, SpillableError
 from spillable_stream.flow.sinks.base import BatchSink, Taken
 from spillable_stream.flow.sinks.output_file import OutputFile, cut_back, sync_directory
-from spillable_stream.flow.sinks.serializers import Serializer, serializer as serializer_of
+from spillable_stream.flow.sinks.serializers import Serializer
+from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents
 
 __all__ = ["FileRoll"]
@@ -31,8 +32,8 @@ class FileRoll(BatchSink):
         serializer: ``TEXT``, ``HEADER_AND_TEXT``, a class as ``module:Class``, or an object with ``encode(batch)``.
         serializer_append_newline: whether a line feed follows each body.
         batch_size: how many events a take has at most.
-        path_manager: ``DEFAULT`` names files by the start of the sink and a number, ``ROLLTIME`` by the time at which each
-            begins and a number.
+        path_manager: ``DEFAULT`` names files by the start of the sink and a number, ``ROLLTIME`` by the time at which
+            each begins and a number.
         path_manager_prefix: what the names begin with.
         path_manager_extension: the extension of the names.
         channel: the name of the channel, for `Agent`.

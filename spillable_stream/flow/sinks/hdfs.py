@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spillable_stream.errors import OptionError
-from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.escapes import Rounding
+from spillable_stream.flow.event_batch import header
 from spillable_stream.flow.sinks.bucket_sink import BucketSink, Content
 from spillable_stream.flow.sinks.buckets import Bucketing, Names, Rolling
 from spillable_stream.flow.sinks.compression import EXTENSIONS, compressor
 from spillable_stream.flow.sinks.sequence_file import SequenceFileEncoder
-from spillable_stream.flow.sinks.serializers import Serializer, serializer as serializer_of
+from spillable_stream.flow.sinks.serializers import Serializer
+from spillable_stream.flow.sinks.serializers import serializer as serializer_of
 
 __all__ = ["Hdfs"]
 
@@ -28,7 +29,7 @@ class Hdfs(BucketSink):
     CompressedStream, and every file elsewhere, counts when it is closed.
 
     Args:
-        path: the directory, with escapes such as ``%Y`` and ``%{header}``. See `destinations.resolve` for where it leads.
+        path: the directory, with escapes such as ``%Y`` and ``%{header}``. `destinations.resolve` says where it leads.
         file_prefix: what the names of files begin with, with escapes.
         file_suffix: what they end with; by default the codec's extension.
         in_use_prefix: what the name of a file begins with while it is written.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pyarrow as pa
 
@@ -100,7 +101,7 @@ class _Rows(Content):
         self._held: list[pa.RecordBatch] = []
         self._events = 0
         self._bytes = _Outgoing()
-        self._writer: object | None = None
+        self._writer: Any = None
 
     def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
         self._held.append(batch)
@@ -115,14 +116,14 @@ class _Rows(Content):
         if self._writer is None:
             schema = self._held[0].schema
             self._writer = pq.ParquetWriter(pa.PythonFile(self._bytes, "w"), schema, compression=self._compression)
-        self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._most)  # type: ignore[attr-defined]
+        self._writer.write_table(pa.Table.from_batches(self._held), row_group_size=self._most)
         self._held, self._events = [], 0
 
     def end(self) -> bytes:
         if self._held:
             self._write()
         if self._writer is not None:
-            self._writer.close()  # type: ignore[attr-defined]
+            self._writer.close()
         return self._bytes.take()
 
 

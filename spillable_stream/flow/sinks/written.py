@@ -36,7 +36,7 @@ def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
 
 
 class WrittenEvents:
-    """The events of a channel that its sinks have written and not committed. Thread-safe; all sinks of a channel share it."""
+    """The events of a channel that its sinks have written and not committed; they share it. Thread-safe."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()

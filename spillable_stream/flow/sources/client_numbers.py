@@ -10,6 +10,7 @@ import pyarrow as pa
 from spillable_stream.errors import DeliveryError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.names import check_producer
 
 __all__ = ["ClientNumbers"]
 
@@ -40,7 +41,7 @@ class ClientNumbers:
             DeliveryError: some required channels did not get their part.
             OptionError: no producer can have the client's name.
         """
-        with self._lock_of(client):
+        with self._lock_of(check_producer(client)):
             routed = self._processor.route(batch)
             failures: dict[str, Exception] = {}
             stored = []

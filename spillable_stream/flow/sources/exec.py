@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import contextlib
 import logging
 import os
 import select
@@ -31,8 +32,8 @@ _END_SECONDS = 5.0  # between SIGTERM and SIGKILL
 class Exec(EventSource):
     """Runs a command, and puts each line that it prints.
 
-    Where a channel is full, the batch is held and the pipe is not read, so the command waits. The command's whole process
-    group ends with the source. It promises nothing beyond that: what the command prints is read once.
+    Where a channel is full, the batch is held and the pipe is not read, so the command waits. The command's whole
+    process group ends with the source. It promises nothing beyond that: what the command prints is read once.
 
     Args:
         command: the command. It is split at white space, and quotes mean nothing, unless there is a shell.
@@ -161,19 +162,15 @@ class Exec(EventSource):
     def _end_group(self, process: subprocess.Popen[bytes]) -> None:
         """End the command and all that it has started."""
         for number, wait_seconds in ((signal.SIGTERM, _END_SECONDS), (signal.SIGKILL, None)):
-            try:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)
-            except (ProcessLookupError, PermissionError):
-                pass
             try:
                 process.wait(wait_seconds)
                 break
             except subprocess.TimeoutExpired:
                 continue
-        try:
-            os.killpg(process.pid, signal.SIGKILL)  # what ignored the first signal
-        except (ProcessLookupError, PermissionError):
-            pass
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # whatever ignored the first signal
 
     def stop(self) -> None:
         """End the command's process group, put what was read, and return."""
@@ -184,5 +181,5 @@ class Exec(EventSource):
 
     @property
     def alive(self) -> bool:
-        """Whether its thread runs; a command that has ended is no failure."""
+        """Whether its thread runs; a command that has ended has not failed."""
         return self.finished or (self._thread is not None and self._thread.is_alive())

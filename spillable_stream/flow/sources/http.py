@@ -13,7 +13,8 @@ import pyarrow as pa
 from spillable_stream.errors import ChannelError, DeliveryError, OptionError, SchemaError, SpillableError
 from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.client_numbers import ClientNumbers
-from spillable_stream.flow.sources.http_handlers import Handler, Request, handler as handler_of
+from spillable_stream.flow.sources.http_handlers import Handler, Request
+from spillable_stream.flow.sources.http_handlers import handler as handler_of
 from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
 
 if TYPE_CHECKING:

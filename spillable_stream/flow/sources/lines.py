@@ -54,7 +54,7 @@ def split_lines(piece: bytes, *, drop_cr: bool) -> Lines:
 
 def _before(piece: bytes, ends: np.ndarray) -> np.ndarray:
     """Tell for each line feed whether a carriage return is before it."""
-    return np.frombuffer(piece, np.uint8)[np.maximum(ends - 1, 0)] == 13
+    return np.asarray(np.frombuffer(piece, np.uint8)[np.maximum(ends - 1, 0)] == 13)
 
 
 def _binary(offsets: np.ndarray, values: bytes) -> pa.Array:

@@ -1,7 +1,8 @@
 """The source ``spooldir``: the files that are put into a directory, each event once in each channel.
 
-A file must not change once it is there. One that does, or that is not text, is set aside with the suffix ``.ASIDE``, and
-the rest is read. A batch is events of one file; its number and a note go with it into the channels, as in `taildir`.
+A file must not change once it is there. One that does, or that is not text, is set aside with the suffix ``.ASIDE``,
+and the rest is read. A batch is events of one file; its number and a note go with it into the channels, as those of
+`taildir`.
 """
 
 from __future__ import annotations
@@ -143,8 +144,8 @@ class SpoolDir(PolledSource):
             if not complete:
                 self.counters.event_read_fail += 1
                 _log.error(
-                    "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't be "
-                    "read again. Look for a channel without them", self.name, start, end, path,
+                    "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't "
+                    "be read again. Look for a channel without them", self.name, start, end, path,
                 )  # fmt: skip
         except UnreadableFileError as e:
             self._set_aside(path, e)

@@ -151,8 +151,8 @@ class SpooledFile:
             raise UnreadableFileError(f"{self.path} was removed while it was read: {how}") from e
         if now != self.state:
             raise UnreadableFileError(
-                f"{self.path} was changed while it was read, from {self.state.size_bytes:,} to {now.size_bytes:,} bytes: "
-                f"{how}"
+                f"{self.path} was changed while it was read, from {self.state.size_bytes:,} to {now.size_bytes:,} "
+                f"bytes: {how}"
             )
 
     def next(self, limit: int) -> Part | None:
@@ -207,7 +207,7 @@ class SpooledFile:
         return os.pread(self._descriptor, max(0, min(size, self.size_bytes - offset)), offset)
 
     def _decode(self, data: bytes) -> bytes:
-        """Return the whole file in UTF-8, by the policy for bytes that are no text."""
+        """Return the whole file in UTF-8, by the policy for bytes of no character."""
         try:
             return data.decode(self._decoding.charset, self._decoding.python_errors).encode()
         except UnicodeError as e:
@@ -222,6 +222,6 @@ class SpooledFile:
     def _no_text(self, e: UnicodeError, offset: int) -> UnreadableFileError:
         where = offset + getattr(e, "start", 0)
         return UnreadableFileError(
-            f"{self.path} is not {self._decoding.charset} at offset {where:,}: set inputCharset, or decodeErrorPolicy = "
-            "REPLACE"
+            f"{self.path} is not {self._decoding.charset} at offset {where:,}: set inputCharset, or "
+            "decodeErrorPolicy = REPLACE"
         )

@@ -39,7 +39,7 @@ class _Sender:
 
 
 class MultiportSyslogTcp(StreamSource):
-    """Takes syslog over TCP, on several ports. What came with one read is one batch, however many messages it has.
+    """Takes syslog over TCP, on several ports. A read is one batch, however many messages it has.
 
     There are no answers in the protocol: while a channel is full the connection is not read, so the sender waits.
 
@@ -47,7 +47,8 @@ class MultiportSyslogTcp(StreamSource):
         ports: the ports; 0 for any that is free, see `ports`.
         host: the address to listen on.
         event_size: the longest message in bytes; a longer one is cut, and marked.
-        keep_fields: which fields stay in the body: ``all``, ``none``, or some of priority, version, timestamp, hostname.
+        keep_fields: the fields that stay in the body: ``all``, ``none``, or some of priority, version, timestamp and
+            hostname.
         client_ip_header: the header that gets the sender's address; none by default.
         client_hostname_header: the header that gets the sender's host name; none by default.
         batch_size: how many messages one transaction has at most.
@@ -172,7 +173,8 @@ class SyslogUdp(DatagramSource):
         port: the port; 0 for any that is free, see `port`.
         host: the address to listen on.
         event_size: the longest message in bytes; a longer one is cut, and marked.
-        keep_fields: which fields stay in the body: ``all``, ``none``, or some of priority, version, timestamp, hostname.
+        keep_fields: the fields that stay in the body: ``all``, ``none``, or some of priority, version, timestamp and
+            hostname.
         client_ip_header: the header that gets the sender's address; none by default.
         client_hostname_header: the header that gets the sender's host name; none by default.
         now: the clock, in seconds since 1970; for tests.

@@ -1,8 +1,8 @@
 """The source ``taildir``: the lines of files that grow, each once in each channel, through rotations and crashes.
 
-A batch is lines of one file. Its number and a note go with it into the channels: which bytes of which file the batch is,
-and the positions that changed since the position file was written. So after a crash the newest note says what may be
-missing in a channel: it is read again, and put again under its number.
+A batch is lines of one file. Its number and a note go with it into the channels: the file, the bytes that the batch
+is, and the positions that changed since the position file was written. So after a crash the newest note says what may
+be missing in a channel: it is read again, and put again under its number.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from zlib import crc32
 
 import msgpack
+import numpy as np
 import pyarrow as pa
 
 from spillable_stream.errors import SpillableError, StorageError
@@ -72,7 +72,7 @@ class _Held:
 class TailDir(PolledSource):
     """Reads files as they grow, line by line, each line once in each required channel.
 
-    A file is known by its inode and by its bytes. A renamed file is read on where it was, under its old or its new name.
+    A file is known by its inode and by its bytes. A renamed file is read on where it was, whatever its new name.
     A copy of a file that is then truncated (``copytruncate``) is read from where the file was. A file that is truncated
     is read from its beginning.
 
@@ -163,7 +163,8 @@ class TailDir(PolledSource):
         self._reset()
         positions, newest = self._positions.read(), processor.newest()
         places = dict(positions.places)
-        span, changed, self._number = None, {}, positions.number
+        span, self._number = None, positions.number
+        changed: dict[int, Place] = {}
         if newest is not None:
             span, changed = _read_note(newest.note)
             if newest.number > positions.number:  # else the position file says more
@@ -215,8 +216,8 @@ class TailDir(PolledSource):
         if data is None:
             self.counters.event_read_fail += 1
             _log.error(
-                "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read again. "
-                "Look for a channel without them",
+                "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
+                "again. Look for a channel without them",
                 self.name, span.start, span.end, span.path,
             )  # fmt: skip
             return None
@@ -340,11 +341,11 @@ class TailDir(PolledSource):
             note = _note(span, self._base, {after.inode: Place(file.path, after)})
         return _Held(batch, file, after, note)
 
-    def _batch(self, group: str, path: str, bodies: pa.Array, starts: object, offset: int) -> pa.RecordBatch:
+    def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
         headers = dict(self._headers.get(group, {}))
         if self._file_header:
             headers[self._file_header] = path
-        columns = {"byteoffset": pa.array(starts + offset)} if self._byte_offset_header else {}  # type: ignore[operator]
+        columns = {"byteoffset": pa.array(starts + offset)} if self._byte_offset_header else {}
         return event_batch(bodies, headers, columns)
 
     # ── the files ───────────────────────────────────────────────────────────────────────────
@@ -467,7 +468,7 @@ class TailDir(PolledSource):
         self._base, self._changed = number, {}
 
 
-def _bodies(data: bytes) -> tuple[pa.Array, object]:
+def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:
     """Return the lines of bytes that may end in a line without a line feed, and where they start."""
     lines = split_lines(data if data.endswith(b"\n") else data + b"\n", drop_cr=True)
     return lines.bodies, lines.starts

@@ -1,7 +1,7 @@
 """One file that grows: how far it was read, and whether it is still the same file.
 
 A file is its inode, its first bytes and the bytes right before the position. A log that was renamed keeps all three. A
-copy has another inode and the same bytes. A file that was truncated and written again has other bytes before the position.
+copy has another inode and the same bytes. A file that was truncated and written again has other bytes there.
 """
 
 from __future__ import annotations
@@ -90,10 +90,6 @@ class TailedFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-    def is_removed(self) -> bool:
-        """Whether the open file has no name any more."""
-        return self._descriptor >= 0 and os.fstat(self._descriptor).st_nlink == 0
 
     def read(self, size_bytes: int) -> bytes | None:
         """Return what follows the position, or None if the file is not what was read before.

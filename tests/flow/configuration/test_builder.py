@@ -137,6 +137,17 @@ def test_what_a_class_refuses_is_an_error_with_its_reason() -> None:
     assert isinstance(build(good), Static)
 
 
+def test_a_class_that_is_given_to_a_name_of_flumes_is_the_users_own() -> None:
+    config = ComponentConfig(
+        kind=Kind.SOURCE,
+        name="r",
+        type="kafka",
+        implementation="acme_flow:Mask",
+        keywords={"pattern": "x", "size": "7"},
+    )
+    assert build(config).given == ("x", 7, None, False)
+
+
 def test_nothing_that_may_bind_is_built_to_be_checked() -> None:
     config = ComponentConfig(
         kind=Kind.SOURCE, name="r", type="netcat", implementation="no.such.module:Netcat", keywords={}

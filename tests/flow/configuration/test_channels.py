@@ -103,11 +103,17 @@ def test_channels_without_a_directory_are_in_the_users_data() -> None:
     assert data_directory({}, {"HOME": "/root", "XDG_DATA_HOME": "/xdg"}) == "/xdg/spillable-stream"
 
 
-def test_the_most_events_of_a_transaction_are_known_for_flumes_types() -> None:
+def test_the_most_events_of_a_transaction_are_known() -> None:
     assert transaction_capacity(channel("type = memory")) == 100
-    assert transaction_capacity(channel("type = file")) == 10_000
-    own = ComponentConfig(kind=channel("type = file").kind, name="c", type="acme.C", implementation="acme:C")
-    assert transaction_capacity(own) is None and given_directories(own) == []
+    assert transaction_capacity(channel("type = file", "transactionCapacity = 7")) == 7
+
+
+def test_the_directories_that_a_file_gives_are_known_with_their_properties() -> None:
+    given = ("type = file", "checkpointDir = /c/", "dataDirs = /d,/e", "backupCheckpointDir = /b")
+    places = [("checkpointDir", "/c"), ("dataDirs", "/d"), ("dataDirs", "/e")]
+    assert given_directories(channel(*given)) == places
+    assert given_directories(channel(*given, "useDualCheckpoints = true")) == [*places, ("backupCheckpointDir", "/b")]
+    assert given_directories(channel("type = memory")) == []
 
 
 @pytest.mark.parametrize(

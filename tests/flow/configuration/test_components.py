@@ -70,7 +70,13 @@ def test_a_class_of_the_users_own_gets_all_its_properties_as_text() -> None:
     assert (config.type, config.implementation) == ("acme.Source", "acme:Source")
 
 
-def test_a_type_that_does_not_run_may_be_given_a_class() -> None:
+def test_a_type_that_does_not_run_names_the_way_out_unless_it_is_given_a_class() -> None:
+    class Kafka(NoClasses):
+        def find(self, kind: Kind, name: str) -> str:
+            return "acme:Kafka"
+
+    config = configure(raw(Kind.SOURCE, type="kafka", topic="t"), Findings(), Kafka())
+    assert (config.implementation, config.keywords) == ("acme:Kafka", {"topic": "t"})
     assert refusal(Kind.SOURCE, type="kafka").startswith("1 unsupported-type: the type kafka does not run here: ")
 
 
@@ -80,6 +86,9 @@ def test_a_component_is_refused_with_the_line_to_change() -> None:
     assert refusal(Kind.SINK, hdfs__path="/x").startswith("1 no-type: it has no type")
     assert refusal(Kind.SINK, type="nul") == "1 unknown-type: there is no sink of type 'nul': did you mean null?"
     assert refusal(Kind.SINK, type="x.Y") == "1 unusable-class: there is no x.Y"
+    assert refusal(Kind.CHANNEL, type="acme.Source") == (
+        "1 unusable-class: a class of your own can't be a channel: the types are memory, file, SPILLABLEMEMORY"
+    )
     assert refusal(Kind.CHANNEL, type="file", encryption__activeKey="k").startswith("2 unsupported-property: ")
 
 

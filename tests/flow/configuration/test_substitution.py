@@ -104,11 +104,17 @@ def test_what_is_left_is_found_with_advice() -> None:
     assert len(texts) == 5
     assert "set the environment variable X" in texts[0] and "-D X=" in texts[1]
     assert "${env:X}" in texts[2] and "Java" in texts[3]
+    assert [p.text[:24] for p in unresolved([entry("k", "${a${sys:Y}}")])] == ["nothing answers ${sys:Y}"]
 
 
 def test_keys_that_values_refer_to_are_known() -> None:
     entries = [entry("base", "/x"), entry("a.b", "${base}/y"), entry("c.d", "${a.b:-z}"), entry("e.f", "a.b")]
     assert referenced(entries) == {"base", "a.b"}
+
+
+def test_keys_that_values_may_refer_to_are_known() -> None:
+    entries = [entry("bind", "${${sys:env}_BIND:-x}"), entry("DEV_BIND", "0"), entry("PROD_BIND", "1"), entry("x", "2")]
+    assert referenced(entries) == {"DEV_BIND", "PROD_BIND"}
 
 
 # A model: names are single letters, each defined once, by those after it, so that there is no loop.

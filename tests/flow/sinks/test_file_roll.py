@@ -105,7 +105,12 @@ class Killed(BaseException):
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("batch", [0, 1])
 def test_a_crash_at_any_step_writes_each_event_once(
-    open_channel: Callable[..., Channel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool, batch: int
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    after: bool,
+    batch: int,
 ) -> None:
     from spillable_stream.channel.take_transaction import TakeTransaction
     from spillable_stream.flow.sinks.output_file import OutputFile

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +64,9 @@ def lines(out: Path) -> list[str]:
 def test_events_go_to_the_directory_of_their_time_and_headers(channel: Channel, tmp_path: Path) -> None:
     put(channel, "1", "2", timestamp="1700000000000", app="x")
     put(channel, "3", timestamp="1700003600000", app="../y")
-    sink = opened(channel, tmp_path / "%{app}" / "%Y-%m-%d" / "%H", time_zone="UTC", file_prefix="log-%{app}", **NO_ROLLS)
+    sink = opened(
+        channel, tmp_path / "%{app}" / "%Y-%m-%d" / "%H", time_zone="UTC", file_prefix="log-%{app}", **NO_ROLLS
+    )
     drain(sink)
     assert all(name.endswith(".tmp") for name in files(tmp_path))
     sink.close()
@@ -75,7 +78,9 @@ def test_events_go_to_the_directory_of_their_time_and_headers(channel: Channel, 
 
 def test_times_are_rounded_down(channel: Channel, tmp_path: Path) -> None:
     put(channel, "1", timestamp="1700000999000")
-    sink = opened(channel, tmp_path / "%H%M", time_zone="UTC", round=True, round_value=10, round_unit="minute", **NO_ROLLS)
+    sink = opened(
+        channel, tmp_path / "%H%M", time_zone="UTC", round=True, round_value=10, round_unit="minute", **NO_ROLLS
+    )
     drain(sink)
     sink.close()
     assert files(tmp_path) == {"2220/FlumeData.1000": "1\n"}
@@ -135,7 +140,13 @@ class Killed(BaseException):
 
 
 STEPS = {
-    "DataStream": ["OutputFile.append", "OutputFile.sync", "NoteFile.write", "TakeTransaction.commit", "BucketSink._rename"],
+    "DataStream": [
+        "OutputFile.append",
+        "OutputFile.sync",
+        "NoteFile.write",
+        "TakeTransaction.commit",
+        "BucketSink._rename",
+    ],
     "CompressedStream": ["NoteFile.write", "LocalFiles.publish", "Consumer.commit"],
 }
 
@@ -178,10 +189,8 @@ def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
             patch.setattr(target, name, dies)
             patch.setattr(BucketSink, "_undo", lambda *_: None)
             patch.setattr(BucketSink, "_discard", lambda *_: None)
-            try:
+            with contextlib.suppress(Killed):
                 drain(sink)
-            except Killed:
-                pass
         channel.close()
         channel = open_channel(checkpoint_on_close=False)
         sink = opened(channel, out / "%{a}", **{**options, "now": lambda: 2.0})

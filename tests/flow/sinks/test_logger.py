@@ -9,7 +9,9 @@ from spillable_stream import Channel, Event
 from spillable_stream.flow.sinks.logger import Logger
 
 
-def test_events_are_logged_as_flume_does(open_channel: Callable[..., Channel], caplog: pytest.LogCaptureFixture) -> None:
+def test_events_are_logged_as_flume_does(
+    open_channel: Callable[..., Channel], caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "spillable_stream.flow.events")
     channel, sink = open_channel(), Logger(max_bytes_to_log=5)
     with channel.put_transaction() as tx:

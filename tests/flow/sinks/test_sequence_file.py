@@ -72,8 +72,17 @@ def test_a_file_is_what_hadoop_reads(tmp_path: Path, write_format: str) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("write_format", ["Writable", "Text"])
-def test_spark_reads_a_file(spark: object, tmp_path: Path, write_format: str) -> None:
-    records = write(tmp_path / "f", write_format)
-    found = spark.sparkContext.sequenceFile(str(tmp_path / "f")).collect()  # type: ignore[attr-defined]
-    assert [(k, bytes(v, "utf-8") if isinstance(v, str) else bytes(v)) for k, v in found] == records
+def test_spark_reads_a_file(tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    session = builder.config("spark.driver.bindAddress", "127.0.0.1").getOrCreate()
+    try:
+        for write_format in ("Writable", "Text"):
+            records = write(tmp_path / write_format, write_format)
+            found = session.sparkContext.sequenceFile(str(tmp_path / write_format)).collect()
+            assert [
+                (key, value.encode() if isinstance(value, str) else bytes(value)) for key, value in found
+            ] == records
+    finally:
+        session.stop()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +16,7 @@ def test_lines_are_those_that_end_in_a_line_feed(piece: bytes) -> None:
     assert lines.bodies.to_pylist() == (whole.split(b"\n") if b"\n" in piece else [])
     assert piece[lines.size_bytes :] == rest
     ends = [lines.end_of(i) for i in range(len(lines.starts) + 1)]
-    assert [piece[a : b - 1] for a, b in zip(ends, ends[1:], strict=False)] == lines.bodies.to_pylist()
+    assert [piece[a : b - 1] for a, b in itertools.pairwise(ends)] == lines.bodies.to_pylist()
     dropped = split_lines(piece, drop_cr=True)
     assert dropped.bodies.to_pylist() == [b.removesuffix(b"\r") for b in lines.bodies.to_pylist()]
     dropped.bodies.validate(full=True)

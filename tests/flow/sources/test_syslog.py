@@ -47,7 +47,9 @@ def test_a_full_channel_stops_the_reading_and_nothing_is_dropped() -> None:
 
 def test_several_ports_have_a_header_and_character_sets() -> None:
     kept = KeptBatches()
-    source = MultiportSyslogTcp([0, 0], host="127.0.0.1", port_header="port", charset_default="ISO-8859-1", batch_size=2)
+    source = MultiportSyslogTcp(
+        [0, 0], host="127.0.0.1", port_header="port", charset_default="ISO-8859-1", batch_size=2
+    )
     source.start(kept)
     try:
         for port in source.ports:
@@ -86,15 +88,17 @@ def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
     source.start(kept)
     try:
         context = ssl.create_default_context(cafile=str(tmp_path / "cert"))
-        with socket.create_connection(("127.0.0.1", source.port)) as plain:
-            with context.wrap_socket(plain, server_hostname="localhost") as c:
-                c.sendall(b"<1>secret\n")
-                wait_until(lambda: kept.bodies() == [b"secret"])
+        plain = socket.create_connection(("127.0.0.1", source.port))
+        with context.wrap_socket(plain, server_hostname="localhost") as c:
+            c.sendall(b"<1>secret\n")
+            wait_until(lambda: kept.bodies() == [b"secret"])
     finally:
         source.stop()
 
 
-@pytest.mark.parametrize("options", [{"ssl": True}, {"ssl": True, "keystore": "x", "keystore_type": "JKS"}, {"ssl": True, "keystore": "/no"}])
+@pytest.mark.parametrize(
+    "options", [{"ssl": True}, {"ssl": True, "keystore": "x", "keystore_type": "JKS"}, {"ssl": True, "keystore": "/no"}]
+)
 def test_a_keystore_that_can_not_be_used_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(OptionError):
         SyslogTcp(0, **options)  # type: ignore[arg-type]

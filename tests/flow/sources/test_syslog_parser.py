@@ -41,12 +41,14 @@ TABLE = [
     (
         b"<34>Oct 11 22:14:15 mymachine su: 'su root' failed for lonvick",
         b"su: 'su root' failed for lonvick",
-        {"Facility": "4", "Severity": "2", "priority": "34", "host": "mymachine", "timestamp": ms("2023-10-11T22:14:15")},
+        {"Facility": "4", "Severity": "2", "priority": "34", "host": "mymachine",
+         "timestamp": ms("2023-10-11T22:14:15")},
     ),
     (
         b"<13>Mar  5 08:00:00 10.0.0.99 Use the BFG!",
         b"Use the BFG!",
-        {"Facility": "1", "Severity": "5", "priority": "13", "host": "10.0.0.99", "timestamp": ms("2024-03-05T08:00:00")},
+        {"Facility": "1", "Severity": "5", "priority": "13", "host": "10.0.0.99",
+         "timestamp": ms("2024-03-05T08:00:00")},
     ),
     (
         b"<0>Feb 29 00:00:01 h leap",

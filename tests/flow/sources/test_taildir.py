@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from spillable_stream import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.errors import CorruptionError, DeliveryError
+from spillable_stream.flow.processor import ChannelProcessor
 from spillable_stream.flow.sources.base import Status
 from spillable_stream.flow.sources.taildir import TailDir
 from tests.support.flow_processors import KeptBatches
@@ -255,6 +258,51 @@ def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytes
     calls = {"stat": 0, "scandir": 0, "pread": 0}
     for name in calls:
         real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *a, _n=name, _r=real, **k: (calls.__setitem__(_n, calls[_n] + 1), _r(*a, **k))[1])
+        monkeypatch.setattr(
+            os, name, lambda *a, _n=name, _r=real, **k: (calls.__setitem__(_n, calls[_n] + 1), _r(*a, **k))[1]
+        )
     assert tail.poll(kept) is Status.BACKOFF
     assert calls == {"stat": 51, "scandir": 0, "pread": 0}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commit", range(6))
+def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path, after: bool, commit: int) -> None:
+    append(logs / "app.log", "".join(f"{i}\n" for i in range(10)))
+    real, calls = PutTransaction.commit, 0
+
+    def dies(self: PutTransaction) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == commit + 1 and after:
+            real(self)
+        if calls > commit:
+            raise Killed
+        real(self)
+
+    def run() -> None:
+        with (
+            Channel(logs.parent / "a", minimum_required_space=0) as a,
+            Channel(logs.parent / "b", minimum_required_space=0) as b,
+            ChannelProcessor({"a": a, "b": b}, producer="a1.r1") as processor,
+        ):
+            tail = source(logs, batch_size=4, write_pos_interval=0)
+            tail.open(processor)
+            while tail.poll(processor) is Status.READY:
+                pass
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(PutTransaction, "commit", dies)
+        patch.setattr("spillable_stream.flow.processor.wait", lambda _: None)
+        run()
+    shutil.copyfile(logs / "app.log", logs / "app.log.1")
+    os.truncate(logs / "app.log", 0)
+    append(logs / "app.log", "10\n11\n")
+    run()
+    for name in ("a", "b"):
+        with Channel(logs.parent / name) as channel, channel.take_transaction() as tx:
+            assert sorted(int(e.body) for e in tx.take_many(100)) == list(range(12)), name
