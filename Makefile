@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 .DEFAULT_GOAL := help
 # The tests and benchmarks start hundreds of Pythons, Spark's workers too: none should compile the package anew.
 export PYTHONDONTWRITEBYTECODE :=
-.PHONY: help .venv java hosts check test test-rest test-all coverage release test-matrix demo demo-cluster docs bench bench-full bench-spark power-cut-table crash clean
+.PHONY: help .venv java hosts check test test-rest test-all coverage release test-matrix demo demo-cluster demo-flume docs bench bench-full bench-spark power-cut-table crash clean
 
 help: ## List the verbs
 	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,9 @@ hosts:
 FLIGHTS ?=
 demo-cluster: hosts java $(STAMP) ## As root: run the demo on three hosts that share only an object store, and kill processes
 	.venv/bin/python -m demo.cluster.run $(if $(FLIGHTS),--flights $(FLIGHTS))
+
+demo-flume: $(STAMP) ## Run an unchanged configuration of Flume's on the flights, and draw its graph
+	.venv/bin/python -m demo.flume.run $(if $(FLIGHTS),--flights $(FLIGHTS))
 
 DOCS_STAMP := .venv/.docs-installed
 $(DOCS_STAMP): $(STAMP) requirements-docs.txt

@@ -9,6 +9,7 @@ from pathlib import Path
 from benchmarks import (
     backlog,
     end_to_end,
+    flow,
     footprint,
     growth,
     latency,
@@ -101,6 +102,12 @@ PARTS = {
         "done. Beside it, events that one thread collects and puts in transactions of as many; and a queue between two "
         "threads that stores nothing. Latency is that of every 16th send.",
         producer.groups,
+    ),
+    "flow": Part(
+        "Through a flow",
+        "A `ChannelProcessor` runs each batch through interceptors and a selector into its channels. *Plain puts* put "
+        "what comes out of that, made once, into one channel after the other. Processor time is that of all threads.",
+        flow.groups,
     ),
     "replay": Part(
         "Opening a long backlog, and its memory",

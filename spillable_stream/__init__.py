@@ -9,6 +9,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_sch
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
+from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats, WorkerStats
 from spillable_stream.channel.take_transaction import TakeTransaction
@@ -55,6 +56,7 @@ __all__ = [
     "Finding",
     "GroupStats",
     "KeptStats",
+    "LastBatch",
     "Loss",
     "Producer",
     "ProducerHandler",

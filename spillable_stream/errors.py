@@ -36,6 +36,7 @@
     │   ├── WorkerFailedError             an event kept failing, and there is no dead-letter channel
     │   └── WorkerTimeoutError            a function did not return in time
     ├── IncompleteWriteError              a write that some shards have, and others failed
+    ├── DeliveryError                     events of a flow that did not get to a channel, or through a sink
     ├── SchemaError                       columns that do not fit the channel
     ├── OptionError                       an unknown option, or a value out of range
     ├── CheckpointMismatchError           a Spark checkpoint that does not fit the channel
@@ -52,6 +53,7 @@ Every message says what happened, to what, and what to do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "CommitOutcomeUnknownError",
     "CorruptionError",
     "DataLossError",
+    "DeliveryError",
     "DiskSpaceError",
     "EventTooLargeError",
     "ForeignDirectoryError",
@@ -265,6 +268,25 @@ class SendFailedError(ProducerError):
 
     def __reduce__(self) -> tuple[type[SendFailedError], tuple[str, Any]]:
         return type(self), (self.args[0], self.result)
+
+
+class DeliveryError(SpillableError):
+    """A batch of a flow is not in all of the channels that must have it, or no sink of a group could take one.
+
+    Attributes:
+        failures: what each of these channels or sinks raised, by name.
+        stored: the names of the channels that have their part.
+    """
+
+    def __init__(
+        self, message: str, failures: Mapping[str, Exception] | None = None, stored: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.failures: Mapping[str, Exception] = failures or {}
+        self.stored = stored
+
+    def __reduce__(self) -> tuple[type[DeliveryError], tuple[str, Mapping[str, Exception], tuple[str, ...]]]:
+        return type(self), (self.args[0], self.failures, self.stored)
 
 
 class WorkerError(SpillableError):

@@ -73,8 +73,8 @@ def test_verify_and_repair_are_kept_from_every_handle_however_they_would_get_one
     assert not allows_indirect_imports("integrity")
 
 
-def test_spark_and_the_producers_are_kept_from_all_of_a_channel_but_its_port() -> None:
-    assert contract("port", "source_modules") == {"producer", "spark"}
+def test_spark_the_producers_and_the_flow_are_kept_from_all_of_a_channel_but_its_port() -> None:
+    assert contract("port", "source_modules") == {"flow", "producer", "spark"}
     stores = modules_of("objects") - {"objects.location"}
     assert contract("port", "forbidden_modules") == modules_of("engine") - {"engine.port"} | {"log", "storage"} | stores
 

@@ -56,6 +56,11 @@ def test_option_tables_and_the_configuration_file_are_made_of_the_options() -> N
     assert not [page for page, text in made.items() if page.read_text() != text], "run scripts/make_option_docs.py"
 
 
+def test_tables_of_flows_are_made_of_the_tables_of_their_components() -> None:
+    made = dict(runpy.run_path(str(ROOT / "scripts" / "make_flow_docs.py"))["files"]())
+    assert not [page for page, text in made.items() if page.read_text() != text], "run scripts/make_flow_docs.py"
+
+
 def test_configuration_file_shows_every_option_with_its_default() -> None:
     text = (ROOT / "conf" / "channel.ini").read_text()
     for option in OPTIONS:

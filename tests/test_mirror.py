@@ -14,6 +14,7 @@ ELSEWHERE = {
 
 # Test modules of more than one module: what a room promises as a whole, told by a property or a story.
 SCENARIOS = {
+    "flow/configuration/test_corpus": "what people get wrong in configuration files, with the findings",
     "integrity/test_kept_events": "damage among events that no group needs",
     "channel/test_another_engine": "a channel on an engine without tiers and files of its own",
     "channel/test_cost": "how many calls a put and a take cost",

@@ -21,6 +21,7 @@ from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.environment import environment_options
+from spillable_stream.channel.last_batch import LastBatch
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.read_cache import divide_cache_options
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
@@ -537,6 +538,21 @@ class Channel:
             OptionError: there is no such event or group, or a time has no zone.
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
+
+    def last_batch(self, producer_id: str) -> LastBatch:
+        """Return the last numbered batch that a producer has in the channel, and the note that came with it.
+
+        With a spool, that is the last one in the spool, which may not be in the store yet. A note that only the memory
+        tier had is gone with it, as the batch is: then this says what the disk knew last.
+
+        Args:
+            producer_id: the producer's ID.
+
+        Returns:
+            Number and note; ``(0, b"")`` for a producer that the channel does not know.
+        """
+        with self.put_port().snapshot() as state:
+            return LastBatch(state.producers.last(producer_id), state.producers.note(producer_id))
 
     def range_of(self, start: SeekTarget | None = None, end: ReadEnd | None = None) -> tuple[int, int]:
         """Return the write-order IDs of the first and the last event that `read` would have now.

@@ -344,7 +344,7 @@ def events_from_batch(read: ReadBatch) -> list[Event]:
         SchemaError: a header is not text: an earlier version took bytes that are not UTF-8.
     """
     try:
-        headers, bodies = _header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()
+        headers, bodies = header_maps(read.batch.column(0)), read.batch.column(1).to_pylist()
     except _NO_OBJECT as e:
         raise _not_given(read, e) from e
     seconds = read.time_us / 1e6
@@ -362,7 +362,7 @@ def _not_given(read: ReadBatch, error: Exception) -> SchemaError:
     )
 
 
-def _header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
+def header_maps(headers: pa.MapArray) -> list[dict[str, str]]:
     """Return one mapping for each row; without the per-row objects that ``to_pylist`` makes."""
     offsets = headers.offsets.to_pylist()
     start = offsets[0]

@@ -17,10 +17,10 @@ from spillable_stream.engine.append_plan import CommitResult
 from spillable_stream.engine.engine import Engine
 from spillable_stream.engine.requests import NoRoomYetError, Put
 from spillable_stream.engine.task_plans import StagedFile
-from spillable_stream.errors import DiskSpaceError, TransactionCapacityError, TransactionStateError
+from spillable_stream.errors import DiskSpaceError, OptionError, TransactionCapacityError, TransactionStateError
 from spillable_stream.format.batch import accept_batch, check_columns, encode_batch
 from spillable_stream.format.frame import MAX_COUNT, Frame, total_size
-from spillable_stream.format.record import NumberedBatch, SegmentRef
+from spillable_stream.format.record import MAX_NOTE_BYTES, NumberedBatch, SegmentRef
 from spillable_stream.format.row_values import row_reader
 
 __all__ = ["PutTransaction"]
@@ -41,7 +41,7 @@ class PutTransaction(Transaction):
 
     Attributes:
         producer: which batch of a producer this is: one that is stored is not stored again, and `committed` has the IDs
-            that it got, if they are still known.
+            that it got, if they are still known. Its note is stored with it, for `Channel.last_batch`.
         follows: the producer's last number in the channel, on which the batch was cut: where it is another one by
             now, the commit raises a `ProducerSequenceError`, and stores nothing. None for any.
         is_bounded: whether ``transactionCapacity`` bounds it; not where others chose how much goes together.
@@ -213,6 +213,11 @@ class PutTransaction(Transaction):
             self._flush_events()
         if self.count == 0:
             return
+        if self.producer is not None and len(self.producer.note) > MAX_NOTE_BYTES:
+            raise OptionError(
+                f"the note of a producer's batch has {len(self.producer.note):,} bytes, and at most {MAX_NOTE_BYTES:,} "
+                "are kept; nothing was stored"
+            )
         segments: list[SegmentRef] = []
         if self._segment is not None:
             if self._frames:

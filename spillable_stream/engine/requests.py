@@ -111,7 +111,10 @@ class Put(Request):
 
     def size_bytes(self) -> int:
         if not self._size_bytes:
-            self._size_bytes = total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments)
+            note_bytes = len(self.producer.note) if self.producer else 0
+            self._size_bytes = (
+                total_size(self.frames) + _COMMIT_BYTES + _SEGMENT_BYTES * len(self.segments) + note_bytes
+            )
         return self._size_bytes
 
     def use(self) -> TierUsage:
@@ -143,14 +146,14 @@ class Put(Request):
             query, batch = self.sink
             return CommitResult() if batch <= plan.sinks.get(query, plan.state.sinks.get(query, -1)) else None
         if self.producer:
-            name, numbers = self.producer
+            name, numbers, _ = self.producer
             if self.follows is not None and (last := plan.state.producers.last(name)) != self.follows:
                 raise ProducerSequenceError(
                     f"the producer {name!r} has batches up to {last:,} in the channel, and not up to {self.follows:,} "
                     "as when this one was cut. Nothing was stored: cut it anew"
                 )
             planned = plan.batches.get((name, numbers.last))
-            answer = planned.to(*self.producer) if planned else plan.state.producers.answer(*self.producer)
+            answer = planned.to(name, numbers) if planned else plan.state.producers.answer(name, numbers)
             return CommitResult(0, answer.first_id, answer.last_id) if answer else None
         return None
 
@@ -217,7 +220,7 @@ class Put(Request):
         if self.sink:
             plan.sinks[self.sink[0]] = self.sink[1]
         if self.producer:
-            name, numbers = self.producer
+            name, numbers, _ = self.producer
             plan.batches[name, numbers.last] = Answer(first, plan.next_id - 1, numbers.fingerprint)
         return CommitResult(tx, first, plan.next_id - 1)
 

@@ -6,8 +6,8 @@ FILE_HEADER     ``{format, channel, file, previous: [file, end] or nil, state}``
 PUT             no map: an Arrow IPC record-batch message (`spillable_stream.format.batch`)
 TAKE            ``{group, ranges: [[first, last], …]}``
 COMMIT          ``{kind, start, segments?: [[name, end, count, bytes], …], sink?: [query, batch],
-                producer?: [producer, first, last, fingerprint?], spilled?, seen?: {next, groups,
-                sinks?, producers?}, merged?: [name, [[first, count, offset, bytes, time, until], …]]}``
+                producer?: [producer, first, last, fingerprint?, note?], spilled?, seen?: {next, groups,
+                sinks?, producers?, notes?}, merged?: [name, [[first, count, offset, bytes, time, until], …]]}``
 ROLLBACK        empty
 OPTIONS         ``{name: value, …}``, what changed
 SCHEMA          ``{id, schema}``: the Arrow IPC message of a schema, and its number
@@ -42,6 +42,7 @@ __all__ = [
     "BY_PRODUCER",
     "FORMAT_VERSION",
     "MALFORMED",
+    "MAX_NOTE_BYTES",
     "NONSENSE",
     "CommitFields",
     "CommitRecord",
@@ -56,6 +57,7 @@ __all__ = [
     "Numbers",
     "OptionsRecord",
     "ProducerImage",
+    "ProducerNote",
     "Ranges",
     "Record",
     "ReserveRecord",
@@ -83,6 +85,9 @@ MALFORMED = (CorruptionError, *NONSENSE)
 BY_PRODUCER = 0
 """The fingerprint of a batch whose number the producer chose: it never uses a number for two different batches."""
 
+MAX_NOTE_BYTES = 64 << 10
+"""The largest note of a producer's batch."""
+
 
 Ranges = list[tuple[int, int]]
 """First and last write-order IDs, both inside."""
@@ -95,6 +100,9 @@ StoredBatch = tuple[int, int, int] | tuple[int, int, int, int]
 
 ProducerImage = tuple[Ranges, int, list[StoredBatch]]
 """What a producer has committed: ranges of numbers, the last number that was forgotten, and its latest batches."""
+
+ProducerNote = tuple[int, bytes]
+"""The number of a producer's last batch, and the note that came with it."""
 
 
 class Numbers(NamedTuple):
@@ -114,10 +122,17 @@ class Numbers(NamedTuple):
 
 
 class NumberedBatch(NamedTuple):
-    """The identity of a producer's batch: the producer's ID and the batch's numbers."""
+    """The identity of a producer's batch.
+
+    Args:
+        producer: the producer's ID.
+        numbers: the batch's numbers. With a note their fingerprint is known.
+        note: what the producer wants to find again with its last number, at most `MAX_NOTE_BYTES`.
+    """
 
     producer: str
     numbers: Numbers
+    note: bytes = b""
 
 
 def pack(value: object) -> bytes:
@@ -244,13 +259,14 @@ class Seen(TypedDict):
     """A summary of the memory tier's log in the disk tier's log, so that losing memory never brings back taken events.
 
     It holds the next write-order ID; for each group, its position and ranges ahead; for each query, its batch ID; for
-    each producer, the image that `spillable_stream.state.producer_history` makes.
+    each producer, the image that `spillable_stream.state.producer_history` makes, and its note if it has one.
     """
 
     next: int
     groups: dict[str, GroupTaken]
     sinks: NotRequired[dict[str, int]]
     producers: NotRequired[dict[str, ProducerImage]]
+    notes: NotRequired[dict[str, ProducerNote]]
 
 
 class LostRecord(Seen):
@@ -377,7 +393,7 @@ class CommitFields(TypedDict):
     start: int
     segments: NotRequired[list[SegmentFields]]
     sink: NotRequired[tuple[str, int]]
-    producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int]]
+    producer: NotRequired[tuple[str, int, int] | tuple[str, int, int, int] | tuple[str, int, int, int, bytes]]
     spilled: NotRequired[str]
     seen: NotRequired[Seen]
     merged: NotRequired[tuple[str, list[MergedRun]]]
@@ -417,8 +433,11 @@ class CommitRecord:
         if self.sink:
             value["sink"] = self.sink
         if self.producer:
-            name, (first, last, fingerprint) = self.producer
-            value["producer"] = (name, first, last) if fingerprint is None else (name, first, last, fingerprint)
+            name, (first, last, fingerprint), note = self.producer
+            if note:
+                value["producer"] = name, first, last, fingerprint or BY_PRODUCER, note
+            else:
+                value["producer"] = (name, first, last) if fingerprint is None else (name, first, last, fingerprint)
         if self.spilled:
             value["spilled"] = self.spilled
         if self.seen:
@@ -439,7 +458,7 @@ class CommitRecord:
             segments = [SegmentRef(*s) for s in v.get("segments", ())]
             sink, of = v.get("sink"), v.get("producer")
             ids = (sink[0], sink[1]) if sink else None
-            producer = NumberedBatch(of[0], Numbers(*of[1:4])) if of else None
+            producer = NumberedBatch(of[0], Numbers(*of[1:4]), *of[4:5]) if of else None
             merged = v.get("merged")
             found = Merged(merged[0], [MergedRun(*run) for run in merged[1]]) if merged else None
             seen, spilled = v.get("seen"), v.get("spilled", "")

@@ -104,7 +104,10 @@ class SpillableDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> SpillableStreamWriter | ShardedStreamWriter:
         """Return a writer for ``df.writeStream``."""
-        plan = self._sink_plan(schema, overwrite, "the output mode complete", stream=True)
+        mode = "the output mode complete"
+        if self._spark_option("flow") is not None:
+            return self._flow_writer(schema, overwrite, mode)
+        plan = self._sink_plan(schema, overwrite, mode, stream=True)
         return SpillableStreamWriter(plan) if isinstance(plan, SinkPlan) else ShardedStreamWriter(plan)
 
     def _given(self) -> dict[str, str]:
@@ -163,17 +166,31 @@ class SpillableDataSource(DataSource):
         kinds = {SOURCE: "a Spark stream's source", BATCH: "a Spark batch read"}
         return parse_options(self._given(), scopes, where=kinds[scopes[0]] if len(scopes) == 1 else "a Spark source")
 
+    def _flow_writer(self, schema: StructType, overwrite: bool, mode: str) -> ShardedStreamWriter:
+        """Return a writer through a source of a configuration file."""
+        from spillable_stream.spark.flow_plan import plan_flow
+        from spillable_stream.spark.flow_writer import FlowStreamWriter
+
+        _refuse_overwrite(overwrite, mode)
+        if self._spark_option("path") is not None:
+            raise OptionError("the file of a flow names its channels: leave out the path of the stream")
+        return FlowStreamWriter(plan_flow(SinkOptions.parse(self._given(), stream=True), schema))
+
     def _sink_plan(
         self, schema: StructType, overwrite: bool, mode: str, *, stream: bool = False
     ) -> SinkPlan | ShardedPlan:
         """Create or widen the channel, or the shards, for rows of ``schema``, and return how to write them."""
-        if overwrite:
-            raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
+        _refuse_overwrite(overwrite, mode)
         if not schema.fields:
             raise SchemaError("a frame without columns has nothing that a channel could store; select some")
         options = SinkOptions.parse(self._given(), stream=stream)  # before the path: a wrong option is reported first
         plan = plan_sink if options.shards is None else plan_sharded_sink
         return plan(self._path(), options, schema)
+
+
+def _refuse_overwrite(overwrite: bool, mode: str) -> None:
+    if overwrite:
+        raise OptionError(f"{mode} is refused: events in a channel are never replaced; use append")
 
 
 def _first_of(place: str | ChannelSet) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import arrow_schema
 from spillable_stream.spark.shards import Shards
 from spillable_stream.spark.side_by_side import side_by_side
-from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_for, sink_channel
+from spillable_stream.spark.sink_plan import SinkOptions, SinkPlan, plan_for, shown_channels, sink_channel
 
 __all__ = ["ShardedPlan", "plan_sharded_sink", "shard_path"]
 
@@ -59,6 +59,10 @@ class ShardedPlan:
             partition_id: the task's number among those of its write, from 0.
         """
         return min(channel.inline_bytes(partition_id) for channel in self.channels)
+
+    def shown(self, channels: Sequence[int]) -> str:
+        """Return what messages call some of the channels, by their numbers."""
+        return shown_channels("shard", [str(channel) for channel in channels])
 
     def remembered(self, batch: SinkBatch) -> SinkBatch:
         """Return by what the channels remember a batch.

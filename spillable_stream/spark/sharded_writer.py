@@ -11,10 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from spillable_stream.engine.port import SinkBatch
 from spillable_stream.errors import IncompleteWriteError
@@ -22,6 +23,7 @@ from spillable_stream.spark.channel_commit import ChannelCommit, OpenCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.sharded_plan import ShardedPlan
 from spillable_stream.spark.side_by_side import settled, side_by_side
+from spillable_stream.spark.sink_plan import SinkPlan
 from spillable_stream.spark.spark_errors import short_traces
 from spillable_stream.spark.task_guards import refuse_self_read
 from spillable_stream.spark.task_stage import Staged, staging
@@ -33,7 +35,7 @@ except ImportError:  # Spark 4.0 feeds a stream's rows one by one
     if not TYPE_CHECKING:
         from spillable_stream.spark.compat import DataSourceStreamArrowWriter
 
-__all__ = ["ShardedBatchWriter", "ShardedStaged", "ShardedStreamWriter"]
+__all__ = ["DividedPlan", "ShardedBatchWriter", "ShardedStaged", "ShardedStreamWriter"]
 
 
 @dataclass
@@ -49,6 +51,26 @@ class ShardedStaged(WriterCommitMessage):
     of_shards: dict[int, Staged]
 
 
+class DividedPlan(Protocol):
+    """A plan of a write into several channels, however rows are divided; `ShardedPlan` says what is in it."""
+
+    @property
+    def base(self) -> str: ...  # noqa: D102
+
+    @property
+    def channels(self) -> tuple[SinkPlan, ...]: ...  # noqa: D102
+
+    @property
+    def schema(self) -> StructType: ...  # noqa: D102
+
+    @property
+    def transaction(self) -> SinkBatch | None: ...  # noqa: D102
+
+    def shown(self, channels: Sequence[int]) -> str: ...  # noqa: D102
+
+    def remembered(self, batch: SinkBatch) -> SinkBatch: ...  # noqa: D102
+
+
 class _ShardedStager:
     """The common base of the batch and the streaming writer.
 
@@ -56,7 +78,7 @@ class _ShardedStager:
         plan: the plan of the write.
     """
 
-    def __init__(self, plan: ShardedPlan) -> None:
+    def __init__(self, plan: DividedPlan) -> None:
         self._plan = plan
         self._schema = plan.schema  # of Spark's rows, which Spark 4.0 sends one by one
 
@@ -68,10 +90,12 @@ class _ShardedStager:
             owner: the streaming query's ID, or the ID of a batch write.
             batch_id: the batch that the rows belong to.
         """
-        stages = [channel.stage for channel in self._plan.channels]
-        with staging(stages, self._plan.inline_bytes, owner, batch_id) as task:
+        plan = self._plan
+        assert isinstance(plan, ShardedPlan)
+        stages = [channel.stage for channel in plan.channels]
+        with staging(stages, plan.inline_bytes, owner, batch_id) as task:
             for batch in batches:
-                for shard, rows in self._plan.shards.split(batch):
+                for shard, rows in plan.shards.split(batch):
                     task.add(shard, rows)
             staged = task.finish()
         return ShardedStaged(owner, {shard: found for shard, found in enumerate(staged) if found.has_rows})
@@ -127,8 +151,9 @@ class _ShardedStager:
                 "which a repetition is safe"
             )
         return IncompleteWriteError(
-            f"the write to {self._plan.base} is incomplete: {_shown(stored)} its rows, and it failed in "
-            f"{', '.join(map(str, failures))}: {first}. {advice}"
+            f"the write to {self._plan.base} is incomplete: {self._plan.shown(stored)} "
+            f"{'has' if len(stored) == 1 else 'have'} its rows, and it failed in {self._plan.shown(list(failures))}: "
+            f"{first}. {advice}"
         )
 
     def _abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -176,15 +201,11 @@ def _by_shard(messages: list[WriterCommitMessage | None]) -> dict[int, list[Stag
     return dict(sorted(found.items()))
 
 
-def _shown(stored: Sequence[int]) -> str:
-    return f"the shard {stored[0]} has" if len(stored) == 1 else f"the shards {', '.join(map(str, stored))} have"
-
-
 @short_traces
 class ShardedBatchWriter(_ShardedStager, DataSourceArrowWriter):
     """Appends a DataFrame to several channels, to each as one put transaction."""
 
-    def __init__(self, plan: ShardedPlan) -> None:
+    def __init__(self, plan: DividedPlan) -> None:
         super().__init__(plan)
         self._job = new_job()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -18,7 +18,7 @@ from spillable_stream.spark.channel_commit import ChannelCommit
 from spillable_stream.spark.channel_pool import visit
 from spillable_stream.spark.schema import creation_schema
 
-__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_for", "plan_sink", "sink_channel"]
+__all__ = ["TASK_INLINE_BYTES", "SinkOptions", "SinkPlan", "plan_for", "plan_sink", "shown_channels", "sink_channel"]
 
 TASK_INLINE_BYTES = 256 << 10
 """What a task may send through the driver unless an option says more: Spark bounds the sum of all tasks' results."""
@@ -39,6 +39,7 @@ class SinkOptions:
         of_channel: the options of the channel, by keyword name.
         shards: how many channels share the rows; None if a single one has them.
         shard_by: the columns whose values choose a row's channel.
+        flow: the configuration file, the agent and the source through which a stream goes; None for none.
     """
 
     keep_alive_seconds: float
@@ -47,6 +48,7 @@ class SinkOptions:
     of_channel: Mapping[str, Any]
     shards: int | None = None
     shard_by: tuple[str, ...] = ()
+    flow: tuple[str, str, str] | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, stream: bool) -> Self:
@@ -71,6 +73,12 @@ class SinkOptions:
             )
         if (sink["shards"] is None) != (sink["shard_by"] is None):
             raise OptionError("shards and shardBy belong together; give both, or neither for a single channel")
+        flow = _flow(sink["flow"], sink["agent"], sink["source"])
+        if flow is not None and (sink["shards"] is not None or options or not stream):
+            raise OptionError(
+                "flow is for a stream, and its file describes the channels: leave out shards, shardBy and the "
+                "options of channels, and use writeStream"
+            )
         if sink["shards"] is not None:
             _refuse_directories(options)
         return cls(
@@ -80,6 +88,7 @@ class SinkOptions:
             of_channel=options,
             shards=sink["shards"],
             shard_by=tuple(sink["shard_by"] or ()),
+            flow=flow,
         )
 
 
@@ -161,6 +170,19 @@ def plan_for(channel: Channel, path: str, options: SinkOptions, schema: StructTy
         max_inline_bytes=_task_inline_bytes(channel) if most_bytes is None else most_bytes,
         transaction=options.transaction,
     )
+
+
+def _flow(path: str | None, agent: str | None, source: str | None) -> tuple[str, str, str] | None:
+    if path is None and agent is None and source is None:
+        return None
+    if path is None or agent is None or source is None:
+        raise OptionError("flow, agent and source belong together; give all three, or none")
+    return path, agent, source
+
+
+def shown_channels(kind: str, names: Sequence[str]) -> str:
+    """Return what messages call channels that share a write, such as ``the shards 0, 2``."""
+    return f"the {kind}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def _refuse_directories(of_channel: Mapping[str, Any]) -> None:

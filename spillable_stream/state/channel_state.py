@@ -214,7 +214,8 @@ class ChannelState(Contents):
                 del self.sinks[next(iter(self.sinks))]
         if record.producer:
             ids = header.write_order_id, header.write_order_id + header.count - 1
-            self.producers.record(*record.producer, ids, in_memory=is_in_memory)
+            name, numbers, note = record.producer
+            self.producers.record(name, numbers, ids, in_memory=is_in_memory, note=note)
         self.raise_floor()
         if pending.takes and len(self.blocks.memory):
             self._drop_taken(r for take in pending.takes for r in take.ranges)
@@ -294,6 +295,8 @@ class ChannelState(Contents):
             found["sinks"] = dict(self.memory_only_sinks)
         if self.producers.memory_only:
             found["producers"] = self.producers.memory_only_image()
+            if notes := self.producers.memory_only_notes():
+                found["notes"] = notes
         return found
 
     def _settle_overflow(self, record: CommitRecord) -> None:

@@ -251,7 +251,7 @@ class Contents:
         self.next_id = max(self.next_id, other["next"])
         for query, batch in other.get("sinks", {}).items():
             self.sinks[query] = max(batch, self.sinks.get(query, batch))
-        self.producers.merge(other.get("producers", {}))
+        self.producers.merge(other.get("producers", {}), other.get("notes", {}))
         for name, (position, ahead) in other["groups"].items():
             if name in self.groups:
                 self.groups[name].merge(position, ahead)

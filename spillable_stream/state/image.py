@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict, cast
 
-from spillable_stream.format.record import GroupTaken, ProducerImage, Ranges
+from spillable_stream.format.record import GroupTaken, ProducerImage, ProducerNote, Ranges
 
 __all__ = [
     "BlockImage",
@@ -54,10 +54,11 @@ and the sinks that only memory's log speaks about."""
 
 
 class HistoryImage(TypedDict):
-    """A `ProducerHistory`: what each producer committed, and those of whom only the memory tier's log says all."""
+    """A `ProducerHistory`: what each producer committed, those of whom only memory's log says all, and their notes."""
 
     states: dict[str, ProducerImage]
     unsaid: NotRequired[list[str]]
+    notes: NotRequired[dict[str, ProducerNote]]
 
 
 class ProducersImage(TypedDict, total=False):

@@ -8,6 +8,10 @@ An application that chooses the numbers sends its batches in order, and may rese
 restart. It may also send other events under an old number. The history therefore keeps a fingerprint of the
 events of the latest batches. A batch counts as stored only if its number and fingerprint match one of these;
 any other batch that is not new is refused. A number alone is never enough to acknowledge a batch.
+
+A batch may bring a note, which the producer finds again with its last number, such as how far it has read its input. It
+belongs to that number: a batch with a higher one replaces it, with its own note or with none; one with a lower number,
+which comes late, does not.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from spillable_stream.errors import ProducerSequenceError
-from spillable_stream.format.record import BY_PRODUCER, Numbers, ProducerImage, StoredBatch
+from spillable_stream.format.record import BY_PRODUCER, Numbers, ProducerImage, ProducerNote, StoredBatch
 from spillable_stream.state.image import HistoryImage, ProducersImage
 from spillable_stream.state.ranges import Range, RangeSet
 
@@ -79,16 +83,23 @@ class ProducerState:
         committed: the sequence numbers known to be committed.
         forgotten: up to this number, a number that is not in `committed` may have been committed or not.
         answers: the answers for the latest batches, by sequence number, in case the original answer was lost.
+        noted: the number of the batch that brought the newest note, and the note; None without one.
     """
 
     committed: RangeSet = field(default_factory=RangeSet)
     forgotten: int = 0
     answers: dict[int, Answer] = field(default_factory=dict)
+    noted: ProducerNote | None = None
 
     @property
     def last(self) -> int:
         """The highest sequence number that was committed; 0 if none was."""
         return max(self.committed.last, self.forgotten)
+
+    @property
+    def note(self) -> bytes:
+        """The note that came with the last number; b"" if none did."""
+        return self.noted[1] if self.noted is not None and self.noted[0] == self.last else b""
 
     @property
     def fingerprint(self) -> int | None:
@@ -133,17 +144,19 @@ class ProducerState:
             "sends batches again must divide its input as before. Continue after last_sequence() with a new producer"
         )
 
-    def record(self, numbers: Numbers, ids: Range) -> None:
+    def record(self, numbers: Numbers, ids: Range, note: bytes = b"") -> None:
         """Record that a batch was committed.
 
         Args:
             numbers: the sequence numbers that it uses up. An application numbers its batches in order, possibly with
                 gaps; its batch also uses up the skipped numbers before its own.
             ids: the write-order IDs of its events.
+            note: what the producer wants to find again with its last number.
         """
         self.committed.add(numbers.first, numbers.last)
         self.answers[numbers.last] = Answer(*ids, numbers.fingerprint)
         self._bound()
+        self.merge_note((numbers.last, note) if note else None)
 
     def merge(self, image: ProducerImage) -> None:
         """Merge an `image` of the same producer."""
@@ -154,6 +167,11 @@ class ProducerState:
         for sequence, *answer in answers:
             self.answers.setdefault(sequence, Answer(*answer))
         self._bound()
+
+    def merge_note(self, noted: ProducerNote | None) -> None:
+        """Merge a note, once its number is known; only that of the last number is kept."""
+        found = [n for n in (self.noted, noted) if n is not None and n[0] == self.last]
+        self.noted = found[-1] if found else None
 
     def _bound(self) -> None:
         while len(self.committed) > _MAX_RANGES:
@@ -197,6 +215,7 @@ class ProducerHistory:
         for name, said in image["states"].items() if image else ():
             self._states[name] = ProducerState()
             self._states[name].merge(said)
+        self._merge_notes(image.get("notes", {}) if image else {})
         self.memory_only: dict[str, None] = dict.fromkeys(image.get("unsaid", ()) if image else ())
 
     def __iter__(self) -> Iterator[str]:
@@ -210,14 +229,19 @@ class ProducerHistory:
         state = self._states.get(name)
         return state.last if state else 0
 
+    def note(self, name: str) -> bytes:
+        """Return the note that came with a producer's last number; b"" if none did."""
+        state = self._states.get(name)
+        return state.note if state else b""
+
     def answer(self, name: str, numbers: Numbers) -> Answer | None:
         """Return the answer for a stored batch, or None for a new one; see `ProducerState.answer`."""
         state = self._states.get(name)
         return state.answer(name, numbers) if state else None
 
-    def record(self, name: str, numbers: Numbers, ids: Range, *, in_memory: bool) -> None:
+    def record(self, name: str, numbers: Numbers, ids: Range, *, in_memory: bool, note: bytes = b"") -> None:
         """Record that a batch was committed; see `ProducerState.record`."""
-        self._state(name).record(numbers, ids)
+        self._state(name).record(numbers, ids, note)
         if in_memory:
             self.memory_only[name] = None
 
@@ -241,10 +265,30 @@ class ProducerHistory:
         """Return the images of the producers in `memory_only`, by name, for the disk tier's log."""
         return {name: self._states[name].image() for name in self.memory_only if name in self._states}
 
-    def merge(self, images: Mapping[str, ProducerImage]) -> None:
-        """Merge images of producers, by name, as `memory_only_image` returns them."""
+    def memory_only_notes(self) -> dict[str, ProducerNote]:
+        """Return the notes of the producers in `memory_only`, by name, of those that have one."""
+        return {name: noted for name in self.memory_only if (noted := self._noted(name)) is not None}
+
+    def merge(self, images: Mapping[str, ProducerImage], notes: Mapping[str, ProducerNote]) -> None:
+        """Merge images of producers and their notes, by name, as `memory_only_image` and its like return them.
+
+        Args:
+            images: the images.
+            notes: the notes, of some of these producers.
+        """
         for name, image in images.items():
             self._state(name).merge(image)
+        self._merge_notes(notes)
+
+    def _merge_notes(self, notes: Mapping[str, ProducerNote]) -> None:
+        for name, (sequence, note) in notes.items():
+            if name in self._states:
+                self._states[name].merge_note((sequence, note))
+
+    def _noted(self, name: str) -> ProducerNote | None:
+        """Return a producer's note with the number that it came with, which is the last one; None without one."""
+        state = self._states.get(name)
+        return (state.last, state.note) if state is not None and state.note else None
 
     def image(self) -> ProducersImage:
         """Return the history as plain values; {} for a channel that never had a producer."""
@@ -253,4 +297,6 @@ class ProducerHistory:
         image: HistoryImage = {"states": {name: state.image() for name, state in self._states.items()}}
         if self.memory_only:
             image["unsaid"] = list(self.memory_only)
+        if notes := {name: noted for name in self._states if (noted := self._noted(name)) is not None}:
+            image["notes"] = notes
         return {"producers": image}

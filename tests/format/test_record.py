@@ -43,6 +43,7 @@ def test_a_take_reads_back() -> None:
         CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 1 << 40))),
         CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 9, BY_PRODUCER))),
         CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 9, 2**32 - 1))),
+        CommitRecord("put", 0, producer=NumberedBatch("p", Numbers(7, 9, BY_PRODUCER), b"a note")),
     ],
 )
 def test_a_commit_reads_back(record: CommitRecord) -> None:

@@ -199,7 +199,8 @@ def test_batch_of_a_stream_that_one_shard_refuses_says_which_and_is_completed_la
             writer.commit(messages, 7)
         writer.abort(messages, 7)
     said = str(failed.value)
-    assert said.startswith(f"the write to {base} is incomplete: the shards 0, 2 have its rows, and it failed in 1: ")
+    where = "the shards 0, 2 have its rows, and it failed in the shard 1: "
+    assert said.startswith(f"the write to {base} is incomplete: {where}")
     assert "orders-1" in said and said.endswith(
         "A repetition of the batch 7 with the same rows completes it, and stores nothing twice"
     )
@@ -341,7 +342,7 @@ def test_write_that_fails_in_one_shard_leaves_no_staged_file_there_and_says_so(
     writer = frame(spark, 100).write.format("spillable").mode("append")
     with pytest.raises(PySparkException) as failed:
         writer.options(**options_for(base, maxInlineBytes=0, keepAlive=0)).save(base)
-    assert "is incomplete: the shards 0, 2 have its rows, and it failed in 1: " in explain(failed.value)
+    assert "is incomplete: the shards 0, 2 have its rows, and it failed in the shard 1: " in explain(failed.value)
     assert segments(base) == [(2, 2), (0, 0), (2, 2)]
     found, whole = stored(base), expected(range(100))
     assert [sorted(numbers) for numbers in found] == [whole[0], [], whole[2]]

@@ -1,0 +1,131 @@
+"""The verb ``agent``, with the words of ``flume-ng agent``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from spillable_stream.cli.app import HEALTHY, UNHEALTHY, UNKNOWN, app
+from spillable_stream.cli.flow_options import ClassMap, ConfigurationFiles, SystemProperties, pairs
+from spillable_stream.errors import SpillableError
+
+if TYPE_CHECKING:
+    from spillable_stream.flow.agent import Agent
+    from spillable_stream.flow.monitoring import Monitoring
+
+__all__ = ["agent"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_MONITORING_PORT = "41414"
+_JAVA = "is ignored: it is an option of Java's"
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """How an agent is run."""
+
+    once: bool
+    drain: bool
+    reload_seconds: float | None
+    dryrun: bool
+
+
+@app.command()
+def agent(
+    conf_file: ConfigurationFiles,
+    name: Annotated[str, typer.Option("--name", "-n", metavar="AGENT", help="The agent's name in the configuration.")],
+    conf: Annotated[str, typer.Option("--conf", "-c", metavar="DIR", help="The directory of core-site.xml.")] = "",
+    define: SystemProperties = None,
+    no_reload_conf: Annotated[bool, typer.Option("--no-reload-conf", help="Do not look for changed files.")] = False,
+    poll_interval: Annotated[
+        float, typer.Option("--poll-interval", "-i", min=0.1, help="Seconds between looks for changed files.")
+    ] = 30.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all sources are at their end and the channels are empty.")
+    ] = False,
+    drain: Annotated[bool, typer.Option("--drain", help="Let the sinks empty the channels before the end.")] = False,
+    shutdown_timeout: Annotated[float, typer.Option("--shutdown-timeout", help="Seconds that an end may take.")] = 30.0,
+    mapped: ClassMap = None,
+    dryrun: Annotated[bool, typer.Option("--dryrun", "-d", help="Say what would run, and end.")] = False,
+    classpath: Annotated[str, typer.Option("--classpath", "-C", hidden=True)] = "",
+    plugins_path: Annotated[str, typer.Option("--plugins-path", hidden=True)] = "",
+    java: Annotated[list[str] | None, typer.Option("-X", hidden=True)] = None,
+    backup_directory: Annotated[str, typer.Option("--backup-directory", "-b", hidden=True)] = "",
+    conf_uri: Annotated[list[str] | None, typer.Option("--conf-uri", "-u", hidden=True)] = None,
+    zookeeper: Annotated[str, typer.Option("--zkConnString", "-z", hidden=True)] = "",
+    zookeeper_path: Annotated[str, typer.Option("--zkBasePath", "-p", hidden=True)] = "",
+) -> None:
+    """Run an agent of a Flume configuration until SIGTERM. SIGHUP reads the files again."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    if zookeeper or zookeeper_path:
+        _refuse("a configuration in ZooKeeper is not read; write it to a file, and say --conf-file")
+    if conf_uri:
+        _refuse("a configuration at an address is not read; fetch it to a file, and say --conf-file")
+    java_options = {"--classpath": classpath, "--plugins-path": plugins_path, "--backup-directory": backup_directory}
+    for option in [name for name, value in java_options.items() if value] + [f"-X{value}" for value in java or ()]:
+        _log.warning("%s %s", option, _JAVA)
+    system = pairs(define)
+    if conf:
+        system.setdefault("spillable.conf.dir", conf)
+    how = _Run(once, drain, None if no_reload_conf else poll_interval, dryrun)
+    try:
+        status = _run(name, conf_file, system, pairs(mapped), shutdown_timeout, how)
+    except (SpillableError, ImportError, OSError) as e:
+        typer.echo(f"{type(e).__name__}: {e}", err=True)
+        raise typer.Exit(UNKNOWN if isinstance(e, OSError) else UNHEALTHY) from e
+    raise typer.Exit(status)
+
+
+def _refuse(text: str) -> NoReturn:
+    typer.echo(text, err=True)
+    raise typer.Exit(UNKNOWN)
+
+
+def _run(
+    name: str,
+    files: list[str],
+    system: Mapping[str, str],
+    mapped: Mapping[str, str],
+    shutdown_timeout: float,
+    how: _Run,
+) -> int:
+    """Run an agent, and return the exit status."""
+    from spillable_stream.flow.agent import Agent
+
+    running = Agent.from_properties(
+        files, name=name, system=system, mapped=mapped, shutdown_timeout_seconds=shutdown_timeout
+    )
+    for finding in running.findings:
+        _log.warning("%s", finding)
+    if how.dryrun:
+        typer.echo("\n".join(running.described()))
+        return HEALTHY
+    running.reload_seconds = how.reload_seconds
+    monitoring = _monitoring(running, system)
+    try:
+        if monitoring is not None:
+            monitoring.start()
+            _log.info("monitoring listens on port %d", monitoring.port)
+        return HEALTHY if running.run(once=how.once, drain=how.drain) else UNHEALTHY
+    finally:
+        if monitoring is not None:
+            monitoring.stop()
+
+
+def _monitoring(running: Agent, system: Mapping[str, str]) -> Monitoring | None:
+    """Return the monitoring that Flume's options ask for."""
+    from spillable_stream.flow.monitoring import Monitoring
+
+    kind, port = system.get("flume.monitoring.type", "").lower(), system.get("flume.monitoring.port", _MONITORING_PORT)
+    if kind not in ("http", "prometheus"):
+        if kind:
+            _log.warning("flume.monitoring.type = %s is not served; say http or prometheus", kind)
+        return None
+    if not port.isdigit():
+        _refuse(f"flume.monitoring.port = {port} is not a port")
+    return Monitoring(running, int(port), prometheus=kind == "prometheus")

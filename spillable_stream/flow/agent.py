@@ -1,0 +1,469 @@
+"""The agent: sources, channels and sinks that run together, from Python objects or from Flume's files."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.assembly import Place, build_channel, build_sinks, build_source
+from spillable_stream.flow.changes import Changes, changes, sink_units
+from spillable_stream.flow.configuration.model import AgentConfig, Finding, Loaded
+from spillable_stream.flow.lifecycle import Supervisor
+from spillable_stream.flow.loading import load
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.runners import EventRunner, PolledRunner, Runner, SinkRunner, source_runner
+from spillable_stream.flow.sinks.base import Sink
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import SourceBase
+from spillable_stream.flow.stop_signals import StopSignals
+
+__all__ = ["Agent", "SinkGroup", "Source"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_SHUTDOWN_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+_WAIT_SECONDS = 0.2  # a signal is noticed within it
+_EMPTY = AgentConfig(name="")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A source, and where its events go.
+
+    Args:
+        source: the source.
+        processor: the interceptors, the selector and the channels.
+        name: its name; the class's by default.
+    """
+
+    source: SourceBase
+    processor: ChannelProcessor
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGroup:
+    """Sinks that are asked one at a time.
+
+    Args:
+        sinks: the sinks, by name.
+        processor: what chooses among them, such as `Failover`.
+        name: the group's name.
+    """
+
+    sinks: Mapping[str, Sink]
+    processor: object
+    name: str = "group"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where an agent's configuration comes from, so that it can be read again."""
+
+    paths: tuple[str, ...]
+    name: str
+    system: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] | None = None
+    mapped: Mapping[str, str] | None = None
+
+    def modified(self) -> tuple[float, ...]:
+        """Return when each file was written last."""
+        return tuple(os.stat(p).st_mtime if os.path.exists(p) else 0.0 for p in self.paths)
+
+    def load(self) -> Loaded:
+        """Read the files; raises what `load` raises."""
+        return load(
+            list(self.paths), name=self.name, system=self.system, environment=self.environment, mapped=self.mapped
+        )
+
+
+class Agent:
+    """Runs sources, channels and sinks.
+
+    It starts channels, then sinks, then sources, and stops in the opposite order. What fails is tried again; `troubles`
+    says what does not work now. Use it as a context manager, or `run` it.
+
+    Args:
+        sources: the sources.
+        sinks: the sinks, each with the name of its channel.
+        sink_groups: groups of sinks.
+        channels: channels by name, beside those of the sources.
+        name: the agent's name. A source is known to its channels as ``AGENT.SOURCE``: keep both.
+        shutdown_timeout_seconds: how long a stop waits for sources, and for sinks.
+
+    Attributes:
+        findings: what was found in the configuration files.
+        reload_seconds: how often `wait` looks for changed files; None for never.
+
+    Raises:
+        OptionError: a sink names a channel that is not there.
+    """
+
+    def __init__(
+        self,
+        *,
+        sources: Sequence[Source] = (),
+        sinks: Sequence[Sink] = (),
+        sink_groups: Sequence[SinkGroup] = (),
+        channels: Mapping[str, Channel] | None = None,
+        name: str = "agent",
+        shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
+    ) -> None:
+        self.name = name
+        self.shutdown_timeout_seconds = shutdown_timeout_seconds
+        self.supervisor: Supervisor = Supervisor()
+        self.sources: dict[str, PolledRunner | EventRunner] = {}
+        self.sinks: dict[str, SinkRunner] = {}
+        self.places: dict[str, Place] = {}
+        self._files: Files | None = None
+        self._config = _EMPTY
+        self._owned: set[str] = set()
+        self._mutex = threading.RLock()
+        self.findings: tuple[Finding, ...] = ()
+        self.reload_seconds: float | None = None
+        self._wanted = _EMPTY
+        self._seen: tuple[float, ...] = ()
+        self._look_at = 0.0
+        self._asked = threading.Event()
+        self._signals = StopSignals()
+        self._reloads = 0
+        self._started = self._stopped = False
+        self._add(sources, sinks, sink_groups, channels or {})
+
+    def _add(
+        self,
+        sources: Sequence[Source],
+        sinks: Sequence[Sink],
+        sink_groups: Sequence[SinkGroup],
+        channels: Mapping[str, Channel],
+    ) -> None:
+        named = dict(channels)
+        for source in sources:
+            named |= source.processor.channels
+        self.places = {name: Place(channel, WrittenEvents()) for name, channel in named.items()}
+        for source in sources:
+            name = _unused(source.name or type(source.source).__name__.lower(), self.sources)
+            self.sources[name] = source_runner(
+                source.source, source.processor, source.processor.producer or f"{self.name}.{name}"
+            )
+        for sink in sinks:
+            name = _unused(type(sink).__name__.lower() if sink.name == type(sink).__name__ else sink.name, self.sinks)
+            sink.name = f"{self.name}.{name}"
+            self.sinks[name] = SinkRunner([(sink, *self._place(sink))], None, sink.name)
+        for group in sink_groups:
+            for name, sink in group.sinks.items():
+                sink.name, sink.in_group = f"{self.name}.{name}", True
+            group.processor.configure(group.sinks)  # type: ignore[attr-defined]
+            placed = [(sink, *self._place(sink)) for sink in group.sinks.values()]
+            self.sinks[group.name] = SinkRunner(placed, group.processor, f"{self.name}.{group.name}")  # type: ignore[arg-type]
+
+    def _place(self, sink: Sink) -> Place:
+        place = self.places.get(sink.channel_name)
+        if place is None:
+            known = ", ".join(self.places) or "none"
+            raise OptionError(f"the sink {sink.name} takes from the channel {sink.channel_name!r}; there are {known}")
+        return place
+
+    @classmethod
+    def from_properties(
+        cls,
+        paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        name: str,
+        system: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
+        mapped: Mapping[str, str] | None = None,
+        shutdown_timeout_seconds: float = _SHUTDOWN_SECONDS,
+    ) -> Agent:
+        """Return the agent that Flume's configuration files describe. Its channels are opened when it starts.
+
+        Args:
+            paths: the file, or several of them: a later one wins.
+            name: the agent's name in them.
+            system: what ``${sys:X}`` stands for, and other options of the command line (``-D``).
+            environment: what ``${env:X}`` stands for; the process's environment by default.
+            mapped: names of Java classes in the files, each with a Python class, ``module:Class``.
+            shutdown_timeout_seconds: see `Agent`.
+
+        Raises:
+            OptionError: nothing of the agent can run; the message has the findings.
+            OSError: a file can't be read.
+        """
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        files = Files(tuple(os.fspath(p) for p in given), name, dict(system or {}), environment, mapped)
+        agent = cls(name=name, shutdown_timeout_seconds=shutdown_timeout_seconds)
+        loaded = files.load()
+        agent._files, agent.findings = files, loaded.findings
+        agent._seen = files.modified()
+        agent._wanted = _valid(loaded, name)
+        return agent
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Open the channels, and start sinks and sources. A runner that can't be started is tried again.
+
+        Raises:
+            SpillableError: a channel can't be opened; nothing runs then.
+        """
+        with self._mutex:
+            if self._started:
+                raise OptionError(f"the agent {self.name} was started before; make another one")
+            self._started = True
+            if self._files is not None:
+                try:
+                    self._apply(changes(_EMPTY, self._wanted), self._wanted)
+                except BaseException:
+                    self._close_channels()
+                    raise
+            else:
+                self._start_all(self.sinks.values(), self.sources.values())
+            self.supervisor.begin()
+
+    def _start_all(self, sinks: Iterable[SinkRunner], sources: Iterable[Runner]) -> None:
+        opening = list(sinks)
+        for runner in opening:
+            try:
+                runner.open()
+            except Exception as e:
+                _log.error("%s can't be opened yet: %s", runner.name, e)
+        for started in (*opening, *sources):
+            self.supervisor.start(started)
+
+    def stop(self, *, drain: bool = False) -> bool:
+        """Stop sources, then sinks, then close the channels that the agent opened.
+
+        Args:
+            drain: whether the sinks first take what is in their channels.
+
+        Returns:
+            Whether all have ended within ``shutdown_timeout_seconds``.
+        """
+        with self._signals.watched(), self._mutex:
+            if not self._started or self._stopped:
+                return True
+            self._stopped = True
+            self._asked.set()
+            self.supervisor.end()
+            ended = self._stop_sources(self.sources.values())
+            if drain:
+                self._drain()
+            ended = self._stop_all(self.sinks.values()) and ended
+            self._close_channels()
+            return ended
+
+    def _close_channels(self) -> None:
+        for name in self._owned:
+            self.places[name].channel.close()
+
+    def _stop_sources(self, runners: Iterable[PolledRunner | EventRunner]) -> bool:
+        """Stop sources, and then close their interceptors."""
+        stopping = list(runners)
+        ended = self._stop_all(stopping)
+        for runner in stopping:
+            if isinstance(runner.processor, ChannelProcessor):
+                runner.processor.close()
+        return ended
+
+    def _stop_all(self, runners: Iterable[Runner]) -> bool:
+        stopping = list(runners)
+        for runner in stopping:
+            self.supervisor.forget(runner)
+            runner.begin_stop()
+        end = time.monotonic() + self.shutdown_timeout_seconds
+        late = [r.name for r in stopping if not r.stop(max(0.0, end - time.monotonic()))]
+        if late:
+            _log.error("%s did not end within %g s", ", ".join(late), self.shutdown_timeout_seconds)
+        return not late
+
+    def _drain(self) -> None:
+        """Wait until the channels are empty, or another signal comes."""
+        before = self._signals.ends
+        while not self.is_drained() and self._signals.ends == before:
+            time.sleep(_LOOK_SECONDS)
+
+    def is_drained(self) -> bool:
+        """Whether the sinks have taken everything from their channels, but for what they hold in open files."""
+        held: dict[str, int] = {}
+        for runner in self.sinks.values():
+            for sink in runner.sinks:
+                held[sink.channel_name] = held.get(sink.channel_name, 0) + sink.held_events()
+        for name, events in held.items():
+            group = self.places[name].channel.stats().groups.get("default")
+            lag = self.places[name].channel.stats().channel_size if group is None else group.lag
+            if lag > events:
+                return False
+        return True
+
+    def is_finished(self) -> bool:
+        """Whether all sources are at their end, and the sinks have taken everything."""
+        return all(s.finished for s in self.sources.values()) and self.is_drained()
+
+    def wait(self, timeout_seconds: float | None = None) -> bool:
+        """Wait until somebody calls `ask_to_stop`, or, in the main thread, until SIGTERM or SIGINT; SIGHUP reloads.
+
+        Args:
+            timeout_seconds: how long at most.
+
+        Returns:
+            Whether the agent should stop.
+        """
+        end = float("inf") if timeout_seconds is None else time.monotonic() + timeout_seconds
+        with self._signals.watched():
+            while not self._must_stop():
+                left = min(_WAIT_SECONDS, end - time.monotonic())
+                if left <= 0:
+                    return False
+                self._asked.wait(left)
+                if self._signals.reloads > self._reloads or self._have_changed():
+                    self._reloads = self._signals.reloads
+                    self.reload()
+        return True
+
+    def _must_stop(self) -> bool:
+        return self._asked.is_set() or self._signals.ends > 0
+
+    def _have_changed(self) -> bool:
+        """Whether the files have changed; looks every `reload_seconds`."""
+        if self._files is None or self.reload_seconds is None or time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + self.reload_seconds
+        before, self._seen = self._seen, self._files.modified()
+        return before != self._seen
+
+    def ask_to_stop(self) -> None:
+        """Let `wait` return."""
+        self._asked.set()
+
+    def run(self, *, once: bool = False, drain: bool = False) -> bool:
+        """Start, wait, and stop.
+
+        Args:
+            once: whether to stop when all sources are at their end and the channels are empty.
+            drain: whether the sinks first take what is in their channels.
+
+        Returns:
+            Whether all went well: everything ended in time, and with ``once`` nothing failed.
+        """
+        with self._signals.watched():
+            self.start()
+            failed = False
+            if once:
+                while not (self._must_stop() or self.is_finished() or self.supervisor.has_failed()):
+                    self._asked.wait(_LOOK_SECONDS)
+                failed = self.supervisor.has_failed()
+            else:
+                self.wait()
+            return self.stop(drain=drain or (once and not failed)) and not failed
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # ── reload ──────────────────────────────────────────────────────────────────────────────
+
+    def reload(self) -> Changes | None:
+        """Read the files again, and stop and start only what has changed.
+
+        Files that can't be read, or have errors that were not there before, are refused, and the agent runs as it did.
+
+        Returns:
+            What changed; None if the files were refused, or there are none.
+        """
+        with self._mutex:
+            if self._files is None or not self._started or self._stopped:
+                return None
+            try:
+                loaded = self._files.load()
+                config = _valid(loaded, self.name)
+                known = {(f.code, f.component) for f in self.findings}
+                if new := [str(f) for f in loaded.errors if (f.code, f.component) not in known]:
+                    raise OptionError("; ".join(new))
+            except (OSError, SpillableError) as e:
+                _log.error("the changed configuration is refused, and the agent %s runs as it did: %s", self.name, e)
+                return None
+            found = changes(self._config, config)
+            if found:
+                _log.info("the configuration has changed: %s", _shown(found))
+                try:
+                    self._apply(found, config)
+                except SpillableError as e:
+                    _log.error(
+                        "%s does not run any more as a whole; correct it, and it is read again: %s", self.name, e
+                    )
+            self.findings = loaded.findings
+            return found
+
+    def _apply(self, found: Changes, config: AgentConfig) -> None:
+        """Stop what has changed, and start what there is now."""
+        self._stop_sources([self.sources.pop(name) for name in found.sources if name in self.sources])
+        self._stop_all([self.sinks.pop(name) for name in found.sinks if name in self.sinks])
+        for name in found.channels & self._owned:
+            self.places.pop(name).channel.close()
+            self._owned.discard(name)
+        self._config = config
+        assert self._files is not None
+        for channel in config.channels:
+            if channel.name not in self.places:
+                self.places[channel.name] = build_channel(self.name, channel, self._files.system)
+                self._owned.add(channel.name)
+        sinks = {name: build_sinks(self.name, name, unit, self.places, self._files.system)
+                 for name, unit in sink_units(config).items() if name in found.sinks}  # fmt: skip
+        sources = {s.name: build_source(self.name, s, self.places) for s in config.sources if s.name in found.sources}
+        added = {name: runner for name, runner in sinks.items() if runner is not None}
+        self.sinks |= added
+        self.sources |= sources
+        self._start_all(list(added.values()), list(sources.values()))
+
+    # ── what it says ────────────────────────────────────────────────────────────────────────
+
+    def described(self) -> list[str]:
+        """Return a line for each component that the files describe and that can run."""
+        config = self._wanted
+        lines = [f"channel {c.name}: {c.type}" for c in config.channels]
+        lines += [f"sink {s.name}: {s.type}, from {s.channel}" for s in config.sinks]
+        return lines + [f"source {s.name}: {s.type}, to {' '.join(s.channels)}" for s in config.sources]
+
+    def troubles(self) -> dict[str, str]:
+        """Return what does not work now: names of sources and sinks, each with the reason."""
+        return self.supervisor.troubles()
+
+
+def _unused(name: str, taken: Mapping[str, object]) -> str:
+    names = [name, *(f"{name}{n}" for n in range(2, len(taken) + 3))]
+    return next(n for n in names if n not in taken)
+
+
+def _valid(loaded: Loaded, name: str) -> AgentConfig:
+    """Return an agent if something of it can run.
+
+    Raises:
+        OptionError: there is none of this name, or nothing of it can run; the message has the findings.
+    """
+    config = loaded.agents.get(name)
+    if config is not None and config.valid:
+        return config
+    findings = "\n".join(str(f) for f in loaded.errors)
+    if config is None:
+        others = ", ".join(loaded.agents) or "none"
+        raise OptionError(f"there is no agent {name!r} in the files; there are: {others}\n{findings}".rstrip())
+    raise OptionError(f"nothing of the agent {name!r} can run\n{findings}".rstrip())
+
+
+def _shown(found: Changes) -> str:
+    kinds = {"sources": found.sources, "sinks": found.sinks, "channels": found.channels}
+    return "; ".join(f"{kind} {' '.join(sorted(names))}" for kind, names in kinds.items() if names)

@@ -1,0 +1,69 @@
+"""What of an agent must be stopped and started when its configuration changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from spillable_stream.flow.configuration.model import AgentConfig, SinkConfig, SinkGroupConfig, SourceConfig
+
+__all__ = ["Changes", "SinkUnit", "changes", "sink_units"]
+
+
+class SinkUnit(NamedTuple):
+    """Sinks that one thread runs.
+
+    Args:
+        sinks: the sinks.
+        group: the group that they are; None for a sink without a group.
+    """
+
+    sinks: tuple[SinkConfig, ...]
+    group: SinkGroupConfig | None
+
+
+class Changes(NamedTuple):
+    """Names of what changes. Something that is stopped and still in the new configuration is started again."""
+
+    sources: frozenset[str]
+    sinks: frozenset[str]
+    channels: frozenset[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.sources or self.sinks or self.channels)
+
+
+def sink_units(agent: AgentConfig) -> dict[str, SinkUnit]:
+    """Return the sinks of an agent as they run, by the name of the group or of the sink."""
+    by_name = {sink.name: sink for sink in agent.sinks}
+    grouped = {name for group in agent.sink_groups for name in group.sinks}
+    units = {
+        g.name: SinkUnit(tuple(by_name[name] for name in g.sinks if name in by_name), g) for g in agent.sink_groups
+    }
+    return units | {sink.name: SinkUnit((sink,), None) for sink in agent.sinks if sink.name not in grouped}
+
+
+def changes(old: AgentConfig, new: AgentConfig) -> Changes:
+    """Return what differs between two configurations of an agent: what is new, gone, or other than it was.
+
+    A component changes with its own properties, and with a channel that it uses.
+    """
+    channels = _differ({c.name: c for c in old.channels}, {c.name: c for c in new.channels})
+    sources = _differ({s.name: s for s in old.sources}, {s.name: s for s in new.sources})
+    sinks = _differ(sink_units(old), sink_units(new))
+    for agent in (old, new):
+        sources |= {s.name for s in agent.sources if channels & _channels_of(s)}
+        sinks |= {name for name, unit in sink_units(agent).items() if channels & _channels_of_unit(unit)}
+    return Changes(frozenset(sources), frozenset(sinks), frozenset(channels))
+
+
+def _differ(old: Mapping[str, object], new: Mapping[str, object]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+
+
+def _channels_of(source: SourceConfig) -> set[str]:
+    return {*source.channels, source.dead_letter}
+
+
+def _channels_of_unit(unit: SinkUnit) -> set[str]:
+    return {name for sink in unit.sinks for name in (sink.channel, sink.dead_letter)}

@@ -1,0 +1,193 @@
+"""What hardly is as it was meant: findings about components that run, and that Flume takes in silence."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.findings import Findings
+from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, SinkConfig, SourceConfig
+from spillable_stream.flow.configuration.options import Kind
+from spillable_stream.flow.configuration.registry import find_type
+from spillable_stream.flow.configuration.tree import RawAgent, RawComponent
+from spillable_stream.flow.java_regex import translate
+
+__all__ = ["advise"]
+
+_TAIL = re.compile(r"\btail\s+(?:.*\s)?(?:-\w*[fF]\w*|--follow\S*)(?:\s|$)")
+_TIME_ESCAPE = re.compile(r"%[aAbBcdDeHIjklmMpsStTyYz]")
+_TIMELESS_SOURCES = {"exec", "spooldir", "taildir", "netcat", "netcatudp", "seq", "stress"}
+_TIMELESS_INTERCEPTORS = {"host", "remove_header", "uuid", "search_replace", "regex_filter"}
+_SECRET = re.compile(r"(?i)(password|passwd|passphrase|secret|token|access[-_.]?key|jaas)(?![-_.]?(file|path|header))")
+_LIST = re.compile(
+    r"channels|sinks|interceptors|filegroups|selector\.(optional|default|mapping)(\..*)?|.*\.serializers"
+)
+_UDP = {"netcatudp", "syslogudp"}
+_ANY_ADDRESS = {"0.0.0.0", "::"}
+
+
+def advise(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
+    """Add what is hardly meant.
+
+    Args:
+        raw: an agent as its files describe it.
+        agent: what of it runs.
+        findings: gets what is found.
+    """
+    for source in agent.sources:
+        described = raw.components["sources"][source.name]
+        _tail(described, source, findings)
+        _patterns(described, source, findings)
+    for sink in agent.sinks:
+        described = raw.components["sinks"][sink.name]
+        _roll_defaults(described, sink, findings)
+        _no_timestamp(described, sink, agent, findings)
+        _http_resend(described, sink, findings)
+        _memory_channel(described, sink, agent, findings)
+    _ports(raw, agent, findings)
+    _channels_without_sink(raw, agent, findings)
+    for components in raw.components.values():
+        for component in components.values():
+            _secrets(component, findings)
+            _commas(component, findings)
+
+
+def _tail(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
+    command = str(source.keywords.get("command", ""))
+    if source.type == "exec" and _TAIL.search(command):
+        text = (
+            "lines that are written while nothing reads are lost, and a restart sends others again: a source of type "
+            "taildir reads the same files, and remembers how far"
+        )
+        findings.add("tail", raw.entries["command"], raw.path, text)
+
+
+def _patterns(raw: RawComponent, source: SourceConfig, findings: Findings) -> None:
+    for interceptor in source.interceptors:
+        name = {"regex_filter": "regex", "regex_extractor": "regex", "search_replace": "searchPattern"}.get(
+            interceptor.type
+        )
+        entry = raw.entries.get(f"interceptors.{interceptor.name}.{name}")
+        if entry is None:
+            continue
+        try:
+            translation = translate(entry.value)
+        except OptionError:  # a finding about the interceptor says so
+            continue
+        if translation.why_not_re2:
+            which = "all bodies" if translation.re2 is None else "some bodies"
+            text = f"{which} are matched one by one, which is two to three times slower: {translation.why_not_re2}"
+            findings.add("regex", entry, f"{raw.path}.interceptors.{interceptor.name}", text)
+
+
+def _roll_defaults(raw: RawComponent, sink: SinkConfig, findings: Findings) -> None:
+    if sink.type != "hdfs":
+        return
+    defaults = {"hdfs.rollCount": ("roll_count", "10 events"), "hdfs.rollSize": ("roll_size", "1,024 bytes")}
+    kept = {name: limit for name, (keyword, limit) in defaults.items() if keyword not in sink.keywords}
+    if kept:
+        text = (
+            f"a new file begins after {' or '.join(kept.values())}, which is the default of {' and '.join(kept)}: "
+            f"write {' and '.join(f'{name} = 0' for name in kept)} for no such limit"
+        )
+        findings.add("roll-defaults", raw.first, raw.path, text)
+
+
+def _no_timestamp(raw: RawComponent, sink: SinkConfig, agent: AgentConfig, findings: Findings) -> None:
+    if sink.type not in ("hdfs", "parquet") or sink.keywords.get("use_local_time_stamp"):
+        return
+    for name in "hdfs.path", "hdfs.filePrefix":
+        used = _TIME_ESCAPE.findall(raw.get(name).replace("%%", ""))
+        sources = [source for source in agent.sources if sink.channel in source.channels]
+        if used and sources and not any(map(_may_set_time, sources)):
+            text = (
+                f"{used[0]} is the time of the header timestamp, which no source of its channel sets: write "
+                "hdfs.useLocalTimeStamp = true, or give each source an interceptor of type timestamp"
+            )
+            findings.add("no-timestamp", raw.entries[name], raw.path, text)
+            return
+
+
+def _may_set_time(source: SourceConfig) -> bool:
+    """Return whether the events of a source may have the header ``timestamp``."""
+    return source.type not in _TIMELESS_SOURCES or any(map(_may_set_time_header, source.interceptors))
+
+
+def _may_set_time_header(interceptor: ComponentConfig) -> bool:
+    keywords = interceptor.keywords
+    if interceptor.type == "timestamp":
+        return keywords.get("header_name", "timestamp") == "timestamp"
+    if interceptor.type == "static":
+        return keywords.get("key") == "timestamp"
+    if interceptor.type == "regex_extractor":
+        serializers = keywords["serializers"]
+        assert isinstance(serializers, tuple)
+        return any(serializer.keywords.get("name") == "timestamp" for serializer in serializers)
+    return interceptor.type not in _TIMELESS_INTERCEPTORS
+
+
+def _http_resend(raw: RawComponent, sink: SinkConfig, findings: Findings) -> None:
+    if sink.type != "http" or not sink.keywords.get("default_rollback", True):
+        return
+    rollback = sink.keywords.get("rollback", {})
+    assert isinstance(rollback, Mapping)
+    if {str(code).upper(): value for code, value in rollback.items()}.get("2XX", rollback.get("200", True)):
+        text = (
+            "an event that the server accepts is sent again and again, since an answer 200 is rolled back by default: "
+            "write rollback.2XX = false, backoff.2XX = false and incrementMetrics.2XX = true"
+        )
+        findings.add("http-resend", raw.first, raw.path, text)
+
+
+def _memory_channel(raw: RawComponent, sink: SinkConfig, agent: AgentConfig, findings: Findings) -> None:
+    known = find_type(Kind.SINK, sink.type)
+    channel = next(c for c in agent.channels if c.name == sink.channel)
+    if known is not None and known.durable and channel.type == "memory":
+        text = (
+            f"its files outlive the host, and the events in its channel {sink.channel} do not: with type file for the "
+            "channel nothing is lost"
+        )
+        findings.add("memory-channel", raw.entries["channel"], raw.path, text)
+
+
+def _ports(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
+    listening: list[tuple[bool, int, str, str]] = []
+    for source in agent.sources:
+        described = raw.components["sources"][source.name]
+        address = str(source.keywords.get("bind", source.keywords.get("host", "0.0.0.0")))
+        ports = source.keywords.get("ports", (source.keywords.get("port", 0),))
+        assert isinstance(ports, tuple)
+        for port in filter(None, ports):
+            for udp, other, at, name in listening:
+                if (udp, other) == (source.type in _UDP, port) and (at == address or {at, address} & _ANY_ADDRESS):
+                    entry = described.entries.get("port") or described.entries["ports"]
+                    text = f"the source {name} listens on the port {port}, too, so one of them can't: give it another"
+                    findings.add("port-twice", entry, described.path, text)
+            listening.append((source.type in _UDP, port, address, source.name))
+
+
+def _channels_without_sink(raw: RawAgent, agent: AgentConfig, findings: Findings) -> None:
+    taken = {sink.channel for sink in agent.sinks}
+    dead = {source.dead_letter for source in agent.sources} | {sink.dead_letter for sink in agent.sinks}
+    for channel in agent.channels:
+        if agent.sinks and channel.name not in taken | dead:
+            described = raw.components["channels"][channel.name]
+            text = "no sink takes from it, so it fills, unless a Spark query or a program reads it: add a sink"
+            findings.add("no-sink", described.first, described.path, text)
+
+
+def _commas(raw: RawComponent, findings: Findings) -> None:
+    """Find lists of names with commas; those of the agent itself are validation's."""
+    for name, entry in raw.entries.items():
+        if "," in entry.value and _LIST.fullmatch(name):
+            meant = " ".join(part.strip() for part in entry.value.split(",") if part.strip())
+            text = f"names are separated by blanks: write {raw.path}.{name} = {meant}"
+            findings.add("list-commas", entry, raw.path, text)
+
+
+def _secrets(raw: RawComponent, findings: Findings) -> None:
+    for name, entry in raw.entries.items():
+        if _SECRET.search(name) and "${" not in entry.raw:
+            text = f"{name} is in plain text: keep it out of the file, with ${{env:…}} or a config filter"
+            findings.add("secret", entry, raw.path, text)

@@ -1,0 +1,150 @@
+"""Every type of channel that Flume has, with its properties and defaults; `channel_arguments` maps them to ours."""
+
+from __future__ import annotations
+
+from spillable_stream.flow.configuration.options import (
+    MOST_LONG,
+    ComponentType,
+    Kind,
+    Leniency,
+    Property,
+    boolean,
+    comma_list,
+    integer,
+    text,
+)
+
+__all__ = ["CHANNELS", "FILE", "MEMORY", "SPILLABLE_MEMORY"]
+
+_AT_LEAST_1 = "an integer of at least 1"
+_AT_LEAST_0 = "an integer of at least 0"
+_SECONDS = "seconds, 0 or more"
+_BYTES = "bytes, 0 or more"
+_BOOLEAN = "true or false"
+
+_PATH = Property("path", text, None, "Where the channel is: a directory, or an address in a store such as "
+                 "`s3://bucket/orders`. A property of this package, not of Flume's.", "a path")  # fmt: skip
+
+
+def _events(name: str, default: int, doc: str, low: int = 1, lenient: Leniency = Leniency.ANY) -> Property:
+    return Property(name, integer(low), default, doc, _AT_LEAST_1 if low else _AT_LEAST_0, lenient=lenient)
+
+
+_BYTE_CAPACITY = Property("byteCapacity", integer(0, MOST_LONG), None, "The most bytes of bodies in memory; 0 for no "
+                          "limit but the host's.", _BYTES, lenient=Leniency.ANY)  # fmt: skip
+_BYTE_BUFFER = Property("byteCapacityBufferPercentage", integer(0, 99), 20, "The part of `byteCapacity` that is kept "
+                        "for headers.", "a percentage, 0 to 99", lenient=Leniency.ANY)  # fmt: skip
+
+
+def _keep_alive(lenient: Leniency) -> Property:
+    return Property(
+        "keep-alive", integer(0), 3, "How long a put waits for room, in seconds.", _SECONDS, lenient=lenient
+    )
+
+
+MEMORY = ComponentType(
+    Kind.CHANNEL,
+    "memory",
+    ("org.apache.flume.channel.MemoryChannel",),
+    "",
+    (
+        _events("capacity", 100, "The most events."),
+        _events("transactionCapacity", 100, "The most events of one put or take transaction."),
+        _keep_alive(Leniency.ANY),
+        _BYTE_CAPACITY,
+        _BYTE_BUFFER,
+        _PATH,
+    ),
+)
+
+_ENCRYPTION = (
+    "events would be on disk in plain text: channels are not encrypted yet, so encrypt the disk and take this out"
+)
+
+_FILES = (
+    Property("checkpointDir", text, None, "The channel's directory.", "a directory"),
+    Property("dataDirs", comma_list, None, "More directories for its data files, separated by commas.", "directories"),
+    Property("useDualCheckpoints", boolean, False, "Whether checkpoints have a copy in `backupCheckpointDir`.",
+             _BOOLEAN),
+    Property("backupCheckpointDir", text, None, "Where the copies of checkpoints go.", "a directory"),
+    _events("transactionCapacity", 10_000, "The most events of one put or take transaction.", lenient=Leniency.RANGE),
+    Property("checkpointInterval", integer(1, MOST_LONG), 30_000, "How old a checkpoint may get, in milliseconds.",
+             "milliseconds, 1 or more", lenient=Leniency.RANGE),
+    Property("maxFileSize", integer(1, MOST_LONG), None, "When a data file is full, in bytes; by default 64 MiB.",
+             "bytes, 1 or more"),
+    Property("minimumRequiredSpace", integer(0, MOST_LONG), None, "How many bytes a put must leave free; by "
+             "default 500 MiB, or a tenth of the file system if that is less.", _BYTES),
+    Property("checkpointOnClose", boolean, True, "Whether a clean stop makes a checkpoint.", _BOOLEAN),
+    _PATH,
+)  # fmt: skip
+
+_FLUME_FILES = {
+    "compressBackupCheckpoint": "checkpoints are small",
+    "use-log-replay-v1": "a replay is short",
+    "use-fast-replay": "a replay is short",
+    "fsyncPerTransaction": "every put is synced before it is acknowledged",
+    "fsyncInterval": "every put is synced before it is acknowledged",
+    "write-timeout": "Flume took it away",
+    "checkpoint-timeout": "Flume took it away",
+    "maxFileSizeBytes": "Flume has no such property: it is `maxFileSize`",
+}
+
+FILE = ComponentType(
+    Kind.CHANNEL,
+    "file",
+    ("org.apache.flume.channel.file.FileChannel",),
+    "",
+    (_events("capacity", 1_000_000, "The most events.", lenient=Leniency.RANGE), _keep_alive(Leniency.NONE), *_FILES),
+    unused=_FLUME_FILES,
+    refused={"encryption.*": _ENCRYPTION},
+    durable=True,
+)
+
+SPILLABLE_MEMORY = ComponentType(
+    Kind.CHANNEL,
+    "SPILLABLEMEMORY",
+    ("org.apache.flume.channel.SpillableMemoryChannel",),
+    "",
+    (
+        _events("memoryCapacity", 10_000, "The most events in memory; 0 for a channel on disk.", low=0),
+        _events("overflowCapacity", 100_000_000, "The most events on disk; 0 for a channel in memory.", low=0),
+        Property("overflowTimeout", integer(0), 3, "How long a put waits for room in memory, in seconds.", _SECONDS,
+                 lenient=Leniency.ANY),
+        Property("overflowDeactivationThreshold", integer(0, 100), 5, "How many percent of memory must be free before "
+                 "puts try it again.", "a percentage, 0 to 100", lenient=Leniency.ANY),
+        _BYTE_CAPACITY,
+        _BYTE_BUFFER,
+        Property("avgEventSize", integer(1), 500, "A guess of an event's bytes.", _AT_LEAST_1, lenient=Leniency.ANY),
+        *_FILES,
+    ),
+    unused={
+        **_FLUME_FILES,
+        "keep-alive": "Flume does not read it here: the wait is `overflowTimeout`",
+        "capacity": "Flume does not read it here: it is `overflowCapacity`",
+    },
+    refused={"encryption.*": _ENCRYPTION},
+    durable=True,
+)  # fmt: skip
+
+
+def _unsupported(alias: str, instead: str, *java_names: str) -> ComponentType:
+    return ComponentType(Kind.CHANNEL, alias, java_names, instead=instead)
+
+
+CHANNELS = (
+    MEMORY,
+    FILE,
+    SPILLABLE_MEMORY,
+    _unsupported(
+        "kafka",
+        "a topic is not a channel here: use type `file`, or a channel in an object store by the property `path`; for "
+        "what is in the topic read it with Spark's format `kafka`",
+        "org.apache.flume.channel.kafka.KafkaChannel",
+    ),
+    _unsupported("jdbc", "use type `file`", "org.apache.flume.channel.jdbc.JdbcChannel"),
+    _unsupported(
+        "pseudotxnmemory",
+        "it has no transactions, and Flume has it for its own tests: use type `memory`",
+        "org.apache.flume.channel.PseudoTxnMemoryChannel",
+    ),
+)

@@ -1,0 +1,186 @@
+"""Channels of a file as channels of ours: the arguments of `spillable_stream.Channel`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, TypeVar
+
+from spillable_stream.flow.configuration.components import Refusal
+from spillable_stream.flow.configuration.findings import Findings
+from spillable_stream.flow.configuration.model import ComponentConfig
+from spillable_stream.flow.configuration.options import Kind
+from spillable_stream.flow.configuration.registry import find_type
+from spillable_stream.flow.configuration.tree import RawComponent
+from spillable_stream.option_types import ChannelKeywords
+
+__all__ = [
+    "ChannelArguments",
+    "capacities",
+    "channel_arguments",
+    "check_channel",
+    "data_directory",
+    "directories",
+    "given_directories",
+    "transaction_capacity",
+]
+
+_LEAST_BYTE_CAPACITY = 1 << 20
+_Value = TypeVar("_Value", int, str)
+
+
+class ChannelArguments(NamedTuple):
+    """What `spillable_stream.Channel` gets: ``Channel(arguments.path, **arguments.options)``."""
+
+    path: str
+    options: ChannelKeywords
+
+
+class Capacities(NamedTuple):
+    """How many events a channel holds in memory and on disk."""
+
+    memory: int
+    overflow: int
+
+
+def data_directory(system: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return where channels are that have no directory of their own: ``-Dspillable.data.dir``, or the user's."""
+    home = environment.get("HOME", "~")
+    below = environment.get("XDG_DATA_HOME") or f"{home}/.local/share"
+    return system.get("spillable.data.dir") or f"{below}/spillable-stream"
+
+
+def channel_arguments(agent: str, channel: ComponentConfig, data_directory: str, home: str = "~") -> ChannelArguments:
+    """Return what opens a channel of a file.
+
+    ``memory`` has no disk tier but for a clean close, ``file`` no memory tier, and ``SPILLABLEMEMORY`` both. The
+    directory is the property ``path``, or ``checkpointDir``, or one of the agent's and channel's own.
+
+    Args:
+        agent: the agent's name.
+        channel: the channel.
+        data_directory: where channels without a directory are.
+        home: the user's home, for ``~`` in a path.
+    """
+    get = _Getter(channel)
+    path, data_dirs, backup = directories(agent, channel, data_directory, home)
+    memory, overflow = capacities(channel)
+    options: ChannelKeywords = {"transaction_capacity": get("transactionCapacity", 0)}
+    if "://" in path:
+        options["overflow_capacity"] = overflow
+    else:
+        options |= {"memory_capacity": memory, "overflow_capacity": overflow}
+        if data_dirs:
+            options["data_dirs"] = data_dirs
+        if backup:
+            options["backup_checkpoint_dir"] = backup
+        if get("byteCapacity", 0):
+            options["byte_capacity"] = max(get("byteCapacity", 0), _LEAST_BYTE_CAPACITY)
+        if channel.keywords.get("minimum_required_space") is not None:
+            options["minimum_required_space"] = get("minimumRequiredSpace", 0)
+    if channel.type == "SPILLABLEMEMORY":
+        options["overflow_timeout"] = get("overflowTimeout", 0)
+        options["overflow_deactivation_threshold"] = get("overflowDeactivationThreshold", 0)
+        options["avg_event_size"] = get("avgEventSize", 0)
+    else:
+        options["keep_alive"] = get("keep-alive", 0)
+    if memory and "://" not in path:
+        options["byte_capacity_buffer_percentage"] = get("byteCapacityBufferPercentage", 0)
+    if "checkpoint_interval" in channel.keywords:
+        options["checkpoint_interval"] = get("checkpointInterval", 0)
+    if "max_file_size" in channel.keywords:
+        options["max_file_size"] = get("maxFileSize", 0)
+    if "checkpoint_on_close" in channel.keywords:
+        options["checkpoint_on_close"] = bool(get("checkpointOnClose", 1))
+    return ChannelArguments(path, options)
+
+
+class _Getter:
+    """Looks up a channel's properties by name, with their defaults."""
+
+    def __init__(self, channel: ComponentConfig) -> None:
+        known = find_type(Kind.CHANNEL, channel.type)
+        assert known is not None, channel.type
+        self._known = known
+        self._keywords = channel.keywords
+
+    def __call__(self, name: str, absent: _Value) -> _Value:
+        """Return a value; ``absent``, which says its type, where the channel's type has no such property."""
+        known = self._known.find(name)
+        if known is None:
+            return absent
+        value = self._keywords.get(self._known.keyword(known), known.default)
+        return absent if value is None else value  # type: ignore[return-value]
+
+
+def directories(
+    agent: str, channel: ComponentConfig, data_directory: str, home: str = "~"
+) -> tuple[str, list[str], str]:
+    """Return a channel's own directory, its data directories, and where copies of checkpoints go ("" for nowhere)."""
+    get = _Getter(channel)
+    path = get("path", "") or get("checkpointDir", "") or f"{data_directory}/{agent}/{channel.name}"
+    given = channel.keywords.get("data_dirs", ())
+    assert isinstance(given, tuple)
+    backup = get("backupCheckpointDir", "") if channel.keywords.get("use_dual_checkpoints") else ""
+    return _expanded(path, home), [_expanded(d, home) for d in given], _expanded(backup, home)
+
+
+def given_directories(channel: ComponentConfig) -> list[tuple[str, str]]:
+    """Return the directories that a file gives to a channel, each once with the name of the property."""
+    get = _Getter(channel)
+    data = channel.keywords.get("data_dirs", ())
+    assert isinstance(data, tuple)
+    place = "path" if get("path", "") else "checkpointDir"
+    given = [(place, get(place, "")), *(("dataDirs", directory) for directory in data)]
+    if channel.keywords.get("use_dual_checkpoints"):
+        given.append(("backupCheckpointDir", get("backupCheckpointDir", "")))
+    return [(name, directory.rstrip("/")) for name, directory in given if directory]
+
+
+def _expanded(path: str, home: str) -> str:
+    return home + path[1:] if path.startswith("~") else path
+
+
+def capacities(channel: ComponentConfig) -> Capacities:
+    """Return how many events a channel holds."""
+    get = _Getter(channel)
+    if channel.type == "memory":
+        return Capacities(get("capacity", 0), 0)
+    if channel.type == "file":
+        return Capacities(0, get("capacity", 0))
+    memory, overflow = get("memoryCapacity", 0), get("overflowCapacity", 0)
+    return Capacities(memory, overflow) if memory or overflow else Capacities(0, 100_000_000)
+
+
+def transaction_capacity(channel: ComponentConfig) -> int:
+    """Return the most events of a transaction of a channel."""
+    return _Getter(channel)("transactionCapacity", 0)
+
+
+def check_channel(raw: RawComponent, channel: ComponentConfig, findings: Findings) -> None:
+    """Refuse a channel whose properties contradict each other.
+
+    Raises:
+        Refusal: they do.
+    """
+
+    def refuse(name: str, text: str) -> Refusal:
+        at = raw.entries.get(name, raw.first)
+        return Refusal(findings.add("bad-value", at, raw.path, f"{text}, so it does not run"))
+
+    get = _Getter(channel)
+    memory, overflow = capacities(channel)
+    most = get("transactionCapacity", 0)
+    if channel.type != "SPILLABLEMEMORY" and most > memory + overflow:
+        raise refuse(
+            "transactionCapacity",
+            f"transactionCapacity, {most}, must not exceed capacity, {memory + overflow}: write {raw.path}.capacity = "
+            f"{most}",
+        )
+    if memory and "://" in get("path", ""):
+        raise refuse("path", "an object store has no memory in front of it: use type file")
+    if channel.keywords.get("use_dual_checkpoints"):
+        backup = get("backupCheckpointDir", "")
+        if not backup:
+            raise refuse("useDualCheckpoints", "useDualCheckpoints needs backupCheckpointDir")
+        if backup == get("checkpointDir", ""):
+            raise refuse("backupCheckpointDir", "backupCheckpointDir must not be checkpointDir")

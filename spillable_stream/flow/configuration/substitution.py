@@ -1,0 +1,183 @@
+"""Values with ``${…}`` in them: the environment, options of the command line, the date, other keys.
+
+It is Apache Commons Text's StringSubstitutor, as Flume sets it up: ``${prefix:name}``, ``${key}``, a default after
+``:-``, references inside of references, and ``$${…}`` for a text that stays. Only values are substituted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration.properties import Entry, Problem, trim
+
+__all__ = ["Lookups", "referenced", "substitute", "unresolved"]
+
+_OPEN, _CLOSE, _DEFAULT = "${", "}", ":-"
+_PLAIN_ENVIRONMENT = "org.apache.flume.node.EnvVarResolverProperties"
+_INNERMOST = re.compile(r"\$\{[^{}]*\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What references are answered from.
+
+    Args:
+        environment: for ``${env:X}``.
+        system: for ``${sys:X}``: what ``-DX=…`` gives.
+        date: for ``${date:FORMAT}``: formats the time as Java's SimpleDateFormat does, or raises OptionError.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    system: Mapping[str, str] = field(default_factory=dict)
+    date: Callable[[str], str] | None = None
+
+    def find(self, name: str, keys: Mapping[str, str]) -> str | None:
+        """Return what a reference stands for; None if nothing answers.
+
+        Args:
+            name: what is between the braces, without a default.
+            keys: the values of the files' keys.
+        """
+        prefix, colon, rest = name.partition(":")
+        if colon:
+            found = self._find_by_prefix(prefix.lower(), rest)
+            if found is not None:
+                return found
+            name = rest
+        if name in keys:
+            return keys[name]
+        if self.system.get("propertiesImplementation") == _PLAIN_ENVIRONMENT and re.fullmatch(r"\w+", name):
+            return self.environment.get(name, "")
+        return None
+
+    def _find_by_prefix(self, prefix: str, name: str) -> str | None:
+        if prefix == "env":
+            return self.environment.get(name)
+        if prefix == "sys":
+            return self.system.get(name)
+        if prefix == "date" and self.date is not None:
+            try:
+                return self.date(name)
+            except OptionError:
+                return None
+        return None
+
+
+class _LoopError(Exception):
+    """A value refers to itself. The argument is the reference."""
+
+
+def substitute(entries: list[Entry], lookups: Lookups) -> tuple[list[Entry], list[Problem]]:
+    """Return the entries with their references answered, and the values that refer to themselves.
+
+    A reference that nothing answers stays as it stands.
+
+    Args:
+        entries: what the files say, each key once.
+        lookups: what references are answered from, besides the entries' own keys.
+    """
+    keys = {entry.key: entry.raw for entry in entries}
+    found: list[Entry] = []
+    problems: list[Problem] = []
+    for entry in entries:
+        value = entry.value
+        if _OPEN in value:
+            try:
+                value = trim(_resolved(value, lookups, keys, (entry.key,)))
+            except _LoopError as e:
+                text = f"${{{e}}} refers to itself, so the value stays as it stands: give it a value of its own"
+                problems.append(Problem("substitution-loop", text, entry))
+        found.append(entry._replace(value=value))
+    return found, problems
+
+
+def _resolved(text: str, lookups: Lookups, keys: Mapping[str, str], inside: tuple[str, ...]) -> str:
+    """Return a text with its references answered; ``inside`` has the names whose values are being resolved."""
+    parts: list[str] = []
+    position = 0
+    while (start := text.find(_OPEN, position)) >= 0:
+        if start > position and text[start - 1] == "$":
+            parts += text[position : start - 1], _OPEN
+            position = start + len(_OPEN)
+            continue
+        end = _closing(text, start)
+        if end < 0:
+            break
+        parts += text[position:start], _answer(text[start + len(_OPEN) : end], lookups, keys, inside)
+        position = end + 1
+    return "".join(parts) + text[position:]
+
+
+def _answer(reference: str, lookups: Lookups, keys: Mapping[str, str], inside: tuple[str, ...]) -> str:
+    name, has_default, default = _resolved(reference, lookups, keys, inside).partition(_DEFAULT)
+    if name in inside:
+        raise _LoopError(name)
+    value = lookups.find(name, keys)
+    if value is None and not has_default:
+        return f"${{{reference}}}"
+    return _resolved(default if value is None else value, lookups, keys, (*inside, name))
+
+
+def _closing(text: str, start: int) -> int:
+    """Return where the brace that ends a reference is, or -1."""
+    depth = 0
+    position = start
+    while position < len(text):
+        if text.startswith(_OPEN, position):
+            depth += 1
+            position += len(_OPEN)
+        elif text[position] == _CLOSE:
+            depth -= 1
+            if not depth:
+                return position
+            position += 1
+        else:
+            position += 1
+    return -1
+
+
+def referenced(entries: list[Entry]) -> set[str]:
+    """Return the keys that values refer to, or may refer to, where a name has another reference in it."""
+    names = [name for entry in entries for name in _references(entry.raw)]
+    patterns = [re.compile(".*".join(map(re.escape, _flat(name).split("\0")))) for name in names]
+    return {entry.key for entry in entries if any(pattern.fullmatch(entry.key) for pattern in patterns)}
+
+
+def _references(text: str) -> list[str]:
+    """Return what is between the braces of each reference in a text, also of those in others, without defaults."""
+    starts = [found.start() for found in re.finditer(re.escape(_OPEN), text)]
+    return [text[start + len(_OPEN) : end] for start in starts if (end := _closing(text, start)) > 0]
+
+
+def _flat(name: str) -> str:
+    """Return a name with a mark for each reference in it, and without its default."""
+    while (flat := _INNERMOST.sub("\0", name)) != name:
+        name = flat
+    return name.partition(_DEFAULT)[0]
+
+
+def unresolved(entries: list[Entry]) -> list[Problem]:
+    """Return the references that are left in values, when all that can answer them has been asked."""
+    found = []
+    for entry in entries:
+        for reference in map("${{{}}}".format, _references(entry.value)):
+            if f"${reference}" not in entry.raw and reference.count(_OPEN) == 1:
+                found.append(Problem("unresolved", f"nothing answers {reference}{_advice(reference)}", entry))
+    return found
+
+
+def _advice(reference: str) -> str:
+    name = reference[2:-1]
+    prefix, colon, rest = name.partition(":")
+    if colon and prefix.lower() == "env":
+        return f": set the environment variable {rest}, or give a default, ${{{name}:-…}}"
+    if colon and prefix.lower() == "sys":
+        return f": give it on the command line, -D {rest}=…, or give a default, ${{{name}:-…}}"
+    if colon and prefix.lower() == "java":
+        return ", since there is no Java here: write the value"
+    if not colon and re.fullmatch(r"\w+", name):
+        return f": for the environment write ${{env:{name}}}, or give -D propertiesImplementation={_PLAIN_ENVIRONMENT}"
+    return ""

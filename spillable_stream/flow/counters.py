@@ -1,0 +1,83 @@
+"""What sources and sinks count, under Flume's names (``SourceCounter``, ``SinkCounter``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+
+__all__ = ["SinkCounters", "SourceCounters"]
+
+
+@dataclass(slots=True)
+class _Counters:
+    """The times at which a component was started and stopped, in milliseconds since 1970; 0 before."""
+
+    start_time: int = 0
+    stop_time: int = 0
+    now: Callable[[], float] = field(default=time.time, repr=False)
+
+    def started(self) -> None:
+        """Note the start."""
+        self.start_time, self.stop_time = int(self.now() * 1000), 0
+
+    def stopped(self) -> None:
+        """Note the stop."""
+        self.stop_time = int(self.now() * 1000)
+
+    def flume_counters(self) -> dict[str, int]:
+        """Return the numbers under Flume's names, such as ``EventReceivedCount``."""
+        names = (f.name for f in fields(self) if f.name != "now")
+        return {"".join(word.capitalize() for word in name.split("_")): getattr(self, name) for name in names}
+
+
+@dataclass(slots=True)
+class SourceCounters(_Counters):
+    """What a source counts; batches are what it put together, appends are single events."""
+
+    event_received_count: int = 0
+    event_accepted_count: int = 0
+    append_received_count: int = 0
+    append_accepted_count: int = 0
+    append_batch_received_count: int = 0
+    append_batch_accepted_count: int = 0
+    open_connection_count: int = 0
+    event_read_fail: int = 0
+    generic_processing_fail: int = 0
+    channel_write_fail: int = 0
+
+    def received(self, events: int) -> None:
+        """Count a batch that came in."""
+        self.event_received_count += events
+        self.append_batch_received_count += 1
+
+    def accepted(self, events: int) -> None:
+        """Count a batch that the channels have."""
+        self.event_accepted_count += events
+        self.append_batch_accepted_count += 1
+
+
+@dataclass(slots=True)
+class SinkCounters(_Counters):
+    """What a sink counts."""
+
+    connection_created_count: int = 0
+    connection_closed_count: int = 0
+    connection_failed_count: int = 0
+    batch_empty_count: int = 0
+    batch_underflow_count: int = 0
+    batch_complete_count: int = 0
+    event_drain_attempt_count: int = 0
+    event_drain_success_count: int = 0
+    event_write_fail: int = 0
+    channel_read_fail: int = 0
+
+    def took(self, events: int, batch_size: int) -> None:
+        """Count a take: one of no event is empty, one of ``batch_size`` complete, any other an underflow."""
+        if events == 0:
+            self.batch_empty_count += 1
+        elif events < batch_size:
+            self.batch_underflow_count += 1
+        else:
+            self.batch_complete_count += 1
+        self.event_drain_attempt_count += events

@@ -1,0 +1,139 @@
+"""What a configuration needs of this host: directories, ports, hosts and commands, looked at before anything runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from spillable_stream.flow.configuration.channels import channel_arguments, data_directory
+from spillable_stream.flow.configuration.findings import CODES
+from spillable_stream.flow.configuration.model import AgentConfig, ComponentConfig, Finding, Loaded
+from spillable_stream.flow.configuration.options import Kind
+from spillable_stream.flow.open_channel import directories_of, flume_file
+
+__all__ = ["environment_findings"]
+
+_UDP = {"netcatudp", "syslogudp"}
+
+
+def environment_findings(
+    loaded: Loaded, system: Mapping[str, str], environment: Mapping[str, str] | None = None
+) -> list[Finding]:
+    """Return what the components that run lack on this host. A port is bound for a moment; nothing is written.
+
+    Args:
+        loaded: the configuration.
+        system: the options ``-D``.
+        environment: the environment; the process's own by default.
+    """
+    env = os.environ if environment is None else environment
+    return [finding for agent in loaded.agents.values() for finding in _of_agent(agent, system, env)]
+
+
+def _of_agent(agent: AgentConfig, system: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Finding]:
+    for source in agent.sources:
+        for code, text in _of_source(source, environment):
+            yield _finding(code, text, agent, source)
+    for channel in agent.channels:
+        directory = data_directory(system, environment)
+        arguments = channel_arguments(agent.name, channel, directory, environment.get("HOME", "~"))
+        for code, text in _of_channel(directories_of(arguments)):
+            yield _finding(code, text, agent, channel)
+    for sink in agent.sinks:
+        for code, text in _of_sink(sink):
+            yield _finding(code, text, agent, sink)
+
+
+def _finding(code: str, text: str, agent: AgentConfig, component: ComponentConfig) -> Finding:
+    places = {Kind.SOURCE: "sources", Kind.CHANNEL: "channels", Kind.SINK: "sinks"}
+    path = f"{agent.name}.{places[component.kind]}.{component.name}"
+    return Finding(component.file, component.line, CODES[code][0], code, path, text)
+
+
+def _of_source(source: ComponentConfig, environment: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    keywords = source.keywords
+    if source.type == "spooldir":
+        yield from _readable(str(keywords["spool_dir"]))
+    elif source.type == "taildir":
+        groups = keywords["filegroups"]
+        assert isinstance(groups, Mapping)
+        for pattern in groups.values():
+            yield from _readable(os.path.dirname(str(pattern)))
+    elif source.type == "exec":
+        words = str(keywords.get("shell") or keywords["command"]).split()
+        if shutil.which(words[0], path=environment.get("PATH")) is None:
+            yield "command-missing", f"the command {words[0]} is not there, or can't be run: give its whole path"
+    ports = keywords.get("ports", (keywords.get("port", 0),))
+    assert isinstance(ports, tuple)
+    for port in filter(None, ports):
+        yield from _bindable(str(keywords.get("bind", keywords.get("host", "0.0.0.0"))), port, source.type in _UDP)
+
+
+def _readable(directory: str) -> Iterator[tuple[str, str]]:
+    if not os.path.isdir(directory):
+        yield "directory-missing", f"there is no directory {directory}: make it before the agent starts"
+    elif not os.access(directory, os.R_OK | os.X_OK):
+        yield "directory-unusable", f"the directory {directory} can't be read by this user: change its mode"
+
+
+def _bindable(address: str, port: int, udp: bool) -> Iterator[tuple[str, str]]:
+    try:
+        family, kind, _, _, place = socket.getaddrinfo(
+            address, port, type=socket.SOCK_DGRAM if udp else socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with closing(socket.socket(family, kind)) as listener:
+            if not udp:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+    except OSError as e:
+        yield "port-in-use", f"nothing can listen on {address}:{port}: {e.strerror or e}"
+
+
+def _of_channel(directories: list[str]) -> Iterator[tuple[str, str]]:
+    for directory in directories:
+        yield from _writable(directory)
+        found = flume_file(directory) if os.access(directory, os.R_OK) else ""
+        if found:
+            yield (
+                "flume-files",
+                (
+                    f"{directory} holds a channel of Flume's ({found}), which is not touched: let Flume's agent empty "
+                    "it and stop, then move its files away, or give the channel another directory"
+                ),
+            )
+
+
+def _writable(directory: str) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a directory that is made if it is missing."""
+    place = Path(directory).absolute()
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    if not place.is_dir():
+        yield "directory-unusable", f"{directory} can't be made: {place} is a file"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        yield "directory-unusable", f"{directory} can't be written by this user: change the mode of {place}"
+
+
+def _of_sink(sink: ComponentConfig) -> Iterator[tuple[str, str]]:
+    keywords = sink.keywords
+    if sink.type == "file_roll":
+        yield from _writable(str(keywords["directory"]))
+    elif sink.type in ("hdfs", "parquet"):
+        path = str(keywords["path"]).removeprefix("file://")
+        if path.startswith("/"):
+            yield from _writable(os.path.dirname(path.partition("%")[0]))
+    elif sink.type == "http":
+        yield from _resolvable(str(keywords["endpoint"]))
+
+
+def _resolvable(address: str) -> Iterator[tuple[str, str]]:
+    host = urlsplit(address).hostname
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as e:
+        yield "host-unreachable", f"the host {host} has no address: {e.strerror or e}"

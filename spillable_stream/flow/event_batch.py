@@ -1,0 +1,326 @@
+"""The unit of a flow: a record batch of the event schema, and the operations on all of its events at once.
+
+Headers are a map column: offsets per event into one column of names and one of values. Headers that are added are
+written with one pass over each of the two, however many headers there are. Nothing here makes a Python object of an
+event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.channel.event import ID_COLUMN, Event, batch_from_events, header_maps
+from spillable_stream.errors import SchemaError
+from spillable_stream.format.batch import EVENT_SCHEMA, accept_batch
+
+try:
+    import numpy as np
+except ImportError as e:
+    raise ImportError("the flow needs numpy; install spillable-stream[flow]") from e
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "EventInput",
+    "Header",
+    "add_headers",
+    "as_event_batch",
+    "concat",
+    "events_of",
+    "header",
+    "header_names",
+    "remove_headers",
+    "select_rows",
+    "with_bodies",
+]
+
+EventInput: TypeAlias = "pa.RecordBatch | pa.Table | Iterable[Event]"
+"""Events as they may be given: an Arrow batch or table, or `Event` objects."""
+
+
+class Header(NamedTuple):
+    """A header to set on the events of a batch.
+
+    Args:
+        name: its name.
+        value: its value, the same for all events; or an Arrow array of strings with a value for each, null for an
+            event that does not get the header.
+        preserve: whether an event that has the header keeps its own.
+    """
+
+    name: str
+    value: str | pa.Array
+    preserve: bool = False
+
+
+def as_event_batch(events: EventInput) -> pa.RecordBatch:
+    """Return events as a batch of exactly the event schema, without nulls among the headers.
+
+    Args:
+        events: a batch or table of the columns of an event channel, `write_order_id` beside them or not; or events.
+
+    Raises:
+        SchemaError: the columns or the events do not fit an event channel.
+    """
+    if isinstance(events, pa.Table):
+        joined = events.combine_chunks().to_batches()
+        events = joined[0] if joined else pa.RecordBatch.from_pylist([], events.schema)
+    if not isinstance(events, pa.RecordBatch):
+        return batch_from_events(list(events))
+    batch = events
+    if not batch.schema.equals(EVENT_SCHEMA):
+        batch = accept_batch(batch, EVENT_SCHEMA, ID_COLUMN)
+    if batch.column(0).null_count or batch.column(1).null_count:
+        return batch_from_events(events_of(batch))
+    return batch
+
+
+def events_of(batch: pa.RecordBatch) -> list[Event]:
+    """Return a batch as events: for what is done to each on its own, and is slow."""
+    bodies = batch.column(1).to_pylist()
+    headers = batch.column(0)
+    has_nulls = headers.null_count > 0
+    maps = [dict(pairs or ()) for pairs in headers.to_pylist()] if has_nulls else header_maps(headers)
+    return [Event(b"" if body is None else body, found) for body, found in zip(bodies, maps, strict=True)]
+
+
+def header(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return the value that each event has for a header, as an array of strings; null where it has none."""
+    return pc.map_lookup(batch.column(0), pa.scalar(name), "last")
+
+
+def with_bodies(batch: pa.RecordBatch, bodies: pa.Array) -> pa.RecordBatch:
+    """Return a batch with other bodies.
+
+    Args:
+        batch: the events.
+        bodies: an array of as many binary values.
+    """
+    return pa.RecordBatch.from_arrays([batch.column(0), bodies], schema=EVENT_SCHEMA)
+
+
+def select_rows(batch: pa.RecordBatch, rows: pa.Array | None) -> pa.RecordBatch:
+    """Return some of the events, in the order of their numbers.
+
+    Args:
+        batch: the events.
+        rows: their numbers; None for all of them.
+    """
+    return batch if rows is None else batch.take(rows)
+
+
+def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Return the events of several batches as one, in order."""
+    if len(batches) == 1:
+        return batches[0]
+    if not batches:
+        return pa.RecordBatch.from_pylist([], EVENT_SCHEMA)
+    arrays = [pa.concat_arrays([b.column(i) for b in batches]) for i in range(2)]
+    return pa.RecordBatch.from_arrays(arrays, schema=EVENT_SCHEMA)
+
+
+# ── headers ─────────────────────────────────────────────────────────────────────────────────
+
+
+def add_headers(batch: pa.RecordBatch, added: Sequence[Header]) -> pa.RecordBatch:
+    """Return a batch with more headers: all that are given, in one pass. Of one name twice the later one counts.
+
+    Args:
+        batch: the events.
+        added: the headers.
+
+    Raises:
+        SchemaError: the headers of the batch are larger than 2 GiB.
+    """
+    if not added or not batch.num_rows:
+        return batch
+    if len({h.name for h in added}) < len(added):
+        for h in added:
+            batch = add_headers(batch, [h])
+        return batch
+    columns = _Columns.of(batch)
+    there = [h for h in added if columns.has(h.name)]
+    values: dict[str, pa.Array | str] = {h.name: h.value for h in added}
+    replaced: list[str] = []
+    for h in there:
+        own = header(batch, h.name)
+        if h.preserve:
+            missing = pc.is_null(own)
+            values[h.name] = pc.if_else(missing, h.value, pa.scalar(None, pa.string()))
+        elif isinstance(h.value, str) or not h.value.null_count:
+            replaced.append(h.name)
+        else:  # an event that gets no new value keeps its own
+            values[h.name] = pc.coalesce(h.value, own)
+            replaced.append(h.name)
+    if replaced:
+        columns = _Columns.of(remove_headers(batch, replaced))
+    return columns.with_added(batch, list(values.items()))
+
+
+def remove_headers(batch: pa.RecordBatch, names: Iterable[str]) -> pa.RecordBatch:
+    """Return a batch without the headers of some names."""
+    columns = _Columns.of(batch)
+    gone = pc.is_in(columns.names, value_set=pa.array(list(names), pa.string()))
+    if not pc.any(gone).as_py():
+        return batch
+    kept = pc.invert(gone)
+    counted = np.concatenate(([0], np.cumsum(np.asarray(kept))))
+    offsets = counted[columns.ends].astype(np.int32)
+    return _with_headers(batch, offsets, columns.names.filter(kept), columns.values.filter(kept))
+
+
+def header_names(batch: pa.RecordBatch) -> list[str]:
+    """Return the different names of the headers of a batch."""
+    names: list[str] = pc.unique(_Columns.of(batch).names).to_pylist()
+    return names
+
+
+class _Columns(NamedTuple):
+    """The headers of a batch.
+
+    Args:
+        ends: where each event's headers begin, and where the last one's end, among the names and values; from 0.
+        names: the names.
+        values: the values.
+    """
+
+    ends: NDArray[np.int32]
+    names: pa.Array
+    values: pa.Array
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> _Columns:
+        headers = batch.column(0)
+        ends = np.asarray(headers.offsets)
+        first, count = int(ends[0]), int(ends[-1] - ends[0])
+        names, values = headers.keys.slice(first, count), headers.items.slice(first, count)
+        if values.null_count:
+            values = values.fill_null("")
+        return cls(ends - first, names, values)
+
+    def has(self, name: str) -> bool:
+        return bool(pc.index(self.names, name).as_py() >= 0)
+
+    def with_added(self, batch: pa.RecordBatch, added: Sequence[tuple[str, pa.Array | str]]) -> pa.RecordBatch:
+        """Return a batch with headers behind those that its events have; none of these has one of the names."""
+        width = len(added)
+        columns = [value for _, value in added]
+        present = None
+        if any(not isinstance(value, str) and value.null_count for value in columns):
+            shown = [pa.array([True] * batch.num_rows) if isinstance(v, str) else v.is_valid() for v in columns]
+            present = np.stack([np.asarray(s) for s in shown], axis=1)
+        layout = _Layout.of(self.ends, width, present)
+        names = _joined(self.names, layout, [name for name, _ in added])
+        values = _joined(self.values, layout, columns)
+        return _with_headers(batch, layout.new_ends, names, values)
+
+
+class _Layout(NamedTuple):
+    """Where the headers of a batch are once more were added behind those of each event.
+
+    Args:
+        ends: where each event's begin and end before.
+        new_ends: where they do then.
+        old: which of all are those of before, as an index of an array of them; of a table of them if it `is_table`.
+        new: which are added.
+        present: whether an event gets each of the added ones; None if all get all.
+        is_table: whether all events have equally many.
+    """
+
+    ends: NDArray[np.int32]
+    new_ends: NDArray[Any]
+    old: Any
+    new: Any
+    present: NDArray[Any] | None
+    is_table: bool
+
+    @classmethod
+    def of(cls, ends: NDArray[np.int32], width: int, present: NDArray[Any] | None) -> _Layout:
+        rows = len(ends) - 1
+        had = int(ends[-1]) // rows
+        if present is None:
+            new_ends: NDArray[Any] = ends + np.arange(0, (rows + 1) * width, width, dtype=np.int32)
+            if had * rows == ends[-1] and bool((np.diff(ends) == had).all()):
+                return cls(ends, new_ends, np.s_[:, :had], np.s_[:, had:], None, True)
+            present = np.ones((rows, width), bool)
+        new_ends = ends + np.concatenate(([0], np.cumsum(present.sum(axis=1)))).astype(np.int32)
+        is_new = np.zeros(int(new_ends[-1]), bool)
+        behind = np.cumsum(present[:, ::-1], axis=1)[:, ::-1]  # of each one: how many are left, itself included
+        is_new[(new_ends[1:, None] - behind)[present]] = True
+        return cls(ends, new_ends, ~is_new, is_new, present, False)
+
+    def empty(self) -> NDArray[np.int64]:
+        rows = len(self.ends) - 1
+        count = int(self.new_ends[-1])
+        return np.empty((rows, count // rows) if self.is_table else count, np.int64)
+
+
+def _joined(old: pa.Array, layout: _Layout, added: Sequence[str | pa.Array]) -> pa.Array:
+    """Return a column of texts with others behind those of each event.
+
+    Args:
+        old: the texts.
+        layout: where they go.
+        added: what comes behind them; a text for all events, or one for each.
+    """
+    present, text_ends = layout.present, _text_ends(old)
+    parts = [_view(old, text_ends[layout.ends])]
+    lengths = layout.empty()
+    old_lengths = np.diff(text_ends)
+    lengths[layout.old] = old_lengths.reshape(lengths.shape[0], -1) if layout.is_table else old_lengths
+    new_lengths = np.empty((len(layout.ends) - 1, len(added)), np.int64)
+    run = b""
+    for i, text in enumerate(added):
+        if isinstance(text, str):
+            raw = text.encode()
+            new_lengths[:, i] = len(raw)
+            if present is None:
+                run += raw  # neighbours that all events get are joined as one
+                continue
+            parts.append(_where(present[:, i], raw))
+        else:
+            if run:
+                parts.append(pa.scalar(run, pa.binary()))
+                run = b""
+            raw_texts = (text.fill_null("") if text.null_count else text).cast(pa.binary())
+            new_lengths[:, i] = pc.binary_length(raw_texts)
+            parts.append(raw_texts)
+    if run:
+        parts.append(pa.scalar(run, pa.binary()))
+    lengths[layout.new] = new_lengths if present is None else new_lengths[present]
+    offsets = np.zeros(lengths.size + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] >= 1 << 31:
+        raise SchemaError("the headers of one batch are larger than 2 GiB; put fewer events at once")
+    together = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
+    data = together.buffers()[2]
+    return pa.Array.from_buffers(pa.string(), lengths.size, [None, pa.py_buffer(offsets.astype(np.int32)), data])
+
+
+def _where(shown: NDArray[Any], raw: bytes) -> pa.Array:
+    return pc.if_else(pa.array(shown), pa.scalar(raw, pa.binary()), pa.scalar(b"", pa.binary()))
+
+
+def _text_ends(texts: pa.Array) -> NDArray[np.int32]:
+    """Return where each text begins, and where the last one ends, in the column's data."""
+    buffer = texts.buffers()[1]
+    if buffer is None or not len(texts):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(buffer, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def _view(texts: pa.Array, ends: NDArray[np.int32]) -> pa.Array:
+    """Return neighbouring texts as one value for each event, without a copy."""
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(ends)), texts.buffers()[2] or pa.py_buffer(b"")]
+    return pa.Array.from_buffers(pa.binary(), len(ends) - 1, buffers)
+
+
+def _with_headers(batch: pa.RecordBatch, ends: NDArray[np.int32], names: pa.Array, values: pa.Array) -> pa.RecordBatch:
+    offsets = pa.Array.from_buffers(pa.int32(), len(ends), [None, pa.py_buffer(np.ascontiguousarray(ends))])
+    headers = pa.MapArray.from_arrays(offsets, names, values)
+    return pa.RecordBatch.from_arrays([headers, batch.column(1)], schema=EVENT_SCHEMA)

@@ -1,0 +1,67 @@
+"""Loading a configuration: the only step that reads files, runs commands and asks for the environment and the time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from spillable_stream.flow.configuration.builder import PythonClasses
+from spillable_stream.flow.configuration.config_filters import FilterError
+from spillable_stream.flow.configuration.date_lookup import formatted
+from spillable_stream.flow.configuration.model import Loaded
+from spillable_stream.flow.configuration.reading import ConfigurationFile, World, read_agents
+from spillable_stream.flow.configuration.substitution import Lookups
+
+__all__ = ["load"]
+
+_COMMAND_TIMEOUT_SECONDS = 60.0
+
+
+def load(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    name: str | None = None,
+    system: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    mapped: Mapping[str, str] | None = None,
+) -> Loaded:
+    """Read and check a configuration of Flume's. Nothing is opened, bound or written.
+
+    Args:
+        paths: the file, or several of them: a later one wins.
+        name: the agent to look at; all of the files' by default.
+        system: what ``${sys:X}`` stands for, and other options of the command line (``-D``).
+        environment: what ``${env:X}`` stands for; the process's environment by default.
+        mapped: names of Java classes in the files, each with a Python class, ``module:Class``.
+
+    Returns:
+        The agents, each with what of it runs, and the findings.
+
+    Raises:
+        OSError: a file can't be read.
+        ImportError: the extra ``flow`` is not installed.
+    """
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = [ConfigurationFile(os.fspath(path), Path(path).read_bytes()) for path in given]
+    now = datetime.now().astimezone()
+    env = os.environ if environment is None else environment
+    lookups = Lookups(env, dict(system or {}), lambda pattern: formatted(pattern, now))
+    world = World(PythonClasses(mapped), lookups, _first_line)
+    return read_agents(files, world, () if name is None else (name,))
+
+
+def _first_line(command: list[str]) -> str:
+    """Run a config filter's command, and return the first line of its output."""
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_COMMAND_TIMEOUT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise FilterError(f"{command[0]} can't be run: {e}") from e
+    if done.returncode != 0:
+        raise FilterError(f"{command[0]} ended with status {done.returncode}")
+    lines = done.stdout.decode(errors="replace").splitlines()
+    if not lines:
+        raise FilterError(f"{command[0]} printed nothing")
+    return lines[0]

@@ -1,0 +1,57 @@
+"""Opening the channels of a configuration, but never one in a directory of Flume's own."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import NotAChannelError
+from spillable_stream.flow.configuration.channels import ChannelArguments
+
+__all__ = ["directories_of", "flume_file", "open_channel"]
+
+# Of Flume's data and checkpoint directories. Our own logs have six digits at least, and no .meta beside them.
+_FLUME_FILE = re.compile(
+    r"log-\d+\.meta(\.(tmp|old))?|log-[1-9]\d{0,4}|in_use\.lock|checkpoint\.meta|checkpoint\.snappy"
+    r"|inflight(puts|takes)|queueset"
+)
+
+
+def flume_file(directory: str) -> str:
+    """Return a file of Flume's file channel in a directory; an empty text if there is none."""
+    try:
+        names: Iterable[str] = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    return next((name for name in sorted(names) if _FLUME_FILE.fullmatch(name)), "")
+
+
+def open_channel(arguments: ChannelArguments) -> Channel:
+    """Open a channel of a configuration; a missing one is created.
+
+    Args:
+        arguments: what `channel_arguments` returned.
+
+    Raises:
+        NotAChannelError: a directory has files of Flume's own file channel; nothing was touched.
+    """
+    for directory in directories_of(arguments):
+        found = flume_file(directory)
+        if found:
+            raise NotAChannelError(
+                f"{directory} holds a channel of Flume's ({found}), which is not touched: let Flume's agent empty it "
+                "and stop, then move its files away, or give the channel another directory"
+            )
+    return Channel(arguments.path, **arguments.options)
+
+
+def directories_of(arguments: ChannelArguments) -> list[str]:
+    """Return the directories of a channel; none for one in an object store."""
+    if "://" in arguments.path:
+        return []
+    data = arguments.options.get("data_dirs") or []
+    assert isinstance(data, list)
+    backup = arguments.options.get("backup_checkpoint_dir")
+    return [arguments.path, *data, *([str(backup)] if backup else [])]

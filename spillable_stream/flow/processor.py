@@ -1,0 +1,460 @@
+"""The channel processor: a batch goes through the interceptors, the selector, and into each of its channels.
+
+A source that can read its input again numbers its batches, and each channel remembers the last number that it has::
+
+    batch 7 ── chain, selector ──┬── part for c1 ── put as (a1.r1, 7) ── stored
+                                 └── part for c2 ── put as (a1.r1, 7) ── full
+
+A repetition puts the same parts under the same number, so c1 says that it has its part, and c2 gets its own. With each
+part goes a note: which channels have parts of this batch, and what the source says of its input. After a crash the
+newest note in any of the channels tells which batch may be in some of them only: one at most, since the next begins
+when all have it. The source reads that one again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.engine.port import ProducerClaim
+from spillable_stream.errors import DeliveryError, OptionError, SpillableError
+from spillable_stream.flow.dead_letters import Stuck, as_dead_letters
+from spillable_stream.flow.event_batch import EventInput, as_event_batch, concat, select_rows
+from spillable_stream.flow.interceptors.base import AnyInterceptor, InterceptorChain, Rejected
+from spillable_stream.flow.noted import Noted
+from spillable_stream.flow.selectors import Replicating, Selector
+from spillable_stream.flow.surroundings import REAL, Surroundings
+from spillable_stream.format.record import BY_PRODUCER, MALFORMED, MAX_NOTE_BYTES, NumberedBatch, Numbers, pack, unpack
+from spillable_stream.names import check_producer
+
+__all__ = ["ChannelProcessor", "Processed", "RoutedBatch"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_NO_NAME = "source"
+_DEAD_LETTER = "deadLetter"
+
+
+class Processed(NamedTuple):
+    """What became of a batch.
+
+    Args:
+        received: how many events it had.
+        passed: how many the interceptors let pass.
+        dead: how many went to the dead-letter channel.
+        stored: how many went to each required channel.
+    """
+
+    received: int
+    passed: int
+    dead: int
+    stored: Mapping[str, int]
+
+
+class RoutedBatch:
+    """A batch behind the interceptors and the selector, on its way into the channels.
+
+    Attributes:
+        number: its number; None without one.
+        required: the part of each channel that must have one.
+        optional: the part of each channel that may have one.
+        done: the channels that have theirs.
+    """
+
+    def __init__(
+        self,
+        number: int | None,
+        required: Mapping[str, pa.RecordBatch],
+        optional: Mapping[str, pa.RecordBatch],
+        result: Processed,
+        note: bytes,
+    ) -> None:
+        self.number = number
+        self.required = required
+        self.optional = optional
+        self.result = result
+        self.note = note
+        self.done: set[str] = set()
+
+
+class ChannelProcessor:
+    """Puts a source's batches into its channels.
+
+    Batches without a number may come from any number of threads at once. One that failed in some channels is in the
+    others: give the same `RoutedBatch` to `deliver` again rather than its events to `process`. Batches with a number
+    come one at a time and in order; each is in each required channel once, however often it is put.
+
+    Args:
+        channels: the channels, by name. They stay open at the end.
+        interceptors: what batches go through first; or an `InterceptorChain`.
+        selector: which events go where; each to all channels by default.
+        producer: the name under which the channels remember the numbers of batches, as ``a1.r1``.
+        dead_letter: the channel for events that an interceptor can't pass; without one their batch fails.
+        surroundings: the clock and the host that interceptors see.
+
+    Attributes:
+        chain: the interceptors.
+        selector: the selector.
+        stuck: the event that can't pass the interceptors, where there is no dead-letter channel.
+
+    Raises:
+        OptionError: there are no channels, the selector names one that is not there, or no producer has such a name.
+    """
+
+    def __init__(
+        self,
+        channels: Mapping[str, Channel],
+        interceptors: Iterable[AnyInterceptor] | InterceptorChain = (),
+        selector: Selector | None = None,
+        *,
+        producer: str | None = None,
+        dead_letter: Channel | None = None,
+        surroundings: Surroundings = REAL,
+    ) -> None:
+        if not channels:
+            raise OptionError("a channel processor needs a channel")
+        self.chain: InterceptorChain = (
+            interceptors if isinstance(interceptors, InterceptorChain) else InterceptorChain(interceptors, surroundings)
+        )
+        self.selector: Selector = selector if selector is not None else Replicating()
+        self.selector.bind(tuple(channels))
+        self.stuck: Stuck = Stuck(producer or _NO_NAME, surroundings.now_ms)
+        self._producer = None if producer is None else check_producer(producer)
+        self._channels = dict(channels)
+        self._dead_letter = None if dead_letter is None else self._name_of(dead_letter)
+        self._surroundings = surroundings
+        self._mutex = threading.RLock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._claims: list[ProducerClaim] = []
+        self._is_claimed = self._is_started = self._is_closed = False
+        self._turn = 0  # of the next batch without a number
+        self._last: dict[str, int] = {}  # the last number of each channel
+        self._newest: Noted | None = None
+        self._parts_before: Mapping[str, int] = {}  # of the newest batch
+        self._pending: RoutedBatch | None = None
+
+    def _name_of(self, dead_letter: Channel) -> str:
+        """Return the name of the dead-letter channel, which may be one of the others; else it becomes one."""
+        place = dead_letter.put_port().place()
+        for name, channel in self._channels.items():
+            if channel.put_port().place() == place:
+                return name
+        self._channels[_DEAD_LETTER] = dead_letter
+        return _DEAD_LETTER
+
+    @property
+    def channels(self) -> Mapping[str, Channel]:
+        """The channels by name, the dead-letter channel among them."""
+        return dict(self._channels)
+
+    @property
+    def producer(self) -> str | None:
+        """The name under which the channels remember the numbers of batches."""
+        return self._producer
+
+    # ── life ────────────────────────────────────────────────────────────────────────────────
+
+    def start(self) -> None:
+        """Initialize the interceptors; the first batch does it if nobody did.
+
+        Raises:
+            SpillableError: the processor is closed.
+        """
+        with self._mutex:
+            if self._is_closed:
+                raise SpillableError("the channel processor is closed; make another one")
+            if not self._is_started:
+                self.chain.initialize()
+                self._is_started = True
+
+    def close(self) -> None:
+        """Close the interceptors, and give up the producer's name. The channels stay open."""
+        with self._mutex:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            if self._pool is not None:
+                self._pool.shutdown()
+            for claim in self._claims:
+                claim.release()
+            self._claims = []
+            if self._is_started:
+                self.chain.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ── numbers ─────────────────────────────────────────────────────────────────────────────
+
+    def newest(self) -> Noted | None:
+        """Return the newest numbered batch that one of the channels has, as the processor found it at its first look.
+
+        Returns:
+            Its number, its note, and whether it is complete; None if no channel has any.
+
+        Raises:
+            ProducerBusyError: another live processor or producer has the name in one of the channels.
+            OptionError: the processor was given no producer, or two of the channels are one.
+        """
+        self._claim()
+        return self._newest
+
+    def _claim(self) -> None:
+        """Claim the producer's name in every channel, and look what they have of it; once."""
+        with self._mutex:
+            if self._is_claimed:
+                return
+            if self._producer is None:
+                raise OptionError("batches with numbers need a producer's name; give one to the ChannelProcessor")
+            try:
+                self._claims = self._claim_each(self._producer)
+                self._look(self._producer)
+            except BaseException:
+                for claim in self._claims:
+                    claim.release()
+                self._claims = []
+                raise
+            self._is_claimed = True
+
+    def _claim_each(self, producer: str) -> list[ProducerClaim]:
+        names: dict[str, str] = {}
+        for name, channel in self._channels.items():
+            other = names.setdefault(channel.put_port().place(), name)
+            if other != name:
+                raise OptionError(f"{other} and {name} are one channel, {channel.path}; name it once")
+        claims: list[ProducerClaim] = []
+        try:
+            for channel in self._channels.values():
+                claims.append(channel.put_port().claim_producer(producer))
+        except BaseException:
+            for claim in claims:
+                claim.release()
+            raise
+        return claims
+
+    def _look(self, producer: str) -> None:
+        found = {name: channel.last_batch(producer) for name, channel in self._channels.items()}
+        self._last = {name: last.sequence for name, last in found.items()}
+        number = max(self._last.values())
+        if number:
+            note = next(last.note for last in found.values() if last.sequence == number)
+            self._parts_before, of_source = _read_note(note)
+            complete = all(self._last.get(name, number) >= number for name in self._parts_before)
+            self._newest = Noted(number, of_source, complete)
+
+    # ── batches ─────────────────────────────────────────────────────────────────────────────
+
+    def process(self, events: EventInput, *, number: int | None = None, note: bytes = b"") -> Processed:
+        """Put a batch into its channels, durably, or raise.
+
+        Args:
+            events: the batch.
+            number: its number, from 1, higher than that of the batch before; after this raised, the same number again:
+                then what was routed before is put, and channels that have their part say so.
+            note: what to find again with the number after a restart (`newest`), such as where the input of the batch
+                begins and ends.
+
+        Raises:
+            DeliveryError: some required channels did not get their part; `DeliveryError.failures` says why. Optional
+                channels were not tried.
+            SchemaError: the events do not fit an event channel.
+            OptionError: the note is too large, or there is no producer's name to go with the number.
+            ProducerBusyError: another live processor has the producer's name.
+            SpillableError: another number is not in all of its channels yet.
+            Exception: what an interceptor raises, where there is no dead-letter channel.
+        """
+        if number is None:
+            return self.deliver(self.route(events))
+        with self._mutex:
+            self._claim()
+            if self._pending is None:
+                self._pending = self.route(events, number=number, note=note)
+            elif self._pending.number != number:
+                raise SpillableError(
+                    f"batch {self._pending.number:,} of {self._producer} is not in all of its channels yet; put that "
+                    f"again before batch {number:,}"
+                )
+            result = self.deliver(self._pending)
+            self._pending = None
+            return result
+
+    def route(self, events: EventInput, *, number: int | None = None, note: bytes = b"") -> RoutedBatch:
+        """Run the interceptors and the selector on a batch, and return its parts for `deliver`.
+
+        The arguments are those of `process`. Raises what that raises, but for a `DeliveryError`.
+        """
+        self.start()
+        batch = as_event_batch(events)
+        with self._mutex:
+            turn = number if number is not None else self._turn
+            self._turn += number is None
+        passed, rejected = self._screen(batch, turn)
+        required: dict[str, pa.RecordBatch] = {}
+        optional: dict[str, pa.RecordBatch] = {}
+        if passed.num_rows:
+            routes = self.selector.select(passed, turn)
+            required = {name: select_rows(passed, rows) for name, rows in routes.required.items()}
+            optional = {name: select_rows(passed, rows) for name, rows in routes.optional.items()}
+        if rejected and (name := self._dead_letter) is not None:
+            dead = self._as_dead_letters(rejected, turn)
+            required[name] = concat([required[name], dead]) if name in required else dead
+            optional.pop(name, None)
+        counts = {name: part.num_rows for name, part in required.items()}
+        result = Processed(batch.num_rows, passed.num_rows, len(rejected), counts)
+        return RoutedBatch(number, required, optional, result, b"" if number is None else _write_note(counts, note))
+
+    def _screen(self, batch: pa.RecordBatch, turn: int) -> tuple[pa.RecordBatch, list[Rejected]]:
+        """Return the events that pass the interceptors, and those that can't."""
+        if self._dead_letter is not None:
+            return self.chain.screen(batch)
+        try:
+            passed = self.chain.intercept(batch)
+        except Exception:
+            rejected = self.chain.screen(batch).rejected
+            if rejected:
+                self.stuck.at(self._event_id(turn, 0), rejected[0].error)
+            raise
+        self.stuck.passed()
+        return passed, []
+
+    def _as_dead_letters(self, rejected: list[Rejected], turn: int) -> pa.RecordBatch:
+        now_ms = self._surroundings.now_ms()
+        return concat(
+            [
+                as_dead_letters(
+                    r.event,
+                    f"{self._producer or _NO_NAME}/{r.interceptor}",
+                    [r.error],
+                    [self._event_id(turn, i)],
+                    now_ms,
+                )
+                for i, r in enumerate(rejected)
+            ]
+        )
+
+    def _event_id(self, turn: int, index: int) -> str:
+        """Return what names an event that can't pass: it has no write-order ID yet."""
+        return f"{self._producer or _NO_NAME}:{turn}:{index}"
+
+    # ── delivery ────────────────────────────────────────────────────────────────────────────
+
+    def deliver(self, routed: RoutedBatch) -> Processed:
+        """Put the parts of a batch into the channels that do not have theirs.
+
+        Args:
+            routed: the batch; after this raised, the same one again.
+
+        Raises:
+            DeliveryError: some required channels did not get their part.
+        """
+        if routed.number is not None:
+            self._compare(routed)
+        failures = self._put_all(routed, routed.required, is_optional=False)
+        if failures:
+            raise _delivery_error(self._producer, routed, failures)
+        for name, error in self._put_all(routed, routed.optional, is_optional=True).items():
+            _log.warning(
+                "the optional channel %s does not get %d events: %s", name, routed.optional[name].num_rows, error
+            )
+        return routed.result
+
+    def _compare(self, routed: RoutedBatch) -> None:
+        """Warn where a batch that was in some channels before a restart has other parts now; once."""
+        before, self._parts_before, newest = self._parts_before, {}, self._newest
+        if before and newest is not None and routed.number == newest.number and before != routed.result.stored:
+            _log.warning(
+                "batch %d of %s had other parts before the restart: %s events then, %s now. Channels that have theirs "
+                "keep them. The interceptors, the selector or the input changed in between",
+                routed.number,
+                self._producer,
+                dict(before),
+                dict(routed.result.stored),
+            )
+
+    def _put_all(
+        self, routed: RoutedBatch, parts: Mapping[str, pa.RecordBatch], *, is_optional: bool
+    ) -> dict[str, Exception]:
+        """Put parts into several channels at once, so that their syncs overlap, and return what failed."""
+        names = [name for name in parts if name not in routed.done]
+        if not names:
+            return {}
+        first, *others = names
+        pool = self._threads() if others else None
+        puts = {name: pool.submit(self._put, routed, name, parts[name], is_optional) for name in others} if pool else {}
+        try:
+            found = {first: self._put(routed, first, parts[first], is_optional)}
+        finally:
+            wait(puts.values())
+        found |= {name: put.result() for name, put in puts.items()}
+        return {name: error for name, error in found.items() if error is not None}
+
+    def _threads(self) -> ThreadPoolExecutor:
+        with self._mutex:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(len(self._channels), "spillable-flow-put")
+            return self._pool
+
+    def _put(self, routed: RoutedBatch, name: str, part: pa.RecordBatch, is_optional: bool) -> Exception | None:
+        """Put a part into a channel; return why that failed."""
+        channel, number = self._channels[name], routed.number
+        try:
+            tx = channel.put_transaction()
+            if number is not None and self._producer is not None:
+                numbers = Numbers(min(self._last[name] + 1, number), number, BY_PRODUCER)
+                tx.producer = NumberedBatch(self._producer, numbers, routed.note)
+            if is_optional:
+                options = channel.options
+                tx.waited_seconds = options["keep_alive"] + options["overflow_timeout"]  # it does not wait for room
+            with tx:
+                tx.put_batch(part)
+        except Exception as e:
+            return e
+        if number is not None:
+            self._last[name] = max(self._last[name], number)
+        routed.done.add(name)
+        return None
+
+
+def _delivery_error(producer: str | None, routed: RoutedBatch, failures: Mapping[str, Exception]) -> DeliveryError:
+    batch = "a batch" if routed.number is None else f"batch {routed.number:,} of {producer}"
+    stored = [name for name in routed.required if name in routed.done]
+    where = (
+        f"is in {', '.join(stored)}, and not in {', '.join(failures)}" if stored else f"is not in {', '.join(failures)}"
+    )
+    name, first = next(iter(failures.items()))
+    error = DeliveryError(f"{batch} {where}: {name}: {first}. Send it again", dict(failures), tuple(stored))
+    error.__cause__ = first
+    return error
+
+
+def _write_note(parts: Mapping[str, int], note: bytes) -> bytes:
+    packed = pack({"parts": dict(parts), "note": note})
+    if len(packed) > MAX_NOTE_BYTES:
+        raise OptionError(
+            f"the note of a batch has {len(note):,} bytes, and {MAX_NOTE_BYTES - len(packed) + len(note):,} are kept"
+        )
+    return packed
+
+
+def _read_note(packed: bytes) -> tuple[dict[str, int], bytes]:
+    """Return the parts of a batch and the source's note; neither of a note that no processor wrote."""
+    if not packed:
+        return {}, b""
+    try:
+        found = unpack(packed)
+        return {str(name): int(count) for name, count in found["parts"].items()}, bytes(found["note"])
+    except MALFORMED:
+        return {}, b""

@@ -1,0 +1,185 @@
+"""Channel selectors: which events of a batch go to which channels.
+
+A selector is asked once for a batch, and a batch that is sent again has its number again. So a selector that chooses by
+turns or by chance does so by the number: a repetition goes where the batch went before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.event_batch import header
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["LoadBalancing", "Multiplexing", "Replicating", "Routes", "Rows", "Selector"]
+
+Rows: TypeAlias = "pa.Array | None"
+"""Numbers of events in their batch, ascending, as an Arrow array of integers; None for all of them."""
+
+
+class Routes(NamedTuple):
+    """Where the events of a batch go: for each channel that gets some, which.
+
+    Args:
+        required: a channel must have its events before the batch is done.
+        optional: a channel gets its events if it can take them at once.
+    """
+
+    required: Mapping[str, Rows]
+    optional: Mapping[str, Rows]
+
+
+class Selector:
+    """Chooses channels. One of your own has a `select`; a configuration gives the constructor its properties.
+
+    Attributes:
+        channels: the names of the source's channels, in order; `bind` sets them.
+    """
+
+    channels: tuple[str, ...] = ()
+
+    def bind(self, channels: Sequence[str]) -> None:
+        """Set the channels to choose from.
+
+        Raises:
+            OptionError: the selector names another one.
+        """
+        self.channels = tuple(channels)
+        for name in self.named():
+            if name not in self.channels:
+                raise OptionError(
+                    f"the selector names the channel {name!r}, and the source has {', '.join(self.channels)}; "
+                    "add it there"
+                )
+
+    def named(self) -> set[str]:
+        """Return the channels that the selector's own properties name."""
+        return set()
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        """Return where the events of a batch go.
+
+        Args:
+            batch: the events.
+            number: the batch's number; a batch that is sent again has its number again.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no select()")
+
+
+class Replicating(Selector):
+    """Sends every event to every channel.
+
+    Args:
+        optional: the channels that need not take it.
+    """
+
+    def __init__(self, *, optional: Sequence[str] = ()) -> None:
+        self.optional = tuple(optional)
+
+    def named(self) -> set[str]:
+        """Return the optional channels."""
+        return set(self.optional)
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        """Return all events for each channel."""
+        required: dict[str, Rows] = {name: None for name in self.channels if name not in self.optional}
+        return Routes(required, {name: None for name in self.channels if name in self.optional})
+
+
+class Multiplexing(Selector):
+    """Sends an event to the channels that belong to the value of a header.
+
+    Args:
+        header: the header.
+        mapping: the channels by value. Values are compared exactly.
+        default: the channels of an event whose header is missing, blank or has another value. Without one such events
+        go
+            nowhere, and count as accepted.
+        optional: the channels by value that need not take it; those that must, for this value, are not among them.
+
+    Raises:
+        OptionError: the mapping is empty.
+    """
+
+    def __init__(
+        self,
+        header: str = "flume.selector.header",
+        mapping: Mapping[str, Sequence[str]] | None = None,
+        *,
+        default: Sequence[str] = (),
+        optional: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        if not mapping:
+            raise OptionError("a multiplexing selector needs a mapping from values of its header to channels")
+        self.header = header
+        self.mapping = {value: tuple(names) for value, names in mapping.items()}
+        self.default = tuple(default)
+        self.optional = {
+            value: tuple(name for name in names if name not in self._required(value))
+            for value, names in (optional or {}).items()
+        }
+
+    def named(self) -> set[str]:
+        """Return all channels that a value or the default leads to."""
+        lists = (self.default, *self.mapping.values(), *self.optional.values())
+        return {name for names in lists for name in names}
+
+    def _required(self, value: str) -> tuple[str, ...]:
+        return (self.mapping.get(value) or self.default) if value.strip() else self.default
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        """Return for each channel the events whose header leads to it."""
+        values = header(batch, self.header).fill_null("").dictionary_encode()
+        codes, known = np.asarray(values.indices), values.dictionary.to_pylist()
+        required = [self._required(value) for value in known]
+        optional = [self.optional.get(value, ()) for value in known]
+        return Routes(self._rows(codes, required), self._rows(codes, optional))
+
+    def _rows(self, codes: NDArray[np.int32], channels: Sequence[Sequence[str]]) -> dict[str, Rows]:
+        """Return the events of each channel.
+
+        Args:
+            codes: the value of each event, as a number.
+            channels: the channels of each value, by that number.
+        """
+        found: dict[str, Rows] = {}
+        for name in self.channels:
+            leads_here = np.fromiter((name in names for names in channels), bool, len(channels))
+            if leads_here.all():
+                found[name] = None
+            elif leads_here.any():
+                found[name] = pa.array(np.flatnonzero(leads_here[codes]))
+        return found
+
+
+class LoadBalancing(Selector):
+    """Sends each event to one channel, so that a batch is spread over all.
+
+    Args:
+        policy: "round_robin" in turn, or "random".
+
+    Raises:
+        OptionError: there is no such policy.
+    """
+
+    def __init__(self, *, policy: str = "round_robin") -> None:
+        if policy.lower() not in ("round_robin", "random"):
+            raise OptionError(f"a load_balancing selector's policy is round_robin or random, not {policy!r}")
+        self.policy = policy.lower()
+
+    def select(self, batch: pa.RecordBatch, number: int) -> Routes:
+        """Return for each channel its share."""
+        rows, count = batch.num_rows, len(self.channels)
+        if self.policy == "random":
+            chosen = np.random.default_rng(number).integers(0, count, rows)
+        else:
+            chosen = (np.arange(rows) + number) % count
+        found = {name: np.flatnonzero(chosen == i) for i, name in enumerate(self.channels)}
+        return Routes({name: pa.array(there) for name, there in found.items() if len(there)}, {})

@@ -1,0 +1,248 @@
+"""Sink processors: which sink of a group takes the next batch, and what happens when one fails.
+
+Rules and numbers are Flume's. The time is one that never goes back, so a clock that is set neither shortens nor
+prolongs a penalty.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Protocol
+
+from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.flow.order_selector import OrderSelector, RandomOrder, RoundRobinOrder
+from spillable_stream.flow.surroundings import REAL, Surroundings
+
+__all__ = ["Default", "Failover", "GroupedSink", "LoadBalance", "SinkProcessor", "SinkStatus"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_UNIT_MS = 1000
+_MOST_DOUBLINGS = 32  # more than any penalty has
+
+
+class SinkStatus(Protocol):
+    """What a sink says after a round: its ``value`` is "ready" or "backoff"."""
+
+    @property
+    def value(self) -> str:
+        """The status."""
+
+
+class GroupedSink(Protocol):
+    """A sink, as a sink processor sees it."""
+
+    def process(self) -> SinkStatus:
+        """Take a batch and write it; raises if that fails."""
+
+
+class SinkProcessor:
+    """Chooses among the sinks of a group. One of your own has a `process`.
+
+    Attributes:
+        sinks: the sinks, by name, in order.
+    """
+
+    sinks: Mapping[str, GroupedSink] = {}
+    _surroundings: Surroundings = REAL
+
+    def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
+        """Set the sinks, before the first round.
+
+        Args:
+            sinks: the sinks, by name, in order.
+            surroundings: the clock, and chance.
+
+        Raises:
+            OptionError: there are too few or too many for this kind of processor.
+        """
+        self.sinks = dict(sinks)
+        self._surroundings = surroundings
+
+    def process(self) -> SinkStatus:
+        """Let one of the sinks take a batch, and return what it says.
+
+        Raises:
+            DeliveryError: all sinks failed.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no process()")
+
+    def _now_ms(self) -> float:
+        return self._surroundings.monotonic() * 1000
+
+
+class Default(SinkProcessor):
+    """Asks its only sink."""
+
+    def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
+        """Set the sink.
+
+        Raises:
+            OptionError: there is not exactly one.
+        """
+        if len(sinks) != 1:
+            raise OptionError(f"a default sink processor has exactly one sink, not {len(sinks)}: {', '.join(sinks)}")
+        super().configure(sinks, surroundings)
+
+    def process(self) -> SinkStatus:
+        """Ask the sink; raises what it raises."""
+        (sink,) = self.sinks.values()
+        return sink.process()
+
+
+class Failover(SinkProcessor):
+    """Asks the sink with the highest priority, and the next one when that fails.
+
+    A sink that fails for the k-th time in a row is left out for 2^k seconds, at most ``maxpenalty``. Then it is tried,
+    and if it says READY it is among the live ones again, at once.
+
+    Args:
+        priority: the sinks' priorities; higher first. Sinks without one come after all others, as −1, −2, …
+        maxpenalty: the longest penalty, in milliseconds.
+    """
+
+    def __init__(self, *, priority: Mapping[str, int] | None = None, maxpenalty: int = 30_000) -> None:
+        self.priority = dict(priority or {})
+        self.maxpenalty = maxpenalty
+        self._live: dict[int, str] = {}
+        self._failed: list[tuple[float, int, str, int]] = []  # until when, priority, name, failures in a row
+
+    def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
+        """Set the sinks. Of two with one priority the second is not used; a warning says so."""
+        super().configure(sinks, surroundings)
+        self._live, self._failed, lowest = {}, [], 0
+        for name in sinks:
+            if name in self.priority:
+                priority = self.priority[name]
+            else:
+                lowest -= 1
+                priority = lowest
+            if priority in self._live:
+                _log.warning(
+                    "the sink %s has the priority %d of %s, and is not used; give it another one",
+                    name,
+                    priority,
+                    self._live[priority],
+                )
+                continue
+            self._live[priority] = name
+
+    @property
+    def active(self) -> str | None:
+        """The sink that is asked first now; None while none is live."""
+        return self._live[max(self._live)] if self._live else None
+
+    def process(self) -> SinkStatus:
+        """Try those whose penalty is over, then the active one, then the next.
+
+        Raises:
+            DeliveryError: none is left.
+        """
+        now_ms, failures = self._now_ms(), dict[str, Exception]()
+        while self._failed and self._failed[0][0] < now_ms:
+            until_ms, priority, name, in_a_row = heapq.heappop(self._failed)
+            try:
+                status = self.sinks[name].process()
+            except Exception as e:
+                failures[name] = e
+                self._penalize(priority, name, in_a_row + 1, e)
+                continue
+            if status.value == "ready":
+                self._live[priority] = name
+            else:  # it is not penalized for it
+                heapq.heappush(self._failed, (until_ms, priority, name, in_a_row))
+            return status
+        while self._live:
+            priority = max(self._live)
+            name = self._live[priority]
+            try:
+                return self.sinks[name].process()
+            except Exception as e:
+                failures[name] = e
+                del self._live[priority]
+                self._penalize(priority, name, 1, e)
+        raise DeliveryError("All sinks failed to process, nothing left to failover to", failures)
+
+    def _penalize(self, priority: int, name: str, in_a_row: int, error: Exception) -> None:
+        penalty_ms = min(self.maxpenalty, _UNIT_MS << min(in_a_row, _MOST_DOUBLINGS))
+        _log.warning("the sink %s failed, and is left out for %g s: %s", name, penalty_ms / 1000, error)
+        heapq.heappush(self._failed, (self._now_ms() + penalty_ms, priority, name, in_a_row))
+
+
+class LoadBalance(SinkProcessor):
+    """Asks the sinks in turn, or by chance; the next one when one fails.
+
+    Args:
+        selector: "round_robin", "random", the import path of a class derived from `OrderSelector`, or such an object.
+        backoff: whether a sink that failed is left out: for 2 s, and twice as long with each failure in a row. Without
+        it
+            the load of a sink that fails goes to the one after it.
+        selector_max_time_out: the longest such time, in milliseconds.
+
+    Raises:
+        OptionError: there is no such selector.
+    """
+
+    def __init__(
+        self,
+        *,
+        selector: str | OrderSelector = "round_robin",
+        backoff: bool = False,
+        selector_max_time_out: int = 30_000,
+    ) -> None:
+        self.selector = _order_selector(selector)
+        self.backoff = backoff
+        self.selector_max_time_out = selector_max_time_out
+
+    def configure(self, sinks: Mapping[str, GroupedSink], surroundings: Surroundings = REAL) -> None:
+        """Set the sinks.
+
+        Raises:
+            OptionError: there are fewer than two.
+        """
+        if len(sinks) < 2:
+            raise OptionError(f"a load_balance sink processor needs two sinks, not {len(sinks)}: {', '.join(sinks)}")
+        super().configure(sinks, surroundings)
+        self.selector.configure(
+            len(sinks),
+            backoff=self.backoff,
+            max_timeout_ms=self.selector_max_time_out,
+            seed=int.from_bytes(surroundings.random_bytes(8)),
+        )
+
+    def process(self) -> SinkStatus:
+        """Ask one sink after the other until one does not fail.
+
+        Raises:
+            DeliveryError: all that are not left out failed.
+        """
+        names, failures = list(self.sinks), dict[str, Exception]()
+        for i in self.selector.next_round(self._now_ms()):
+            try:
+                return self.sinks[names[i]].process()
+            except Exception as e:
+                failures[names[i]] = e
+                self.selector.failed(i, self._now_ms())
+                _log.warning("the sink %s failed, and the next one is asked: %s", names[i], e)
+        raise DeliveryError("All configured sinks have failed", failures)
+
+
+def _order_selector(given: str | OrderSelector) -> OrderSelector:
+    if isinstance(given, OrderSelector):
+        return given
+    kinds: dict[str, Callable[[], OrderSelector]] = {"round_robin": RoundRobinOrder, "random": RandomOrder}
+    if (kind := kinds.get(given.lower())) is not None:
+        return kind()
+    module, _, name = given.replace(":", ".").rpartition(".")
+    try:
+        found = getattr(import_module(module), name)()
+    except (ImportError, AttributeError, ValueError, TypeError) as e:
+        raise OptionError(
+            f"a load_balance sink processor's selector is round_robin, random or a class, not {given!r} ({e})"
+        ) from e
+    if not isinstance(found, OrderSelector):
+        raise OptionError(f"{given} is not an OrderSelector; derive it from that")
+    return found

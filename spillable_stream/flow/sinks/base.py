@@ -1,0 +1,231 @@
+"""What all sinks share: a name, counters, a channel, and how a take ends."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.event import ID_COLUMN
+from spillable_stream.channel.take_transaction import TakeTransaction
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.counters import SinkCounters
+from spillable_stream.flow.dead_letters import as_dead_letters
+from spillable_stream.flow.event_batch import as_event_batch
+from spillable_stream.flow.sinks.written import WrittenEvents, ranges_of
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.state.ranges import Range, shown
+
+__all__ = ["BatchSink", "Sink", "Taken"]
+
+_log = logging.getLogger("spillable_stream.flow")
+_NAME_AGAIN_SECONDS = 60.0
+
+
+class Taken:
+    """What one take transaction gave, without the events that are written already.
+
+    Args:
+        batch: the events, in the channel's columns.
+        ids: their write-order IDs.
+        transaction: the open transaction.
+    """
+
+    __slots__ = ("batch", "ids", "transaction")
+
+    def __init__(self, batch: pa.RecordBatch, ids: pa.Array, transaction: TakeTransaction) -> None:
+        self.batch, self.ids, self.transaction = batch, ids, transaction
+
+    @property
+    def ranges(self) -> list[Range]:
+        """The IDs as ranges."""
+        return ranges_of(self.ids)
+
+
+class Sink:
+    """Takes events from a channel, and writes them somewhere.
+
+    Args:
+        channel: the name of the channel, for `Agent`.
+
+    Attributes:
+        name: its name, which messages and counters say; an agent's sink is ``AGENT.SINK``.
+        channel_name: the channel's name.
+        consumer_group: the group of the channel as which it takes; all sinks of a channel are one group.
+        counters: what it counts.
+        in_group: whether it is in a sink group, where a failure must be raised, so that another sink takes over.
+        dead_letter: the channel for events that can never be written; None for none.
+        found_nothing: whether the last round found the channel empty.
+        system: the options of the command line (``-D``).
+        trouble: the event that can't be written and is tried again and again, in words; empty if there is none.
+    """
+
+    def __init__(self, channel: str = "") -> None:
+        self.name: str = type(self).__name__
+        self.channel_name: str = channel
+        self.consumer_group: str = "default"
+        self.counters: SinkCounters = SinkCounters()
+        self.in_group: bool = False
+        self.dead_letter: Channel | None = None
+        self.found_nothing: bool = False
+        self.trouble: str = ""
+        self.system: Mapping[str, str] = {}
+        self.now: Callable[[], float] = time.time
+        self._channel: Channel | None = None
+        self._named_at = -_NAME_AGAIN_SECONDS
+
+    @property
+    def channel(self) -> Channel:
+        """The open channel."""
+        assert self._channel is not None, "open() comes first"
+        return self._channel
+
+    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+        """Open what the sink writes to.
+
+        Args:
+            channel: where it takes from.
+            written: the events that this sink, or another one of the channel, has written and not committed.
+        """
+        self._channel = channel
+
+    def process(self) -> Status:
+        """Take a batch, write it, commit the take, and say whether there may be more.
+
+        Raises:
+            SpillableError: it could not be written; the events are back in the channel.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what `open` opened; every event is written and committed, or back in the channel."""
+
+    def held_events(self) -> int:
+        """Return how many events it has taken and does not commit before its open files are closed."""
+        return 0
+
+    def due_seconds(self) -> float:
+        """Return in how many seconds `process` has something to do though no event comes."""
+        return float("inf")
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for events, for some seconds at most, and tell whether there are any."""
+        with self.take_transaction() as transaction:
+            found = transaction.take_batch(1, timeout_seconds=seconds)
+            transaction.rollback()
+        return found is not None
+
+    def take_transaction(self) -> TakeTransaction:
+        """Return a new take transaction of the sink's group."""
+        return self.channel.take_transaction(self.consumer_group)
+
+    def name_trouble(self, text: str) -> None:
+        """Say once a minute that an event can't be written, and keep it for the health of the agent."""
+        self.trouble = text
+        now = time.monotonic()
+        if now - self._named_at >= _NAME_AGAIN_SECONDS:
+            self._named_at = now
+            _log.error("%s: %s", self.name, text)
+
+    def bury(self, batch: pa.RecordBatch, ids: pa.Array, reason: str) -> bool:
+        """Put events that can never be written into the dead-letter channel, or name them.
+
+        Returns:
+            Whether they are there; if not, there is no such channel, and they stay in this one.
+        """
+        if self.dead_letter is None:
+            self.name_trouble(f"the events {shown(ranges_of(ids))} can't be written, and are tried again: {reason}")
+            return False
+        letters = as_dead_letters(
+            as_event_batch(batch),
+            self.name,
+            [reason] * len(ids),
+            ids.cast(pa.string()).to_pylist(),
+            int(self.now() * 1000),
+        )
+        with self.dead_letter.put_transaction() as transaction:
+            transaction.put_batch(letters)
+        return True
+
+
+class BatchSink(Sink):
+    """A sink that writes each take as a whole before it commits it.
+
+    Args:
+        batch_size: how many events a take has at most.
+        channel: see `Sink`.
+    """
+
+    def __init__(self, batch_size: int, channel: str = "") -> None:
+        super().__init__(channel)
+        self.batch_size = batch_size
+        self.written: WrittenEvents = WrittenEvents()
+
+    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+        """Open what the sink writes to; see `Sink.open`."""
+        super().open(channel, written)
+        self.written = written if written is not None else WrittenEvents()
+
+    def process(self) -> Status:
+        """Take and write a batch; see `Sink.process`."""
+        with self.taking() as taken:
+            self.found_nothing = taken is None
+            if taken is None:
+                self.idle()
+                return Status.BACKOFF
+            if len(taken.ids):
+                self.write(taken)
+            self.counters.event_drain_success_count += taken.transaction.count
+            self.trouble = ""
+        return Status.READY
+
+    @contextmanager
+    def taking(self) -> Iterator[Taken | None]:
+        """Take a batch, and commit it when the block ends; None where there is no event."""
+        with self.take_transaction() as transaction:
+            try:
+                table = transaction.take_batch(self.batch_size)
+            except SpillableError:
+                self.counters.channel_read_fail += 1
+                raise
+            if table is None:
+                self.counters.took(0, self.batch_size)
+                yield None
+                transaction.rollback()
+                return
+            self.counters.took(table.num_rows, self.batch_size)
+            try:
+                yield self._without_written(table, transaction)
+            except Exception:
+                self.counters.event_write_fail += 1
+                raise
+            ranges = ranges_of(table.column(ID_COLUMN))
+            transaction.commit()
+            self.written.remove(ranges)
+
+    def _without_written(self, table: pa.Table, transaction: TakeTransaction) -> Taken:
+        ids = table.column(ID_COLUMN)
+        if self.written:
+            keep = self.written.missing(ids)
+            if keep is not None:
+                table = table.filter(keep)
+        batches = table.combine_chunks().to_batches()
+        whole = batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        index = whole.schema.get_field_index(ID_COLUMN)
+        ids, batch = whole.column(index), whole.remove_column(index)
+        return Taken(batch, ids, transaction)
+
+    def write(self, taken: Taken) -> None:
+        """Write a batch durably; it is committed when this returns.
+
+        Raises:
+            SpillableError: it could not be written.
+        """
+        raise NotImplementedError
+
+    def idle(self) -> None:
+        """Do what is due though there is no event."""

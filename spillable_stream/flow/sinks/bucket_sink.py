@@ -1,0 +1,514 @@
+"""What the sinks hdfs and parquet share: files by path, opened, filled, closed and named; each event once.
+
+A file that can be cut counts batch by batch: written, synced, noted, and the take committed. Any other file counts when
+it is closed: its events stay claimed until then, are noted together with its name, and are committed when it has the
+name. So after a crash a file either is there, and its events are skipped, or it is not, and they come again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.channel.consumer import Consumer
+from spillable_stream.channel.event import id_column
+from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow.durable_file import sync_directory
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.buckets import Bucketing, Names, Part, Rolling
+from spillable_stream.flow.sinks.destinations import ByteStream, Files, Resolved
+from spillable_stream.flow.sinks.output_file import OutputFile, cut_back
+from spillable_stream.flow.sinks.written import Note, NoteFile, WrittenEvents, ranges_of
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.format.batch import fit_batch
+from spillable_stream.state.ranges import Range, RangeSet, count_of
+
+__all__ = ["BucketSink", "Content", "OpenFile"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_NO_TIME = (
+    "the path needs a time, and they have no header timestamp: add the interceptor timestamp, or set useLocalTimeStamp"
+)
+
+
+class Content:
+    """Makes the bytes of one file."""
+
+    def begin(self) -> bytes:
+        """Return what the file begins with."""
+        return b""
+
+    def encode(self, batch: pa.RecordBatch) -> pa.Buffer | bytes:
+        """Return the bytes of some events."""
+        raise NotImplementedError
+
+    def end(self) -> bytes:
+        """Return what the file ends with."""
+        return b""
+
+
+@dataclass(slots=True)
+class OpenFile:
+    """A file that is being written.
+
+    Args:
+        place: the directory and the beginning of its name.
+        final: its path when it is closed.
+        in_use: its path now.
+        content: makes its bytes.
+        appended: the file, where it can be cut.
+        stream: the file, where it can't.
+        opened_at: when it was opened, in monotonic seconds.
+        written_at: when an event was written last.
+        events: how many events it has.
+        body_bytes: how many bytes of bodies.
+        ranges: the IDs of its events, where they are not committed.
+    """
+
+    place: str
+    final: str
+    in_use: str
+    content: Content
+    appended: OutputFile | None = None
+    stream: ByteStream | None = None
+    opened_at: float = 0.0
+    written_at: float = 0.0
+    events: int = 0
+    body_bytes: int = 0
+    ranges: list[Range] = field(default_factory=list)
+
+
+class BucketSink(BatchSink):
+    """A sink that divides events among files.
+
+    Args:
+        path: the directory, with escapes.
+        prefix: what the names of files begin with, with escapes.
+        names: the rest of the names.
+        rolling: when a file is full.
+        bucketing: makes what divides events, of a path.
+        content: makes the bytes of a file.
+        can_be_cut: whether a file is as good as any other when it is cut between two batches.
+        max_open_files: how many are open at most; the one that was written first is closed.
+        close_tries: how often the naming of a file is tried; 0 for no limit.
+        retry_interval: the wait between two tries, in seconds.
+        batch_size: how many events a take has at most.
+        channel: the name of the channel, for `Agent`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        prefix: str,
+        *,
+        names: Names,
+        rolling: Rolling,
+        bucketing: Callable[[str], Bucketing],
+        content: Callable[[], Content],
+        can_be_cut: bool,
+        max_open_files: int,
+        close_tries: int,
+        retry_interval: int,
+        batch_size: int,
+        channel: str,
+    ) -> None:
+        super().__init__(batch_size, channel)
+        self._path, self._prefix = path, prefix
+        self._names, self._rolling, self._make_bucketing, self._content = names, rolling, bucketing, content
+        self._can_be_cut = can_be_cut
+        self._most_open = max_open_files
+        self._close_tries, self._retry_seconds = close_tries, retry_interval
+        self._open: dict[str, OpenFile] = {}
+        self._unnamed: dict[str, tuple[OpenFile, int, float]] = {}
+        self._counter = 0
+        bucketing(f"{path}/{prefix}")  # so that a wrong option is refused at once
+
+    # ── start and end ───────────────────────────────────────────────────────────────────────
+
+    def resolve(self) -> Resolved:
+        """Return where the path leads."""
+        from spillable_stream.flow.sinks.destinations import resolve
+
+        return resolve(self._path, self.system, os.environ)
+
+    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+        """Finish what a crash left; see `Sink.open`.
+
+        Raises:
+            CorruptionError: the sink's note is damaged.
+            StorageError: the directory can't be used.
+        """
+        super().open(channel, written)
+        found = self.resolve()
+        self._files: Files = found.files
+        self._appends = found.is_local and self._can_be_cut
+        self._bucketing = self._make_bucketing(f"{found.path.rstrip('/')}/{self._prefix}")
+        self._counter = int(self.now() * 1000)
+        self._open, self._unnamed = {}, {}
+        self._uncommitted: list[Range] = []
+        self._consumer: Consumer | None = None
+        base = Path(found.path.partition("%")[0])
+        base = base if found.path.endswith("/") or "%" not in found.path else base.parent
+        directory = (
+            base
+            if found.is_local
+            else Path(self.system.get("spillable.data.dir", "~/.local/share/spillable-stream")).expanduser()
+        )
+        directory.mkdir(parents=True, exist_ok=True)
+        self._notes = NoteFile(directory, self.name)
+        note = self._notes.read(channel)
+        if note is not None:
+            self._recover(note)
+
+    def _recover(self, note: Note) -> None:
+        """Cut, name or remove the files of an earlier run."""
+        self.written.add(note.ranges)
+        if note.closing and self._files.exists(note.closing):
+            self.written.add(note.closing_ranges)
+        for in_use, length in note.files.items():
+            if length < 0:
+                self._files.remove(in_use)
+                continue
+            try:
+                whole = cut_back(Path(in_use), length)
+            except FileNotFoundError:
+                continue  # it has its name
+            if not whole:
+                _log.error(
+                    "%s: %s is shorter than the %d bytes that were written; it was changed", self.name, in_use, length
+                )
+            if length == 0:
+                Path(in_use).unlink()
+            else:
+                self._rename(in_use, self._named(in_use))
+
+    def _named(self, in_use: str) -> str:
+        """Return the path that a file gets when it is closed, by the path that it has until then."""
+        directory, slash, name = in_use.rpartition("/")
+        name = name.removeprefix(self._names.in_use_prefix)
+        return (
+            f"{directory}{slash}{name.removesuffix(self._names.in_use_suffix) if self._names.in_use_suffix else name}"
+        )
+
+    def close(self) -> None:
+        """Close the files, and commit what they have; see `Sink.close`."""
+        for file in list(self._open.values()):
+            self._finish(file)
+        self._name_again(at_end=True)
+
+    # ── a round ─────────────────────────────────────────────────────────────────────────────
+
+    def process(self) -> Status:
+        """Take and write a batch; see `Sink.process`."""
+        self._end_old()
+        self._name_again()
+        return super().process() if self._appends else self._process_claimed()
+
+    def idle(self) -> None:
+        """Nothing: `process` ends files in time."""
+
+    def due_seconds(self) -> float:
+        """Return when a file ends; see `Sink.due_seconds`."""
+        ends = [self._rolling.ends_at(f.opened_at, f.written_at) for f in self._open.values()]
+        ends += [at for _, _, at in self._unnamed.values()]
+        return max(0.0, min(ends) - time.monotonic()) if ends else float("inf")
+
+    def held_events(self) -> int:
+        """See `Sink.held_events`."""
+        return sum(count_of(f.ranges) for f in self._open.values())
+
+    def _end_old(self) -> None:
+        now = time.monotonic()
+        for file in list(self._open.values()):
+            if self._rolling.is_over(file.opened_at, file.written_at, now):
+                self._finish(file)
+
+    def _divide(self, batch: pa.RecordBatch, ids: pa.Array) -> list[Part]:
+        """Return the events by place, without those that were buried.
+
+        Raises:
+            StorageError: some have no time, and there is no dead-letter channel.
+        """
+        parts, untimed = self._bucketing.divide(batch, ids)
+        if len(untimed.ids) and not self.bury(untimed.batch, untimed.ids, _NO_TIME):
+            raise StorageError(f"{self.name}: {self.trouble}")
+        return parts
+
+    def _pieces(self, part: Part) -> Iterator[tuple[OpenFile | None, pa.RecordBatch, pa.Array, int]]:
+        """Yield the events of a place by file; None for a file that is yet to be opened."""
+        file = self._open.get(part.place)
+        pieces = self._rolling.pieces(part.batch, part.ids, file.events if file else 0, file.body_bytes if file else 0)
+        for batch, ids, size in pieces:
+            if batch.num_rows:
+                yield file, batch, ids, size
+            file = None
+
+    def _new(self, place: str) -> OpenFile:
+        """Return a file of a place that is yet to be made: the note must know it first."""
+        while True:
+            final = self._names.final(place, self._counter)
+            self._counter += 1
+            in_use = self._files.temporary(self._names.in_use(final), final)
+            if not self._files.exists(final) and not self._files.exists(in_use):
+                now = time.monotonic()
+                return OpenFile(place, final, in_use, self._content(), opened_at=now, written_at=now)
+
+    def _make(self, file: OpenFile) -> None:
+        try:
+            if self._appends:
+                file.appended = OutputFile(Path(file.in_use))
+            else:
+                file.stream = self._files.create(file.in_use)
+        except FileExistsError as e:
+            raise StorageError(f"{file.in_use} was made by another process; the next file has another name") from e
+        self.counters.connection_created_count += 1
+
+    # ── files that can be cut ───────────────────────────────────────────────────────────────
+
+    def write(self, taken: Taken) -> None:
+        """Write a batch; see `BatchSink.write`."""
+        work: list[tuple[OpenFile, pa.RecordBatch, int]] = []
+        fresh: list[OpenFile] = []
+        full: list[OpenFile] = []
+        try:
+            for part in self._divide(taken.batch, taken.ids):
+                before = self._open.get(part.place)
+                for file, batch, _, size in self._pieces(part):
+                    if file is None:
+                        file = self._new(part.place)
+                        fresh.append(file)
+                        if before is not None:
+                            full.append(before)
+                        before = file
+                    work.append((file, batch, size))
+            self._write_all(work, fresh, taken.ranges)
+        except BaseException:
+            self._undo(fresh, [file for file, _, _ in work])
+            raise
+        for file, batch, size in work:
+            assert file.appended is not None
+            file.appended.keep()
+            file.events += batch.num_rows
+            file.body_bytes += size
+            file.written_at = time.monotonic()
+        for file in fresh:
+            self._open[file.place] = file
+        self.written.add(taken.ranges)
+        for file in full:
+            self._finish(file)
+        while len(self._open) > self._most_open:
+            self._finish(min(self._open.values(), key=lambda f: f.written_at))
+
+    def _write_all(
+        self, work: list[tuple[OpenFile, pa.RecordBatch, int]], fresh: list[OpenFile], ranges: list[Range]
+    ) -> None:
+        if fresh:
+            self._note([*self._open.values(), *fresh], [])
+            for file in fresh:
+                self._make(file)
+            for directory in {Path(f.in_use).parent for f in fresh}:
+                sync_directory(directory)
+        touched = {id(file): file for file, _, _ in work}
+        begun = set(map(id, fresh))
+        for file, batch, _ in work:
+            assert file.appended is not None
+            if id(file) in begun:
+                begun.discard(id(file))
+                file.appended.append(file.content.begin())
+            file.appended.append(file.content.encode(batch))
+        for file in touched.values():
+            assert file.appended is not None
+            file.appended.sync()
+        self._note({id(f): f for f in [*self._open.values(), *fresh]}.values(), ranges)
+
+    def _note(self, files: Iterable[OpenFile], ranges: list[Range]) -> None:
+        lengths = {f.in_use: f.appended.size_bytes if f.appended is not None else 0 for f in files}
+        for file, _, _ in self._unnamed.values():
+            assert file.appended is not None
+            lengths[file.in_use] = file.appended.length
+        self._notes.write(Note(self.channel.uuid, lengths, tuple(ranges)))
+
+    def _undo(self, fresh: list[OpenFile], touched: list[OpenFile]) -> None:
+        """Cut the files back that a failed batch has written to, and remove those that it has made."""
+        for file in fresh:
+            if file.appended is not None:
+                file.appended.close()
+                Path(file.in_use).unlink(missing_ok=True)
+        made = set(map(id, fresh))
+        for file in {id(f): f for f in touched if id(f) not in made}.values():
+            assert file.appended is not None
+            try:
+                file.appended.cut()
+            except SpillableError as e:
+                _log.error("%s: %s; it is cut at the next start", self.name, e)
+
+    def _finish(self, file: OpenFile) -> None:
+        """Close a file, and give it its name."""
+        if self._open.get(file.place) is file:
+            del self._open[file.place]
+        self.counters.connection_closed_count += 1
+        if file.stream is not None:
+            self._publish(file)
+            return
+        assert file.appended is not None
+        file.appended.close()
+        self._try_to_name(file, 1)
+
+    def _try_to_name(self, file: OpenFile, tries: int) -> None:
+        try:
+            self._rename(file.in_use, file.final)
+        except StorageError as e:
+            if self._close_tries and tries >= self._close_tries:
+                _log.error("%s: %s; it keeps the name %s", self.name, e, file.in_use)
+                return
+            _log.warning("%s: %s; it is tried again in %g s", self.name, e, self._retry_seconds)
+            self._unnamed[file.in_use] = (file, tries, time.monotonic() + self._retry_seconds)
+
+    def _name_again(self, *, at_end: bool = False) -> None:
+        for in_use, (file, tries, at) in list(self._unnamed.items()):
+            if at_end or time.monotonic() >= at:
+                del self._unnamed[in_use]
+                self._try_to_name(file, tries + 1)
+
+    def _rename(self, in_use: str, final: str) -> None:
+        if in_use == final:
+            return
+        try:
+            os.rename(in_use, final)
+        except OSError as e:
+            raise StorageError(f"cannot rename {in_use} to {final} ({e.strerror})") from e
+        sync_directory(Path(final).parent)
+
+    # ── files that count when they are closed ───────────────────────────────────────────────
+
+    def _process_claimed(self) -> Status:
+        consumer = self._consumer or self.channel.consumer(self.consumer_group)
+        self._consumer = consumer
+        claimed = consumer.claim(self.batch_size)
+        self.found_nothing = not claimed
+        count = count_of(claimed)
+        self.counters.took(count, self.batch_size)
+        if not claimed:
+            return Status.BACKOFF
+        left = list(claimed)
+        try:
+            batch, ids = self._read(consumer, claimed)
+            keep = self.written.missing(pa.chunked_array([ids])) if self.written else None
+            if keep is not None:
+                known = ranges_of(ids.filter(pc.invert(keep)))
+                consumer.commit(known)
+                self.written.remove(known)
+                batch, ids = batch.filter(keep), ids.filter(keep)
+                left = ranges_of(ids)
+            parts = self._divide(batch, ids)
+            buried = _without(left, [r for part in parts for r in ranges_of(part.ids)])
+            if buried:
+                consumer.commit(buried)
+            left = [r for part in parts for r in ranges_of(part.ids)]
+            for part in parts:
+                for file, piece, piece_ids, size in self._pieces(part):
+                    ranges = ranges_of(piece_ids)
+                    left = _without(left, ranges)
+                    self._fill(part.place, file, piece, ranges, size)
+        except BaseException:
+            self.counters.event_write_fail += 1
+            consumer.release(left)
+            raise
+        self.counters.event_drain_success_count += count
+        self.trouble = ""
+        while len(self._open) > self._most_open:
+            self._finish(min(self._open.values(), key=lambda f: f.written_at))
+        return Status.READY
+
+    def _read(self, consumer: Consumer, ranges: list[Range]) -> tuple[pa.RecordBatch, pa.Array]:
+        found, schema = consumer.read(ranges), self.channel.schema
+        table = pa.Table.from_batches([fit_batch(r.batch, schema) for r in found], schema).combine_chunks()
+        return table.to_batches()[0], pa.concat_arrays([id_column(r) for r in found])
+
+    def _fill(self, place: str, file: OpenFile | None, batch: pa.RecordBatch, ranges: list[Range], size: int) -> None:
+        """Write events into a file, a new one if there is none. One that fails is removed; its events come again."""
+        assert self._consumer is not None
+        if file is None:
+            if (before := self._open.get(place)) is not None:
+                self._finish(before)
+            try:
+                file = self._new(place)
+                self._note_open(new=file)
+                self._make(file)
+            except BaseException:
+                self._consumer.release(ranges)
+                raise
+            self._open[place] = file
+        file.ranges += ranges
+        try:
+            assert file.stream is not None
+            if file.events == 0:
+                file.stream.write(bytes(file.content.begin()))
+            file.stream.write(bytes(file.content.encode(batch)))
+        except BaseException:
+            self._discard(file)
+            raise
+        file.events += batch.num_rows
+        file.body_bytes += size
+        file.written_at = time.monotonic()
+
+    def _note_open(self, *, new: OpenFile | None = None, closing: OpenFile | None = None) -> None:
+        every = [*self._open.values(), *([new] if new is not None else [])]
+        files = {f.in_use: -1 for f in every if f.in_use != f.final}
+        note = Note(self.channel.uuid, files, tuple(self._uncommitted))
+        if closing is not None:
+            files[closing.in_use] = -1
+            files = {path: length for path, length in files.items() if path != closing.final}
+            note = Note(self.channel.uuid, files, tuple(self._uncommitted), closing.final, tuple(closing.ranges))
+        self._notes.write(note)
+
+    def _publish(self, file: OpenFile) -> None:
+        """Close a file, give it its name, and commit its events."""
+        assert file.stream is not None and self._consumer is not None
+        try:
+            file.stream.write(bytes(file.content.end()))
+            self._note_open(closing=file)
+            self._files.publish(file.stream, file.in_use, file.final)
+        except BaseException:
+            self._discard(file)
+            raise
+        self.written.add(file.ranges)
+        self._uncommitted += file.ranges
+        try:
+            self._consumer.commit(file.ranges)
+        except BaseException:
+            self._consumer.release(file.ranges)  # they come again, and are skipped
+            raise
+        self._uncommitted = _without(self._uncommitted, file.ranges)
+        self.written.remove(file.ranges)
+
+    def _discard(self, file: OpenFile) -> None:
+        """Remove a file that failed, and give its events back."""
+        assert file.stream is not None and self._consumer is not None
+        if self._open.get(file.place) is file:
+            del self._open[file.place]
+        try:
+            if file.in_use != file.final:
+                file.stream.close()
+                self._files.remove(file.in_use)
+        except (OSError, SpillableError) as e:
+            _log.warning("%s: %s could not be removed: %s", self.name, file.in_use, e)
+        self._consumer.release(file.ranges)
+        file.ranges = []
+
+
+def _without(ranges: list[Range], others: list[Range]) -> list[Range]:
+
+    left = RangeSet(ranges)
+    for first, last in others:
+        left.remove(first, last)
+    return list(left)

@@ -1,0 +1,163 @@
+"""How events are divided among files: paths with escapes, names, and when a file is full."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.escapes import PathEscapes, Rounding
+from spillable_stream.format.batch import EVENT_SCHEMA
+
+__all__ = ["Bucketing", "Names", "Part", "Rolling"]
+
+
+class Part(NamedTuple):
+    """Events that go to one place.
+
+    Args:
+        place: the directory and what the names of its files begin with.
+        batch: the events.
+        ids: their write-order IDs.
+    """
+
+    place: str
+    batch: pa.RecordBatch
+    ids: pa.Array
+
+
+class Bucketing:
+    """Divides events by their paths.
+
+    Args:
+        path: the directory and the beginning of names, with escapes.
+        time_zone: the zone of times in it; the host's by default.
+        rounding: to what times are rounded down; None for not at all.
+        use_local_time_stamp: whether the time is that of the clock rather than the header ``timestamp``.
+
+    Raises:
+        OptionError: there is no such zone, or the path or the rounding is not valid.
+    """
+
+    def __init__(
+        self, path: str, *, time_zone: str | None, rounding: Rounding | None, use_local_time_stamp: bool
+    ) -> None:
+        self._path = path
+        zone: tzinfo | None = None
+        if time_zone:
+            try:
+                zone = ZoneInfo(time_zone)
+            except (ZoneInfoNotFoundError, ValueError) as e:
+                raise OptionError(f"there is no time zone {time_zone!r}; say one such as UTC or Europe/Berlin") from e
+        self._escapes = PathEscapes(path, zone=zone, rounding=rounding, use_local_timestamp=use_local_time_stamp)
+
+    def divide(self, batch: pa.RecordBatch, ids: pa.Array) -> tuple[list[Part], Part]:
+        """Return the events by place, in order, and those that have no time though their path needs one."""
+        if not batch.schema.equals(EVENT_SCHEMA):  # a typed channel has no headers
+            return [Part(self._escapes.expand({}, int(time.time() * 1000)), batch, ids)], Part("", batch[:0], ids[:0])
+        found = self._escapes.bucket(batch)
+        if len(found.paths) == 1 and not len(found.untimed):
+            return [Part(found.paths[0], batch, ids)], Part("", batch[:0], ids[:0])
+        parts = [Part(p, batch.take(rows), ids.take(rows)) for p, rows in zip(found.paths, found.rows, strict=True)]
+        return parts, Part("", batch.take(found.untimed), ids.take(found.untimed))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of files.
+
+    Args:
+        suffix: what a name ends with.
+        in_use_prefix: what it begins with while the file is written.
+        in_use_suffix: what it ends with until then.
+    """
+
+    suffix: str = ""
+    in_use_prefix: str = ""
+    in_use_suffix: str = ".tmp"
+
+    def final(self, place: str, counter: int) -> str:
+        """Return the path of a file."""
+        return f"{place}.{counter}{self.suffix}"
+
+    def in_use(self, final: str) -> str:
+        """Return its path while it is written."""
+        directory, slash, name = final.rpartition("/")
+        return f"{directory}{slash}{self.in_use_prefix}{name}{self.in_use_suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """When a file is full: before the event that would follow a limit. With 0 there is none.
+
+    Args:
+        interval_seconds: after how many seconds.
+        size_bytes: after how many bytes of bodies.
+        count: after how many events.
+        idle_seconds: after how many seconds without an event it is closed.
+    """
+
+    interval_seconds: float = 30
+    size_bytes: int = 1024
+    count: int = 10
+    idle_seconds: float = 0
+
+    def pieces(
+        self, batch: pa.RecordBatch, ids: pa.Array, events: int, body_bytes: int
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array, int]]:
+        """Yield the events by file: those that the open file gets, which may be none, then those of others.
+
+        Args:
+            batch: the events.
+            ids: their IDs.
+            events: how many events the open file has.
+            body_bytes: how many bytes of bodies it has.
+
+        Yields:
+            Events, their IDs, and the bytes of their bodies.
+        """
+        ends = np.cumsum(_sizes(batch))
+        start = 0
+        while True:
+            last = batch.num_rows
+            before = int(ends[start - 1]) if start else 0
+            if self.count:
+                last = min(last, start + max(0, self.count - events))
+            if self.size_bytes:
+                full = int(np.searchsorted(ends, self.size_bytes - body_bytes + before)) + 1
+                last = min(last, full if body_bytes < self.size_bytes else start)
+            size = (int(ends[last - 1]) - before) if last > start else 0
+            yield batch.slice(start, last - start), ids.slice(start, last - start), size
+            if last == batch.num_rows:
+                return
+            start, events, body_bytes = last, 0, 0
+
+    def is_over(self, opened_at: float, written_at: float, now: float) -> bool:
+        """Whether a file must be closed because of the time, in monotonic seconds."""
+        return now >= self.ends_at(opened_at, written_at)
+
+    def ends_at(self, opened_at: float, written_at: float) -> float:
+        """Return when a file is closed because of the time."""
+        interval = opened_at + self.interval_seconds if self.interval_seconds else float("inf")
+        return min(interval, written_at + self.idle_seconds if self.idle_seconds else float("inf"))
+
+
+def _sizes(batch: pa.RecordBatch) -> np.ndarray:
+    index = batch.schema.get_field_index("body")
+    if index < 0 or batch.schema.field(index).type != pa.binary():
+        return np.full(batch.num_rows, batch.nbytes // max(1, batch.num_rows), np.int64)
+    lengths = pc.fill_null(pc.binary_length(batch.column(index)), 0)
+    return np.asarray(lengths.to_numpy(zero_copy_only=False), np.int64)
+
+
+def counter(now: Callable[[], float]) -> int:
+    """Return the first number of a sink's files: the time in milliseconds."""
+    return int(now() * 1000)

@@ -1,0 +1,52 @@
+"""The sink ``channel``: another channel, on this host or in an object store."""
+
+from __future__ import annotations
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.written import WrittenEvents
+
+__all__ = ["ChannelSink"]
+
+
+class ChannelSink(BatchSink):
+    """Moves events into another channel.
+
+    A batch is put, and then its take is committed: after a crash in between the batch comes again. Headers and bodies
+    stay as they are.
+
+    Args:
+        path: the other channel's directory, or its address in a store. It is made if it is missing.
+        batch_size: how many events a take has at most.
+        channel: the name of the channel that it takes from, for `Agent`.
+    """
+
+    def __init__(self, path: str, *, batch_size: int = 10_000, channel: str = "") -> None:
+        super().__init__(batch_size, channel)
+        self._path = path
+        self._target: Channel | None = None
+
+    def open(self, channel: Channel, written: WrittenEvents | None = None) -> None:
+        """Open the other channel; see `Sink.open`.
+
+        Raises:
+            SpillableError: it can't be opened.
+        """
+        super().open(channel, written)
+        schema = channel.schema if channel.typed else None
+        self._target = Channel(self._path, schema=schema)
+        self.counters.connection_created_count += 1
+
+    def write(self, taken: Taken) -> None:
+        """Put a batch; see `BatchSink.write`."""
+        assert self._target is not None
+        with self._target.put_transaction() as transaction:
+            transaction.is_bounded = False
+            transaction.put_batch(taken.batch)
+
+    def close(self) -> None:
+        """Close the other channel; see `Sink.close`."""
+        if self._target is not None:
+            self._target.close()
+            self._target = None
+            self.counters.connection_closed_count += 1

@@ -1,0 +1,239 @@
+"""Where paths of a configuration lead: local files, Hadoop's file system, or an object store."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+from xml.etree import ElementTree
+
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.durable_file import sync_directory
+
+__all__ = ["ArrowFiles", "ByteStream", "Files", "LocalFiles", "Resolved", "resolve"]
+
+_log = logging.getLogger("spillable_stream.flow")
+_SCHEMES = {
+    "s3": "s3",
+    "s3a": "s3",
+    "s3n": "s3",
+    "gs": "gs",
+    "abfs": "abfs",
+    "abfss": "abfss",
+    "hdfs": "hdfs",
+    "viewfs": "viewfs",
+}
+
+
+class ByteStream(Protocol):
+    """A file that is being written."""
+
+    def write(self, data: bytes, /) -> object:
+        """Write some bytes."""
+
+    def close(self) -> None:
+        """Finish it."""
+
+
+class Files(Protocol):
+    """The files of a sink that come to be when they are closed."""
+
+    def create(self, path: str) -> ByteStream:
+        """Return a new file."""
+
+    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
+        """Close a file, durably, and give it its name."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if there is one."""
+
+    def temporary(self, path: str, final: str) -> str:
+        """Return the name of a file while it is written."""
+
+
+class LocalFiles:
+    """Files of this host."""
+
+    def create(self, path: str) -> ByteStream:
+        """Return a new file; see `Files.create`."""
+        try:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            return open(path, "xb")
+        except FileExistsError:
+            raise
+        except OSError as e:
+            raise StorageError(f"cannot make {path} ({e.strerror}); check the directory") from e
+
+    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
+        """Sync, close and rename; see `Files.publish`."""
+        try:
+            stream.flush()  # type: ignore[attr-defined]
+            os.fsync(stream.fileno())  # type: ignore[attr-defined]
+            stream.close()
+            os.rename(temporary, final)
+        except OSError as e:
+            raise StorageError(f"cannot finish {final} ({e.strerror})") from e
+        sync_directory(Path(final).parent)
+
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        return os.path.exists(path)
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        Path(path).unlink(missing_ok=True)
+
+    def temporary(self, path: str, final: str) -> str:
+        """See `Files.temporary`."""
+        return path
+
+
+class ArrowFiles:
+    """Files of one of Arrow's file systems.
+
+    Args:
+        filesystem: a ``pyarrow.fs.FileSystem``.
+        is_store: whether it is an object store: there a file is not seen before it is closed, and needs no other name.
+    """
+
+    def __init__(self, filesystem: object, *, is_store: bool) -> None:
+        self._fs = filesystem
+        self._is_store = is_store
+
+    def create(self, path: str) -> ByteStream:
+        """Return a new file; see `Files.create`."""
+        try:
+            if not self._is_store:
+                self._fs.create_dir(path.rpartition("/")[0], recursive=True)  # type: ignore[attr-defined]
+            return self._fs.open_output_stream(path)  # type: ignore[attr-defined,no-any-return]
+        except OSError as e:
+            raise StorageError(f"cannot make {path} ({e}); check the address and the credentials") from e
+
+    def publish(self, stream: ByteStream, temporary: str, final: str) -> None:
+        """Close, and rename where it has another name; see `Files.publish`."""
+        try:
+            stream.close()
+            if temporary != final:
+                self._fs.move(temporary, final)  # type: ignore[attr-defined]
+        except OSError as e:
+            raise StorageError(f"cannot finish {final} ({e})") from e
+
+    def exists(self, path: str) -> bool:
+        """See `Files.exists`."""
+        from pyarrow.fs import FileType
+
+        try:
+            return self._fs.get_file_info(path).type is not FileType.NotFound  # type: ignore[attr-defined]
+        except OSError as e:
+            raise StorageError(f"cannot look at {path} ({e})") from e
+
+    def remove(self, path: str) -> None:
+        """See `Files.remove`."""
+        if self.exists(path):
+            self._fs.delete_file(path)  # type: ignore[attr-defined]
+
+    def temporary(self, path: str, final: str) -> str:
+        """See `Files.temporary`."""
+        return final if self._is_store else path
+
+
+class Resolved(NamedTuple):
+    """Where a path leads.
+
+    Args:
+        path: the path within the files.
+        files: the files.
+        is_local: whether they are this host's, so that a file can be cut.
+    """
+
+    path: str
+    files: Files
+    is_local: bool
+
+
+def resolve(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> Resolved:
+    """Return where a path of a configuration leads; escapes in it stay.
+
+    ``-Dspillable.paths=hdfs://nn/=file:///data/`` maps beginnings of paths. A path without a scheme is one of
+    ``fs.defaultFS``: from ``-Dfs.defaultFS=…``, else from ``core-site.xml`` in ``--conf`` or ``HADOOP_CONF_DIR``, else
+    a local one.
+
+    Raises:
+        OptionError: the scheme is not supported.
+        StorageError: its file system can't be used.
+    """
+    for pair in filter(None, system.get("spillable.paths", "").split(",")):
+        old, _, new = pair.strip().partition("=")
+        if path.startswith(old):
+            path = new + path[len(old) :]
+            break
+    if "://" not in path and not path.startswith("file:"):
+        path = _in_default(path, system, environment)
+    scheme = path.partition(":")[0]
+    if scheme == "file":
+        return Resolved("/" + path.partition(":")[2].lstrip("/"), LocalFiles(), True)
+    if scheme not in _SCHEMES or "://" not in path:
+        raise OptionError(f"the path {path} has a scheme that is not supported; say file:, hdfs:, s3:, gs: or abfs:")
+    return _of_arrow(path, scheme, environment)
+
+
+def _in_default(path: str, system: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    default = system.get("fs.defaultFS") or _core_site(system, environment)
+    if not default:
+        _log.info("the path %s has no scheme, and there is no fs.defaultFS: it is a local one", path)
+        default = "file://"
+    home = environment.get("HOME", "/") if default.startswith("file:") else f"/user/{environment.get('USER', '')}"
+    return default.rstrip("/") + (path if path.startswith("/") else f"{home}/{path}")
+
+
+def _core_site(system: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Return ``fs.defaultFS`` of Hadoop's configuration; an empty text if there is none."""
+    for directory in (system.get("spillable.conf.dir"), environment.get("HADOOP_CONF_DIR")):
+        file = Path(directory or "/nonexistent") / "core-site.xml"
+        if not file.is_file():
+            continue
+        try:
+            properties = ElementTree.parse(file).getroot().iter("property")
+        except ElementTree.ParseError as e:
+            raise OptionError(f"{file} is not XML ({e})") from e
+        for found in properties:
+            if found.findtext("name") in ("fs.defaultFS", "fs.default.name"):
+                return found.findtext("value") or ""
+    return ""
+
+
+def _of_arrow(path: str, scheme: str, environment: Mapping[str, str]) -> Resolved:
+    from pyarrow import fs
+
+    place, escapes = path, ""
+    if "%" in path:  # an address must not have escapes
+        place, escapes = path.partition("%")[0], "%" + path.partition("%")[2]
+    try:
+        query = _s3_query(environment) if _SCHEMES[scheme] == "s3" and "?" not in place else ""
+        found, inner = fs.FileSystem.from_uri(_SCHEMES[scheme] + place[place.index(":") :] + query)
+    except (OSError, ValueError) as e:
+        raise StorageError(
+            f"the file system of {path} can't be used ({e}); hdfs: needs Hadoop's native library, and "
+            "-Dspillable.paths=hdfs://…/=file:///… runs without it"
+        ) from e
+    slash = "/" if place.endswith("/") and not inner.endswith("/") else ""
+    return Resolved(
+        inner + slash + escapes, ArrowFiles(found, is_store=_SCHEMES[scheme] not in ("hdfs", "viewfs")), False
+    )
+
+
+def _s3_query(environment: Mapping[str, str]) -> str:
+    """Return what an address says of region and endpoint, as the environment has them."""
+    region = environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION")
+    endpoint = environment.get("AWS_ENDPOINT_URL", "")
+    said = [f"region={quote(region, safe='')}"] if region else []
+    if endpoint:
+        scheme, _, host = endpoint.rpartition("://")
+        said += [f"endpoint_override={quote(host, safe='')}", f"scheme={scheme or 'https'}"]
+    return "?" + "&".join(said) if said else ""

@@ -1,0 +1,32 @@
+"""The sink ``null``: takes events and forgets them."""
+
+from __future__ import annotations
+
+import logging
+
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+
+__all__ = ["Null"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class Null(BatchSink):
+    """Takes events and forgets them.
+
+    Args:
+        batch_size: how many events a take has at most.
+        log_every_n_events: after how many events it logs their number.
+        channel: the name of the channel, for `Agent`.
+    """
+
+    def __init__(self, *, batch_size: int = 100, log_every_n_events: int = 10_000, channel: str = "") -> None:
+        super().__init__(batch_size, channel)
+        self._every = log_every_n_events
+        self._count = 0
+
+    def write(self, taken: Taken) -> None:
+        """Forget a batch; see `BatchSink.write`."""
+        before, self._count = self._count, self._count + len(taken.ids)
+        if before // self._every != self._count // self._every:
+            _log.info("%s: took %d events", self.name, self._count)

@@ -1,0 +1,122 @@
+"""A file that a sink appends to, and cuts back where an append failed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+
+from spillable_stream.errors import StorageError
+
+__all__ = ["OutputFile", "cut_back"]
+
+
+class OutputFile:
+    """A new file.
+
+    Args:
+        path: where it is; its directory is made.
+
+    Attributes:
+        length: how many bytes are in it and count.
+
+    Raises:
+        FileExistsError: there is one.
+        StorageError: it can't be made.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.length: int = 0
+        self._written = 0
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._descriptor = os.open(path, flags, 0o666)
+        except FileExistsError:
+            raise
+        except OSError as e:
+            raise StorageError(f"cannot make {path} ({e.strerror}); check the directory") from e
+
+    def append(self, data: pa.Buffer | bytes) -> None:
+        """Write behind what counts; it does not count before `sync` and `keep`.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        view = memoryview(data)
+        try:
+            while view.nbytes:
+                written = os.pwrite(self._descriptor, view, self.length + self._written)
+                self._written += written
+                view = view[written:]
+        except OSError as e:
+            raise StorageError(f"cannot write {self.path} ({e.strerror}); free some space") from e
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes were written, whether they count or not."""
+        return self.length + self._written
+
+    def sync(self) -> None:
+        """Make what was written durable.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as e:
+            raise StorageError(f"cannot sync {self.path} ({e.strerror})") from e
+
+    def keep(self) -> None:
+        """Let what was written count."""
+        self.length += self._written
+        self._written = 0
+
+    def cut(self) -> None:
+        """Remove what does not count.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        self._written = 0
+        try:
+            os.ftruncate(self._descriptor, self.length)
+        except OSError as e:
+            raise StorageError(f"cannot cut {self.path} back to {self.length:,} bytes ({e.strerror})") from e
+
+    def close(self) -> None:
+        """Close it."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def cut_back(path: Path, length: int) -> bool:
+    """Cut a file of an earlier run back to the length that counts, durably.
+
+    Returns:
+        Whether it was at least that long; if not, somebody has changed it.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        StorageError: the disk refused.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise
+    except OSError as e:
+        raise StorageError(f"cannot open {path} ({e.strerror})") from e
+    try:
+        size = os.fstat(descriptor).st_size
+        if size > length:
+            os.ftruncate(descriptor, length)
+            os.fsync(descriptor)
+        return size >= length
+    except OSError as e:
+        raise StorageError(f"cannot cut {path} back to {length:,} bytes ({e.strerror})") from e
+    finally:
+        os.close(descriptor)

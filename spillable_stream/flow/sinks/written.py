@@ -1,0 +1,143 @@
+"""Which events a sink has written and not committed, so that none is written twice.
+
+A sink writes, syncs, notes what it has written, and commits its take. After a crash in between the events come again:
+the note says which they are, and how long each file was, so that what came after is cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from spillable_stream.channel.channel import Channel
+from spillable_stream.errors import CorruptionError
+from spillable_stream.flow.durable_file import read_file, replace_file
+from spillable_stream.state.ranges import Range, RangeSet
+
+__all__ = ["Note", "NoteFile", "WrittenEvents", "ranges_of"]
+
+
+def ranges_of(ids: pa.Array | pa.ChunkedArray) -> list[Range]:
+    """Return ascending IDs as ranges."""
+    numbers = ids.to_numpy()
+    if not len(numbers):
+        return []
+    breaks = np.flatnonzero(np.diff(numbers) != 1)
+    firsts = numbers[np.concatenate(([0], breaks + 1))]
+    lasts = numbers[np.concatenate((breaks, [len(numbers) - 1]))]
+    return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+class WrittenEvents:
+    """The events of a channel that its sinks have written and not committed; they share it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._ranges = RangeSet()
+
+    def __bool__(self) -> bool:
+        return len(self._ranges) > 0
+
+    def add(self, ranges: Iterable[Range]) -> None:
+        """Add events that were written."""
+        with self._mutex:
+            for first, last in ranges:
+                self._ranges.add(first, last)
+
+    def remove(self, ranges: Iterable[Range]) -> None:
+        """Forget events whose take is committed."""
+        if not self:
+            return
+        with self._mutex:
+            for first, last in ranges:
+                self._ranges.remove(first, last)
+
+    def missing(self, ids: pa.ChunkedArray) -> pa.Array | None:
+        """Return for each ID whether it is yet to be written; None if all are."""
+        numbers = ids.to_numpy()
+        with self._mutex:
+            hits = self._ranges.within(int(numbers[0]), int(numbers[-1]))
+        if not hits:
+            return None
+        keep = np.ones(len(numbers), bool)
+        for first, last in hits:
+            keep[np.searchsorted(numbers, first) : np.searchsorted(numbers, last, "right")] = False
+        return pa.array(keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a sink has written.
+
+    Args:
+        channel: the UUID of the channel.
+        files: the length of each open file, in bytes; what follows does not count.
+        ranges: the events in them whose take may not be committed.
+        closing: the file that gets its name now; its events are written if it has it.
+        closing_ranges: these events.
+    """
+
+    channel: str
+    files: Mapping[str, int] = field(default_factory=dict)
+    ranges: tuple[Range, ...] = ()
+    closing: str = ""
+    closing_ranges: tuple[Range, ...] = ()
+
+
+class NoteFile:
+    """Keeps the note of a sink in a file that is replaced as a whole, durably.
+
+    Args:
+        directory: where it is.
+        sink: the sink's name.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], sink: str) -> None:
+        self.path: Path = Path(directory) / f".spillable-{sink}.json"
+
+    def read(self, channel: Channel) -> Note | None:
+        """Return the note about a channel; None if there is none.
+
+        Raises:
+            CorruptionError: it is damaged.
+            StorageError: it can't be read.
+        """
+        data = read_file(self.path)
+        if data is None:
+            return None
+        try:
+            found = json.loads(data)
+            note = Note(
+                found["channel"],
+                found["files"],
+                _ranges(found["ranges"]),
+                found["closing"],
+                _ranges(found["closing_ranges"]),
+            )
+        except (ValueError, KeyError, TypeError) as e:
+            raise CorruptionError(
+                f"the note of the sink is damaged ({e!r}). Move it away: then events that were written and not "
+                "committed are written again", str(self.path),
+            ) from e  # fmt: skip
+        return note if note.channel == channel.uuid else None
+
+    def write(self, note: Note) -> None:
+        """Replace the note, durably.
+
+        Raises:
+            StorageError: the disk refused; the old one is there.
+        """
+        value = {"version": 1, "channel": note.channel, "files": dict(note.files), "ranges": note.ranges,
+                 "closing": note.closing, "closing_ranges": note.closing_ranges}  # fmt: skip
+        replace_file(self.path, json.dumps(value).encode())
+
+
+def _ranges(found: list[list[int]]) -> tuple[Range, ...]:
+    return tuple((first, last) for first, last in found)

@@ -1,0 +1,142 @@
+"""What all sources share: a name, counters, and how a runner or an agent runs them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from enum import Enum
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.counters import SourceCounters
+from spillable_stream.flow.noted import Noted
+
+__all__ = ["BatchProcessor", "EventSource", "PolledSource", "SourceBase", "Status", "put_held"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+
+class Status(Enum):
+    """What a source or a sink says after a round: whether the next one should come at once."""
+
+    READY = "ready"
+    BACKOFF = "backoff"
+
+
+class BatchProcessor(Protocol):
+    """Where a source puts its batches: see `ChannelProcessor`."""
+
+    def newest(self) -> Noted | None:
+        """Return the newest numbered batch that one of the channels has."""
+
+    def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> object:
+        """Put a batch into all its channels, or raise; a repetition of a number puts only what is missing."""
+
+    def route(self, events: pa.RecordBatch) -> Any:
+        """Run interceptors and selector on a batch."""
+
+    def deliver(self, routed: Any) -> object:
+        """Put a routed batch into its channels, or raise; then the same one again."""
+
+
+class SourceBase:
+    """A source.
+
+    Attributes:
+        name: its name, which messages and counters say; an agent's source is ``AGENT.SOURCE``.
+        counters: what it counts.
+        numbered: whether it can read its input again, so that its batches are numbered and each is stored once.
+        finished: whether no event will come any more: a run with ``--once`` ends when all sources say so.
+    """
+
+    numbered = False
+
+    def __init__(self) -> None:
+        self.name: str = type(self).__name__
+        self.counters: SourceCounters = SourceCounters()
+        self.finished: bool = False
+
+
+class PolledSource(SourceBase):
+    """A source that a thread asks for events, again and again.
+
+    Attributes:
+        backoff_sleep_increment: by how much a runner waits longer after each round without events, in milliseconds.
+        max_backoff_sleep: how long it waits at most, in milliseconds.
+    """
+
+    def __init__(self, backoff_sleep_increment: int = 1000, max_backoff_sleep: int = 5000) -> None:
+        super().__init__()
+        self.backoff_sleep_increment = backoff_sleep_increment
+        self.max_backoff_sleep = max_backoff_sleep
+
+    def open(self, processor: BatchProcessor) -> None:
+        """Open what the source reads, before the first `poll`."""
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        """Read a batch, put it, and say whether there may be more.
+
+        Raises:
+            ChannelError: a required channel refused; the batch is held, and the next call puts it again.
+        """
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close what `open` opened; events that were read and not put are read again, where the source can."""
+
+
+class EventSource(SourceBase):
+    """A source with threads or tasks of its own."""
+
+    def start(self, processor: BatchProcessor) -> None:
+        """Begin to read and to put; returns when the source is ready."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Stop reading, finish the batch under way, and return."""
+        raise NotImplementedError
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still works: a supervisor starts one again that is not, unless it is finished."""
+        raise NotImplementedError
+
+
+_FIRST_WAIT_SECONDS = 0.1
+_LONGEST_WAIT_SECONDS = 4.0
+
+
+def put_held(source: SourceBase, processor: BatchProcessor, batch: pa.RecordBatch, stopping: threading.Event) -> bool:
+    """Put a batch, again and again while its channels refuse, so that the source reads nothing meanwhile.
+
+    Args:
+        source: the source, for its counters and its name.
+        processor: where the batch goes.
+        batch: the events.
+        stopping: set when the source is being stopped: then it is tried once.
+
+    Returns:
+        Whether the batch is stored; if not, the source is being stopped.
+    """
+    wait_seconds = _FIRST_WAIT_SECONDS
+    source.counters.received(batch.num_rows)
+    routed = None
+    while True:
+        try:
+            routed = routed or processor.route(batch)
+            processor.deliver(routed)
+        except SpillableError as e:
+            source.counters.channel_write_fail += 1
+            if stopping.is_set():
+                _log.error(
+                    "%s: %d events that were read are not stored, and are lost: %s", source.name, batch.num_rows, e
+                )
+                return False
+            _log.warning("%s: a batch waits, and nothing is read meanwhile: %s", source.name, e)
+            stopping.wait(wait_seconds)
+            wait_seconds = min(2 * wait_seconds, _LONGEST_WAIT_SECONDS)
+        else:
+            source.counters.accepted(batch.num_rows)
+            return True

@@ -1,0 +1,79 @@
+"""Batches that a client numbers, so that one that it sends again is stored once."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import pyarrow as pa
+
+from spillable_stream.errors import DeliveryError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.format.record import BY_PRODUCER, NumberedBatch, Numbers
+from spillable_stream.names import check_producer
+
+__all__ = ["ClientNumbers"]
+
+_MOST_CLIENTS = 10_000
+
+
+class ClientNumbers:
+    """Stores batches under their clients' numbers: each channel remembers the last one of each client. Thread-safe.
+
+    Args:
+        processor: the source's processor.
+    """
+
+    def __init__(self, processor: ChannelProcessor) -> None:
+        self._processor = processor
+        self._mutex = threading.Lock()
+        self._clients: OrderedDict[str, threading.Lock] = OrderedDict()
+
+    def store(self, batch: pa.RecordBatch, client: str, number: int) -> None:
+        """Put a batch into the channels that do not have this number of the client, or a later one.
+
+        Args:
+            batch: the events: the same ones whenever the number is the same.
+            client: the client's name, which is a producer of the channels.
+            number: the batch's number; a client's numbers grow.
+
+        Raises:
+            DeliveryError: some required channels did not get their part.
+            OptionError: no producer can have the client's name.
+        """
+        with self._lock_of(check_producer(client)):
+            routed = self._processor.route(batch)
+            failures: dict[str, Exception] = {}
+            stored = []
+            for name, part in routed.required.items():
+                try:
+                    self._put(name, part, client, number)
+                    stored.append(name)
+                except Exception as e:
+                    failures[name] = e
+            if failures:
+                first = next(iter(failures.values()))
+                where = ", ".join(failures)
+                raise DeliveryError(
+                    f"batch {number:,} of {client} is not in {where}: {first}. Send it again", failures, tuple(stored)
+                ) from first
+
+    def _put(self, name: str, part: pa.RecordBatch, client: str, number: int) -> None:
+        channel = self._processor.channels[name]
+        last = channel.last_batch(client).sequence
+        if last >= number:
+            return
+        with channel.put_transaction() as transaction:
+            transaction.producer = NumberedBatch(client, Numbers(last + 1, number, BY_PRODUCER))
+            transaction.put_batch(part)
+
+    def _lock_of(self, client: str) -> threading.Lock:
+        with self._mutex:
+            lock = self._clients.setdefault(client, threading.Lock())
+            self._clients.move_to_end(client)
+            while len(self._clients) > _MOST_CLIENTS:
+                oldest = next(iter(self._clients))
+                if self._clients[oldest].locked():
+                    break
+                del self._clients[oldest]
+            return lock

@@ -1,0 +1,94 @@
+"""What sources of datagrams share: a socket that is read when the last batch is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import NamedTuple
+
+from spillable_stream.flow.sources.network import NetworkSource, bound_socket
+
+__all__ = ["Datagram", "DatagramSource"]
+
+_log = logging.getLogger("spillable_stream.flow")
+_MOST_DATAGRAMS = 1000
+_LARGEST_BYTES = 1 << 16
+
+
+class Datagram(NamedTuple):
+    """One datagram.
+
+    Args:
+        data: its bytes.
+        sender: the sender's address.
+    """
+
+    data: bytes
+    sender: str
+
+
+class DatagramSource(NetworkSource):
+    """A source of datagrams: all that are there when it looks are one batch.
+
+    Args:
+        host: the address to listen on.
+        port: the port; 0 for any that is free.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__()
+        self._address = (host, port)
+        self._socket: socket.socket | None = None
+        self._taking: asyncio.Task[None] | None = None
+        self.port: int = port
+
+    async def listen(self) -> None:
+        """Begin to read."""
+        self._socket = bound_socket(*self._address, socket.SOCK_DGRAM)
+        self.port = self._socket.getsockname()[1]
+        self._watch()
+
+    def _watch(self) -> None:
+        if self._socket is not None:
+            asyncio.get_running_loop().add_reader(self._socket, self._readable)
+
+    def _readable(self) -> None:
+        assert self._socket is not None
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._taking = asyncio.get_running_loop().create_task(self._read(self._socket))
+
+    async def _read(self, open_socket: socket.socket) -> None:
+        found: list[Datagram] = []
+        try:
+            while len(found) < _MOST_DATAGRAMS:
+                data, address = open_socket.recvfrom(_LARGEST_BYTES)
+                found.append(Datagram(data, address[0]))
+        except BlockingIOError:
+            pass
+        except OSError as e:
+            self.counters.event_read_fail += 1
+            _log.warning("%s: a datagram could not be read: %s", self.name, e)
+        try:
+            if found:
+                await self.take(found)
+        except Exception:
+            self.counters.generic_processing_fail += 1
+            _log.exception("%s: %d datagrams are lost", self.name, len(found))
+        if not self._stopping.is_set():
+            self._watch()
+
+    async def unlisten(self) -> None:
+        """Stop reading when the batch under way is stored."""
+        if self._socket is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._socket)
+        if self._taking is not None:
+            await self._taking
+        asyncio.get_running_loop().remove_reader(self._socket)
+        self._socket.close()
+        self._socket = None
+
+    async def take(self, datagrams: list[Datagram]) -> None:
+        """Put what came."""
+        raise NotImplementedError

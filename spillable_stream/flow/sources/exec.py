@@ -1,0 +1,185 @@
+"""The source ``exec``: the lines that a command prints."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import logging
+import os
+import select
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from typing import IO
+
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
+from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.lines import split_lines
+
+__all__ = ["Exec"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_READ_BYTES = 1 << 16
+_END_SECONDS = 5.0  # between SIGTERM and SIGKILL
+
+
+class Exec(EventSource):
+    """Runs a command, and puts each line that it prints.
+
+    Where a channel is full, the batch is held and the pipe is not read, so the command waits. The command's whole
+    process group ends with the source. It promises nothing beyond that: what the command prints is read once.
+
+    Args:
+        command: the command. It is split at white space, and quotes mean nothing, unless there is a shell.
+        shell: what runs it, as ``/bin/sh -c``.
+        restart: whether it is started again when it has ended.
+        restart_throttle: the wait before that, in milliseconds.
+        log_std_err: whether what it prints to standard error is logged.
+        batch_size: how many lines one transaction has at most.
+        batch_timeout: how long a batch waits for more lines, in milliseconds.
+        charset: the character set of the lines; bodies are UTF-8.
+
+    Raises:
+        OptionError: the command is empty, or there is no such character set.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        shell: str | None = None,
+        restart: bool = False,
+        restart_throttle: int = 10_000,
+        log_std_err: bool = False,
+        batch_size: int = 20,
+        batch_timeout: int = 3_000,
+        charset: str = "UTF-8",
+    ) -> None:
+        super().__init__()
+        self._arguments = [*shlex.split(shell), command] if shell else command.split()
+        if not command.split():
+            raise OptionError("exec needs a command; say one as tail -F /var/log/app.log")
+        try:
+            self._charset = codecs.lookup(charset).name
+        except LookupError as e:
+            raise OptionError(f"there is no character set {charset!r}; say one such as UTF-8") from e
+        self._restart = restart
+        self._throttle_seconds = restart_throttle / 1000
+        self._log_std_err = log_std_err
+        self._batch_size = batch_size
+        self._timeout_seconds = batch_timeout / 1000
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, processor: BatchProcessor) -> None:
+        """Start the command, and the thread that reads it.
+
+        Raises:
+            OptionError: the command can't be started.
+        """
+        self._stopping.clear()
+        self.finished = False
+        process = self._spawn()
+        self._thread = threading.Thread(
+            target=self._run, args=(processor, process), name=f"{self.name}-exec", daemon=True
+        )
+        self._thread.start()
+
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        errors = subprocess.PIPE if self._log_std_err else subprocess.DEVNULL
+        try:
+            self._process = subprocess.Popen(
+                self._arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        except OSError as e:
+            raise OptionError(f"the command {self._arguments[0]!r} can't be started ({e.strerror}); correct it") from e
+        if self._process.stderr is not None:
+            threading.Thread(target=self._log_errors, args=(self._process.stderr,), daemon=True).start()
+        return self._process
+
+    def _log_errors(self, errors: IO[bytes]) -> None:
+        with errors:
+            for line in errors:
+                _log.info("%s: standard error: %s", self.name, line.decode(errors="replace").rstrip("\n"))
+
+    def _run(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
+        while True:
+            self._read(processor, process)
+            status = process.wait()
+            _log.info("%s: the command ended with status %d", self.name, status)
+            if not self._restart or self._stopping.wait(self._throttle_seconds):
+                break
+            try:
+                process = self._spawn()
+            except OptionError as e:
+                _log.error("%s: %s", self.name, e)
+                break
+        self.finished = True
+
+    def _read(self, processor: BatchProcessor, process: subprocess.Popen[bytes]) -> None:
+        """Put the lines of the command until it ends, or the source is stopped."""
+        assert process.stdout is not None
+        held, waits_since, ended = b"", 0.0, False
+        with process.stdout as out:
+            while not ended and not self._stopping.is_set():
+                left = self._timeout_seconds - (time.monotonic() - waits_since) if held else 0.5
+                if select.select([out], [], [], max(0.0, min(left, 0.5)))[0]:
+                    data = os.read(out.fileno(), _READ_BYTES)
+                    ended = not data
+                    waits_since = waits_since if held else time.monotonic()
+                    held += data
+                is_late = time.monotonic() - waits_since >= self._timeout_seconds
+                held = self._put_lines(processor, held, everything=is_late)
+            if self._stopping.is_set():
+                self._end_group(process)
+            if held and (ended or self._stopping.is_set()):
+                self._put_lines(processor, held if held.endswith(b"\n") else held + b"\n", everything=True)
+
+    def _put_lines(self, processor: BatchProcessor, data: bytes, *, everything: bool) -> bytes:
+        """Put whole batches of lines, and return what is left; with ``everything`` a smaller batch, too."""
+        lines = split_lines(data, drop_cr=False)
+        count, done = len(lines.starts), 0
+        while count - done >= self._batch_size or (everything and done < count):
+            last = min(done + self._batch_size, count)
+            if not put_held(self, processor, self._batch(lines.bodies.slice(done, last - done)), self._stopping):
+                break
+            done = last
+        return data[lines.end_of(done) :]
+
+    def _batch(self, bodies: pa.Array) -> pa.RecordBatch:
+        if self._charset != "utf-8":
+            texts = [b.decode(self._charset, "replace").encode() for b in bodies.to_pylist()]
+            bodies = pa.array(texts, pa.binary())
+        return event_batch(bodies)
+
+    def _end_group(self, process: subprocess.Popen[bytes]) -> None:
+        """End the command and all that it has started."""
+        for number, wait_seconds in ((signal.SIGTERM, _END_SECONDS), (signal.SIGKILL, None)):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            try:
+                process.wait(wait_seconds)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # whatever ignored the first signal
+
+    def stop(self) -> None:
+        """End the command's process group, put what was read, and return."""
+        self._stopping.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether its thread runs; a command that has ended has not failed."""
+        return self.finished or (self._thread is not None and self._thread.is_alive())

@@ -1,0 +1,98 @@
+"""Which files a tailing source reads: a directory and a pattern of names for each group."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from spillable_stream.errors import OptionError
+
+__all__ = ["FileGroup", "Found", "file_groups"]
+
+
+class Found(NamedTuple):
+    """A file that matches.
+
+    Args:
+        path: where it is.
+        group: the group's name.
+        inode: its inode.
+    """
+
+    path: str
+    group: str
+    inode: int
+
+
+class FileGroup:
+    """The files of a directory whose names match a pattern as a whole.
+
+    Args:
+        name: the group's name.
+        path: the directory, a slash, and the pattern: a regular expression.
+        cached: whether to list the directory only after it has changed.
+
+    Raises:
+        OptionError: there is no directory in ``path``, or the pattern is not valid.
+    """
+
+    def __init__(self, name: str, path: str, *, cached: bool = True) -> None:
+        directory, slash, pattern = path.rpartition("/")
+        if not slash or not pattern:
+            raise OptionError(
+                f"the file group {name!r} is {path!r}; say a directory and a pattern, as /var/log/.*[.]log"
+            )
+        try:
+            self._pattern = re.compile(pattern)
+        except re.error as e:
+            raise OptionError(f"the pattern {pattern!r} of the file group {name!r} is not valid ({e})") from e
+        self.name = name
+        self.directory: str = os.path.expanduser(directory) or "/"
+        self._cached = cached
+        self._seen: tuple[int, int] | None = None
+        self._found: list[Found] = []
+
+    def files(self, *, again: bool = False) -> list[Found]:
+        """Return the files that match.
+
+        Args:
+            again: whether to list the directory though it has not changed.
+        """
+        try:
+            stat = os.stat(self.directory)
+        except OSError:
+            self._seen, self._found = None, []
+            return []
+        now = (stat.st_mtime_ns, stat.st_ino)
+        if again or not self._cached or now != self._seen:
+            self._found = list(self._list())
+            # A change in the moment of the listing may not show in the time of the directory.
+            self._seen = now
+        return self._found
+
+    def _list(self) -> Iterator[Found]:
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                if self._pattern.fullmatch(entry.name) and entry.is_file():
+                    yield Found(entry.path, self.name, entry.stat().st_ino)
+
+    def find(self, inode: int) -> str | None:
+        """Return the path of a file of the directory by its inode, whatever its name."""
+        try:
+            with os.scandir(self.directory) as entries:
+                return next((e.path for e in entries if e.inode() == inode and e.is_file()), None)
+        except OSError:
+            return None
+
+
+def file_groups(groups: Mapping[str, str], *, cached: bool) -> list[FileGroup]:
+    """Return the groups of a source.
+
+    Raises:
+        OptionError: there are none, or as `FileGroup` raises.
+    """
+    if not groups:
+        raise OptionError("taildir needs a file group; say filegroups = g1 and filegroups.g1 = /var/log/app/.*[.]log")
+    return [FileGroup(name, path, cached=cached) for name, path in groups.items()]

@@ -1,0 +1,175 @@
+"""The source ``http``: each request is a batch, answered when it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from spillable_stream.errors import ChannelError, DeliveryError, OptionError, SchemaError, SpillableError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.client_numbers import ClientNumbers
+from spillable_stream.flow.sources.http_handlers import Handler, Request
+from spillable_stream.flow.sources.http_handlers import handler as handler_of
+from spillable_stream.flow.sources.network import NetworkSource, bound_socket, server_tls
+
+if TYPE_CHECKING:
+    import uvicorn
+
+__all__ = ["Http"]
+
+_log = logging.getLogger("spillable_stream.flow")
+_RETRY_AFTER_SECONDS = "5"
+
+
+class Http(NetworkSource):
+    """Takes events over HTTP: a request is one transaction.
+
+    It answers 200 after the commit, 400 to a malformed request, 503 with ``Retry-After`` where a channel refuses, and
+    500 for other failures. A request with the header ``Idempotency-Key: PRODUCER/NUMBER``, whose numbers grow by one,
+    is stored once in each channel, however often it is sent.
+
+    Args:
+        port: the port; 0 for any that is free, see `port`.
+        bind: the address to listen on.
+        handler: Flume's ``JSONHandler`` or ``BLOBHandler``, or an object with ``events(request)``.
+        handler_properties: what the handler is given, as ``mandatoryParameters`` for a blob.
+        ssl: whether clients must use TLS.
+        keystore: the certificate and its key, a PEM file.
+        keystore_password: the key's password.
+        keystore_type: ``PEM``.
+
+    Raises:
+        OptionError: the handler or the keystore can't be used.
+        ImportError: the extra ``flow`` is not installed.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        bind: str = "0.0.0.0",
+        handler: str | Handler = "org.apache.flume.source.http.JSONHandler",
+        handler_properties: Mapping[str, str] | None = None,
+        ssl: bool = False,
+        keystore: str | None = None,
+        keystore_password: str | None = None,
+        keystore_type: str | None = None,
+    ) -> None:
+        super().__init__()
+        try:
+            import starlette  # noqa: F401
+            import uvicorn  # noqa: F401
+        except ImportError as e:
+            raise ImportError("the http source needs starlette and uvicorn; install spillable-stream[flow]") from e
+        self._address = (bind, port)
+        self._handler = handler_of(handler, handler_properties or {}) if isinstance(handler, str) else handler
+        server_tls(ssl, keystore, keystore_password, keystore_type)
+        self._tls = (keystore, keystore_password) if ssl else None
+        self._clients: ClientNumbers | None = None
+        self._server: uvicorn.Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self.port: int = port
+
+    async def listen(self) -> None:
+        """Begin to serve."""
+        import uvicorn
+
+        if isinstance(self._processor, ChannelProcessor):
+            self._clients = ClientNumbers(self._processor)
+
+        listening = bound_socket(*self._address, socket.SOCK_STREAM)
+        self.port = listening.getsockname()[1]
+        tls: dict[str, Any] = {}
+        if self._tls is not None:
+            tls = {"ssl_certfile": self._tls[0], "ssl_keyfile_password": self._tls[1]}
+        config = uvicorn.Config(
+            self._answer,
+            log_config=None,
+            access_log=False,
+            interface="asgi3",
+            lifespan="off",
+            server_header=False,
+            **tls,
+        )
+        self._server = uvicorn.Server(config)
+        self._serving = asyncio.create_task(self._server.serve([listening]))
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise OptionError(f"the http source could not listen on {self._address[0]}:{self.port}")
+            await asyncio.sleep(0.01)
+
+    async def unlisten(self) -> None:
+        """Stop when the requests under way are answered."""
+        if self._server is not None and self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+            self._server = self._serving = None
+
+    async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.requests import Request as HttpRequest
+        from starlette.responses import PlainTextResponse
+
+        request = HttpRequest(scope, receive)
+        status, text = await self._store(request)
+        headers = {"Retry-After": _RETRY_AFTER_SECONDS} if status == 503 else None
+        await PlainTextResponse(text, status, headers)(scope, receive, send)
+
+    async def _store(self, request: Any) -> tuple[int, str]:
+        """Store a request, and return the status and the text of the answer."""
+        try:
+            body = await request.body()
+            charset = _charset(request.headers.get("content-type", ""))
+            batch = self._handler.events(Request(body, dict(request.query_params), charset))
+            key = _key(request.headers.get("idempotency-key"))
+        except SchemaError as e:
+            self.counters.event_read_fail += 1
+            return 400, str(e)
+        try:
+            await self.put(batch, None if key is None else lambda b: self._store_once(b, *key))
+        except OptionError as e:
+            return 400, str(e)
+        except ChannelError as e:
+            return 503, str(e)
+        except DeliveryError as e:
+            return (503 if all(isinstance(f, ChannelError) for f in e.failures.values()) else 500), str(e)
+        except SpillableError as e:
+            self.counters.generic_processing_fail += 1
+            _log.warning("%s: a request is answered with 500: %s", self.name, e)
+            return 500, str(e)
+        except Exception as e:
+            self.counters.generic_processing_fail += 1
+            _log.exception("%s: a request is answered with 500", self.name)
+            return 500, f"{type(e).__name__}: {e}"
+        return 200, ""
+
+    def _store_once(self, batch: pa.RecordBatch, client: str, number: int) -> None:
+        assert self._clients is not None
+        self._clients.store(batch, client, number)
+
+
+def _charset(content_type: str) -> str:
+    for part in content_type.split(";")[1:]:
+        name, _, value = part.strip().partition("=")
+        if name.lower() == "charset":
+            return value.strip('" ')
+    return ""
+
+
+def _key(text: str | None) -> tuple[str, int] | None:
+    """Return the producer and the number of an Idempotency-Key, if there is one.
+
+    Raises:
+        SchemaError: it is not ``PRODUCER/NUMBER``.
+    """
+    if text is None:
+        return None
+    producer, slash, number = text.rpartition("/")
+    if not (slash and producer and number.isascii() and number.isdigit() and int(number) >= 1):
+        raise SchemaError(f"the Idempotency-Key {text!r} is not PRODUCER/NUMBER, with numbers 1, 2, 3 …")
+    return producer, int(number)

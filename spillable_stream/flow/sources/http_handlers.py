@@ -1,0 +1,110 @@
+"""How a request becomes events: Flume's JSON and blob handlers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError, SchemaError
+from spillable_stream.flow.sources.event_columns import events_of
+
+__all__ = ["BlobHandler", "Handler", "JsonHandler", "Request", "handler"]
+
+
+class Request(NamedTuple):
+    """A request.
+
+    Args:
+        body: its bytes.
+        parameters: the parameters of its query.
+        charset: the character set that its Content-Type names; empty if none.
+    """
+
+    body: bytes
+    parameters: Mapping[str, str]
+    charset: str
+
+
+class Handler(Protocol):
+    """Turns a request into events."""
+
+    def events(self, request: Request) -> pa.RecordBatch:
+        """Return the events of a request.
+
+        Raises:
+            SchemaError: it is malformed; the message goes to the client.
+        """
+
+
+class JsonHandler:
+    """Takes a JSON array of ``{"headers": {text: text}, "body": text}``, in UTF-8, UTF-16 or UTF-32.
+
+    Headers and body may be missing.
+
+    Raises:
+        ImportError: the extra ``flow`` is not installed.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import msgspec
+        except ImportError as e:
+            raise ImportError("the http source needs msgspec; install spillable-stream[flow]") from e
+
+        class JsonEvent(msgspec.Struct):
+            headers: dict[str, str] | None = None
+            body: str | None = None
+
+        self._malformed = msgspec.DecodeError
+        self._decode = msgspec.json.Decoder(list[JsonEvent]).decode
+
+    def events(self, request: Request) -> pa.RecordBatch:
+        """Return the events; see `Handler.events`."""
+        charset = request.charset.lower() or "utf-8"
+        if charset not in ("utf-8", "utf8", "utf-16", "utf-32"):
+            raise SchemaError(f"the character set {charset} is not supported; send UTF-8, UTF-16 or UTF-32")
+        try:
+            body = request.body if charset in ("utf-8", "utf8") else request.body.decode(charset).encode()
+            found = self._decode(body)
+        except (self._malformed, UnicodeError) as e:
+            raise SchemaError(f'the request is not a JSON array of {{"headers": {{…}}, "body": "…"}}: {e}') from e
+        return events_of([(e.body or "").encode() for e in found], [e.headers or {} for e in found])
+
+
+class BlobHandler:
+    """Takes a request's body as it is; the parameters of the query are the headers.
+
+    Args:
+        mandatory: parameters without which a request is refused.
+    """
+
+    def __init__(self, mandatory: tuple[str, ...] = ()) -> None:
+        self._mandatory = mandatory
+
+    def events(self, request: Request) -> pa.RecordBatch:
+        """Return the event; see `Handler.events`."""
+        missing = [name for name in self._mandatory if name not in request.parameters]
+        if missing:
+            raise SchemaError(
+                f"the query has no parameter {', '.join(missing)}; the handler's mandatoryParameters ask for it"
+            )
+        return events_of([request.body], [dict(request.parameters)])
+
+
+def handler(name: str, properties: Mapping[str, str]) -> Handler:
+    """Return the handler of a name: Flume's class, or its last part.
+
+    Raises:
+        OptionError: there is none of this name.
+    """
+    short = name.rpartition(".")[2].lower()
+    if short in ("jsonhandler", "json"):
+        return JsonHandler()
+    if short in ("blobhandler", "blob"):
+        words = properties.get("mandatoryParameters", "").split(",")
+        return BlobHandler(tuple(word.strip() for word in words if word.strip()))
+    raise OptionError(
+        f"there is no handler {name!r}; say JSONHandler or BLOBHandler, or give an object with events(request)"
+    )

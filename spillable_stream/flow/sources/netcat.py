@@ -1,0 +1,100 @@
+"""The source ``netcat``: lines over TCP, each answered when it is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.lines import split_lines
+from spillable_stream.flow.sources.network import StreamSource
+
+__all__ = ["Netcat"]
+
+
+class Netcat(StreamSource):
+    """Takes lines over TCP: what came with one read is one batch, and each line is answered ``OK`` after its commit.
+
+    With answers, a batch that a channel refuses is answered ``FAILED: reason``, line by line, and the client may repeat
+    it. Without, the batch is held and the connection is not read.
+
+    Args:
+        bind: the address to listen on.
+        port: the port; 0 for any that is free, see `port`.
+        max_line_length: the longest line in characters, with its end; a longer one closes the connection.
+        ack_every_event: whether lines are answered.
+        encoding: the character set of the lines; bodies are UTF-8.
+
+    Raises:
+        OptionError: there is no such character set.
+    """
+
+    def __init__(
+        self,
+        bind: str,
+        port: int,
+        *,
+        max_line_length: int = 512,
+        ack_every_event: bool = True,
+        encoding: str = "utf-8",
+    ) -> None:
+        super().__init__([(bind, port)])
+        self._longest = max_line_length
+        self._answers = ack_every_event
+        try:
+            self._encoding = codecs.lookup(encoding).name
+        except LookupError as e:
+            raise OptionError(f"there is no character set {encoding!r}; say one such as utf-8") from e
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection; see `StreamSource.serve`."""
+        held = b""
+        while data := await self.read(reader):
+            lines = split_lines(held + data, drop_cr=False)
+            held = (held + data)[lines.size_bytes :]
+            bodies, is_long = self._until_long(lines.bodies, held)
+            if len(bodies) and not await self._store(writer, bodies):
+                return
+            if is_long:
+                reason = f"Event exceeds the maximum length ({self._longest} chars, including newline)"
+                await self._answer(writer, f"FAILED: {reason}\n".encode())
+                return
+
+    def _until_long(self, bodies: pa.Array, rest: bytes) -> tuple[pa.Array, bool]:
+        """Return the lines before the first one that is too long, and whether there is one."""
+        if len(bodies):
+            bodies = self._decoded(bodies)
+            lengths = pc.binary_length(bodies).to_numpy(zero_copy_only=False)
+            if int(lengths.max()) >= self._longest:
+                lengths = np.array([len(b.decode(errors="replace")) for b in bodies.to_pylist()])
+            if (too_long := np.flatnonzero(lengths >= self._longest)).size:
+                return bodies.slice(0, int(too_long[0])), True
+        return bodies, len(rest) >= self._longest and len(rest.decode(self._encoding, "replace")) >= self._longest
+
+    def _decoded(self, bodies: pa.Array) -> pa.Array:
+        if self._encoding == "utf-8":
+            return bodies
+        return pa.array([b.decode(self._encoding, "replace").encode() for b in bodies.to_pylist()], pa.binary())
+
+    async def _store(self, writer: asyncio.StreamWriter, bodies: pa.Array) -> bool:
+        batch = event_batch(bodies)
+        if not self._answers:
+            return await self.put_held(batch)
+        try:
+            await self.put(batch)
+        except SpillableError as e:
+            reason = " ".join(str(e).split())
+            await self._answer(writer, f"FAILED: {reason}\n".encode() * len(bodies))
+        else:
+            await self._answer(writer, b"OK\n" * len(bodies))
+        return True
+
+    async def _answer(self, writer: asyncio.StreamWriter, answer: bytes) -> None:
+        if self._answers:
+            writer.write(answer)
+            await writer.drain()

@@ -1,0 +1,282 @@
+"""What all network sources share: one event loop in a thread, and a few threads that put batches.
+
+A commit never blocks the loop. A connection that has a batch in the channels is not read meanwhile, so a sender that
+is too fast waits, and nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError, SpillableError, StorageError
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, put_held
+
+__all__ = ["NetworkSource", "ServerTls", "StreamSource", "bound_socket"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_T = TypeVar("_T")
+_PUTTING_THREADS = 16
+_READ_BYTES = 1 << 16
+
+
+class _Loop:
+    """The loop of a process, from the first source that needs it to the last."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self.pool: ThreadPoolExecutor | None = None
+
+    def acquire(self) -> asyncio.AbstractEventLoop:
+        with self._mutex:
+            self._users += 1
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self.pool = ThreadPoolExecutor(_PUTTING_THREADS, "flow-put")
+                self._thread = threading.Thread(target=self._loop.run_forever, name="flow-network", daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def release(self) -> None:
+        with self._mutex:
+            self._users -= 1
+            if self._users or self._loop is None or self._thread is None or self.pool is None:
+                return
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self.pool.shutdown()
+            self._loop = self._thread = self.pool = None
+
+
+_LOOP = _Loop()
+
+
+def bound_socket(host: str, port: int, kind: socket.SocketKind = socket.SOCK_STREAM) -> socket.socket:
+    """Return a socket bound to an address.
+
+    Raises:
+        OptionError: the host has no address here.
+        StorageError: the port is in use, or this user may not have it.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host or None, port, type=kind, flags=socket.AI_PASSIVE)[0]
+    except (socket.gaierror, UnicodeError) as e:
+        raise OptionError(f"there is no address {host!r} to listen on ({e}); correct bind") from e
+    found = socket.socket(family, kind)
+    try:
+        if kind == socket.SOCK_STREAM:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        if kind == socket.SOCK_STREAM:
+            found.listen(128)
+        found.setblocking(False)
+    except OSError as e:
+        found.close()
+        raise StorageError(
+            f"cannot listen on {host}:{port} ({e.strerror}); choose another port, or end what has it"
+        ) from e
+    return found
+
+
+class ServerTls:
+    """What a server needs for TLS.
+
+    Args:
+        keystore: a PEM file with the certificate and its key.
+        password: the key's password.
+        kind: the keystore's type; only PEM is read.
+
+    Raises:
+        OptionError: the file can't be used.
+    """
+
+    def __init__(self, keystore: str | None, password: str | None, kind: str | None) -> None:
+        if not keystore:
+            raise OptionError("ssl needs a keystore: a PEM file with the certificate and its key")
+        if kind is not None and kind.upper() not in ("PEM", ""):
+            raise OptionError(f"a keystore of type {kind} is not read; convert it to PEM: openssl pkcs12 -in … -out …")
+        self.context: ssl.SSLContext = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            self.context.load_cert_chain(keystore, password=password or "")
+        except (OSError, ssl.SSLError) as e:
+            raise OptionError(
+                f"the keystore {keystore} can't be used ({e}); it must be a PEM file with certificate and key"
+            ) from e
+
+
+def server_tls(use: bool, keystore: str | None, password: str | None, kind: str | None) -> ssl.SSLContext | None:
+    """Return the context of a server that uses TLS, else None; raises what `ServerTls` raises."""
+    return ServerTls(keystore, password, kind).context if use else None
+
+
+class NetworkSource(EventSource):
+    """A source that listens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._processor: BatchProcessor | None = None
+
+    def start(self, processor: BatchProcessor) -> None:
+        """Listen; returns when clients can connect.
+
+        Raises:
+            OptionError, StorageError: as `bound_socket`.
+        """
+        self._stopping.clear()
+        self._processor = processor
+        self._loop = _LOOP.acquire()
+        try:
+            self._call(self.listen())
+        except BaseException:
+            self._loop = None
+            _LOOP.release()
+            raise
+
+    def stop(self) -> None:
+        """Stop listening, answer what was read, and close the connections."""
+        if self._loop is None:
+            return
+        self._stopping.set()
+        try:
+            self._call(self.unlisten())
+        finally:
+            self._loop = None
+            _LOOP.release()
+
+    def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it listens."""
+        return self._loop is not None
+
+    async def listen(self) -> None:
+        """Begin to listen, in the loop."""
+        raise NotImplementedError
+
+    async def unlisten(self) -> None:
+        """Stop, in the loop, when what was read is stored or refused."""
+        raise NotImplementedError
+
+    async def put(self, batch: pa.RecordBatch, store: Callable[[pa.RecordBatch], object] | None = None) -> None:
+        """Put a batch in one of the threads.
+
+        Args:
+            batch: the events.
+            store: how; through the processor by default.
+
+        Raises:
+            SpillableError: a channel refused.
+        """
+        assert self._processor is not None
+        store = store or self._processor.process
+        self.counters.received(batch.num_rows)
+        try:
+            await self.in_thread(lambda: store(batch))
+        except SpillableError:
+            self.counters.channel_write_fail += 1
+            raise
+        self.counters.accepted(batch.num_rows)
+
+    async def put_held(self, batch: pa.RecordBatch) -> bool:
+        """Put a batch, again and again until it is stored or the source is stopped; nothing is read meanwhile."""
+        assert self._processor is not None
+        processor = self._processor
+        return await self.in_thread(lambda: put_held(self, processor, batch, self._stopping))
+
+    async def in_thread(self, call: Callable[[], _T]) -> _T:
+        """Call something that blocks in one of the threads."""
+        return await asyncio.get_running_loop().run_in_executor(_LOOP.pool, call)
+
+
+class StreamSource(NetworkSource):
+    """A source with connections, each a stream of lines."""
+
+    def __init__(self, addresses: list[tuple[str, int]], tls: ssl.SSLContext | None = None) -> None:
+        super().__init__()
+        self._addresses = addresses
+        self._tls = tls
+        self._servers: list[asyncio.Server] = []
+        self._clients: set[asyncio.Task[None]] = set()
+        self._idle: set[asyncio.Task[None]] = set()
+        self.ports: list[int] = []
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on, when it is started."""
+        return self.ports[0]
+
+    async def listen(self) -> None:
+        """Begin to listen on all addresses, or on none."""
+        sockets: list[socket.socket] = []
+        try:
+            for host, port in self._addresses:
+                sockets.append(bound_socket(host, port))
+        except BaseException:
+            for s in sockets:
+                s.close()
+            raise
+        self.ports = [s.getsockname()[1] for s in sockets]
+        self._servers = [await asyncio.start_server(self._accept, sock=s, ssl=self._tls) for s in sockets]
+
+    async def unlisten(self) -> None:
+        """Stop listening, and close each connection when it is idle or its batch is done."""
+        for server in self._servers:
+            server.close()
+        for task in list(self._idle):
+            task.cancel()
+        if self._clients:
+            await asyncio.wait(self._clients)
+        self._servers = []
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        self.counters.open_connection_count += 1
+        try:
+            await self.serve(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the source is being stopped
+        except (ConnectionError, ssl.SSLError, TimeoutError) as e:
+            _log.debug("%s: a connection broke: %s", self.name, e)
+        except Exception:
+            self.counters.generic_processing_fail += 1
+            _log.exception("%s: a connection is closed", self.name)
+        finally:
+            self.counters.open_connection_count -= 1
+            writer.close()
+            self._clients.discard(task)
+
+    async def read(self, reader: asyncio.StreamReader) -> bytes:
+        """Return what came; nothing at the end, and when the source is being stopped."""
+        if self._stopping.is_set():
+            return b""
+        task = asyncio.current_task()
+        assert task is not None
+        self._idle.add(task)
+        try:
+            return await reader.read(_READ_BYTES)
+        finally:
+            self._idle.discard(task)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection until it ends."""
+        raise NotImplementedError

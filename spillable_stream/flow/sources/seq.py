@@ -1,0 +1,53 @@
+"""The source ``seq``: the numbers 0, 1, 2 … as texts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.event_columns import event_batch
+
+__all__ = ["Seq"]
+
+
+class Seq(PolledSource):
+    """Puts numbers that grow; one that could not be put is put again.
+
+    Args:
+        batch_size: how many one transaction has.
+        total_events: how many there are.
+        backoff_sleep_increment: see `PolledSource`.
+        max_backoff_sleep: see `PolledSource`.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch_size: int = 1,
+        total_events: int = 2**63 - 1,
+        backoff_sleep_increment: int = 1000,
+        max_backoff_sleep: int = 5000,
+    ) -> None:
+        super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        self._batch_size = batch_size
+        self._total = total_events
+        self._next = 0
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        """Put the next numbers; see `PolledSource.poll`."""
+        count = min(self._batch_size, self._total - self._next)
+        if count == 0:
+            self.finished = True
+            return Status.BACKOFF
+        numbers = pa.array(np.arange(self._next, self._next + count)).cast(pa.string()).cast(pa.binary())
+        self.counters.received(count)
+        try:
+            processor.process(event_batch(numbers))
+        except SpillableError:
+            self.counters.channel_write_fail += 1
+            raise
+        self.counters.accepted(count)
+        self._next += count
+        return Status.READY

@@ -1,0 +1,174 @@
+"""A spooling directory: which file is next, and what becomes of one that was read."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from spillable_stream.errors import NotAChannelError, OptionError, StorageError
+
+__all__ = ["ASIDE", "SpoolDirectory", "spool_directory"]
+
+ASIDE = ".ASIDE"
+"""The suffix of a file that could not be read to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolDirectory:
+    """Finds the files to read, and marks those that were read.
+
+    Args:
+        path: the directory.
+        suffix: what a file's name gets when it was read.
+        deletes: whether it is removed instead.
+        tracker: the directory where empty files stand for those that were read, so that these stay as they are; None to
+            rename them.
+        include: which names are read, as a whole.
+        ignore: which of them are not.
+        order: ``oldest``, ``youngest`` or ``random``.
+        recursive: whether directories below are read, too.
+    """
+
+    path: Path
+    suffix: str
+    deletes: bool
+    tracker: Path | None
+    include: re.Pattern[str]
+    ignore: re.Pattern[str]
+    order: str
+    recursive: bool
+
+    def check(self) -> None:
+        """Check that the directory can be used.
+
+        Raises:
+            NotAChannelError: it is not a directory.
+            StorageError: files in it can't be renamed.
+        """
+        if not self.path.is_dir():
+            raise NotAChannelError(f"the spool directory {self.path} is not a directory; make it, or correct spoolDir")
+        if not os.access(self.path, os.R_OK | os.X_OK | (0 if self.tracker else os.W_OK)):
+            raise StorageError(f"the spool directory {self.path} can't be read and written; give this user the right")
+        if self.tracker is not None:
+            self.tracker.mkdir(parents=True, exist_ok=True)
+
+    def choose(self) -> str | None:
+        """Return the file to read next, or None."""
+        found = list(self._files(self.path))
+        if not found:
+            return None
+        if self.order == "random":
+            return random.choice(found)[1]
+        if self.order == "youngest":
+            return min(found, key=lambda f: (-f[0], f[1]))[1]
+        return min(found)[1]
+
+    def _files(self, directory: Path) -> Iterator[tuple[int, str]]:
+        """Yield the time and the path of each file that is yet to be read."""
+        try:
+            entries = list(os.scandir(directory))
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            try:
+                if entry.is_dir():
+                    if self.recursive and not entry.name.startswith(".") and entry.path != str(self.tracker):
+                        yield from self._files(Path(entry.path))
+                elif self._is_to_be_read(entry):
+                    yield entry.stat().st_mtime_ns, entry.path
+            except FileNotFoundError:
+                continue  # it has gone meanwhile
+
+    def _is_to_be_read(self, entry: os.DirEntry[str]) -> bool:
+        name = entry.name
+        return (
+            not name.startswith(".")
+            and not name.endswith((self.suffix, ASIDE))
+            and self.include.fullmatch(name) is not None
+            and self.ignore.fullmatch(name) is None
+            and not (self.tracker is not None and self._mark(entry.path, self.suffix).exists())
+        )
+
+    def _mark(self, path: str, suffix: str) -> Path:
+        assert self.tracker is not None
+        return self.tracker / (os.path.relpath(path, self.path) + suffix)
+
+    def complete(self, path: str) -> None:
+        """Mark a file as read, or remove it.
+
+        Raises:
+            FileExistsError: the name that it would get is taken.
+            StorageError: the file system refused.
+        """
+        if self.deletes:
+            self._do("remove", path, lambda: os.remove(path))
+        else:
+            self._mark_as(path, self.suffix)
+
+    def set_aside(self, path: str) -> str:
+        """Mark a file as one that could not be read, and return its name.
+
+        Raises:
+            StorageError: the file system refused.
+        """
+        for n in range(1_000_000):
+            try:
+                return self._mark_as(path, ASIDE if n == 0 else f".{n}{ASIDE}")
+            except FileExistsError:
+                continue
+        raise StorageError(f"there are a million files aside beside {path}; remove them")
+
+    def _mark_as(self, path: str, suffix: str) -> str:
+        if self.tracker is not None:
+            mark = self._mark(path, self.suffix)
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.touch()
+            return path
+        target = path + suffix
+        # A link fails where a rename would replace the other file.
+        self._do("rename", path, lambda: os.link(path, target))
+        self._do("rename", path, lambda: os.remove(path))
+        return target
+
+    @staticmethod
+    def _do(what: str, path: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except FileExistsError:
+            raise
+        except OSError as e:
+            raise StorageError(f"cannot {what} {path} ({e.strerror}); give this user the right") from e
+
+
+def spool_directory(
+    path: str | os.PathLike[str],
+    *,
+    suffix: str,
+    delete_policy: str,
+    tracker_dir: str,
+    tracking_policy: str,
+    include: str,
+    ignore: str,
+    order: str,
+    recursive: bool,
+) -> SpoolDirectory:
+    """Return the directory that a source's options describe.
+
+    Raises:
+        OptionError: a pattern is not valid.
+    """
+    directory = Path(path).expanduser()
+    patterns = []
+    for pattern in (include, ignore):
+        try:
+            patterns.append(re.compile(pattern))
+        except re.error as e:
+            raise OptionError(f"the pattern {pattern!r} of the source for {directory} is not valid ({e})") from e
+    tracker = directory / tracker_dir if tracking_policy == "tracker_dir" else None
+    return SpoolDirectory(
+        directory, suffix, delete_policy == "immediate", tracker, patterns[0], patterns[1], order, recursive
+    )

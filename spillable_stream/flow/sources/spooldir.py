@@ -1,0 +1,256 @@
+"""The source ``spooldir``: the files that are put into a directory, each event once in each channel.
+
+A file must not change once it is there. One that does, or that is not text, is set aside with the suffix ``.ASIDE``,
+and the rest is read. A batch is events of one file; its number and a note go with it into the channels, as those of
+`taildir`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+
+import msgpack
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.spool_directory import spool_directory
+from spillable_stream.flow.sources.spooled_file import Decoding, FileState, Part, SpooledFile, UnreadableFileError
+
+__all__ = ["SpoolDir"]
+
+_log = logging.getLogger("spillable_stream.flow")
+_KIND = "spooldir"
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A batch that is being put."""
+
+    batch: pa.RecordBatch
+    note: bytes
+
+
+class SpoolDir(PolledSource):
+    """Reads the files that are put into a directory, one after the other.
+
+    A file is renamed, removed or noted when all its events are stored. An empty file is one empty event.
+
+    Args:
+        spool_dir: the directory. Write a file elsewhere on the same file system, and rename it into the directory.
+        file_suffix: what the name of a file gets when it was read.
+        delete_policy: ``never``, or ``immediate`` to remove it instead.
+        file_header: whether events have a header with the path of their file.
+        file_header_key: the name of this header.
+        basename_header: whether events have a header with the name of their file.
+        basename_header_key: the name of this header.
+        include_pattern: which files are read: a regular expression of whole names.
+        ignore_pattern: which of them are not.
+        tracker_dir: where it is noted what was read, relative to the directory.
+        tracking_policy: ``rename``, or ``tracker_dir`` to note it there and leave the files as they are.
+        consume_order: ``oldest``, ``youngest`` or ``random``.
+        poll_delay: the wait before the directory is listed again, in milliseconds.
+        recursive_directory_search: whether directories below it are read, too.
+        max_backoff: the longest wait for a full channel, in milliseconds.
+        batch_size: how many events one transaction has at most.
+        input_charset: the character set of the files. One that is not UTF-8 is decoded as a whole, in memory.
+        decode_error_policy: ``FAIL`` sets a file aside that has bytes of no character; ``REPLACE`` and ``IGNORE``.
+        deserializer: ``LINE``, or ``BLOB`` for one event a file.
+        deserializer_max_line_length: longer lines are cut into several events; in characters.
+        deserializer_output_charset: the character set of the bodies.
+        deserializer_max_blob_length: larger files are cut into several events; in bytes.
+
+    Raises:
+        OptionError: a pattern, a character set or the deserializer is not valid.
+    """
+
+    numbered = True
+
+    def __init__(
+        self,
+        spool_dir: str | os.PathLike[str],
+        *,
+        file_suffix: str = ".COMPLETED",
+        delete_policy: str = "never",
+        file_header: bool = False,
+        file_header_key: str = "file",
+        basename_header: bool = False,
+        basename_header_key: str = "basename",
+        include_pattern: str = "^.*$",
+        ignore_pattern: str = "^$",
+        tracker_dir: str = ".flumespool",
+        tracking_policy: str = "rename",
+        consume_order: str = "oldest",
+        poll_delay: int = 500,
+        recursive_directory_search: bool = False,
+        max_backoff: int = 4000,
+        batch_size: int = 100,
+        input_charset: str = "UTF-8",
+        decode_error_policy: str = "FAIL",
+        deserializer: str = "LINE",
+        deserializer_max_line_length: int = 2048,
+        deserializer_output_charset: str = "UTF-8",
+        deserializer_max_blob_length: int = 100_000_000,
+    ) -> None:
+        super().__init__(poll_delay, poll_delay)
+        self.max_backoff = max_backoff
+        self._directory = spool_directory(
+            spool_dir, suffix=file_suffix, delete_policy=delete_policy, tracker_dir=tracker_dir,
+            tracking_policy=tracking_policy, include=include_pattern, ignore=ignore_pattern, order=consume_order,
+            recursive=recursive_directory_search,
+        )  # fmt: skip
+        self._file_header = file_header_key if file_header else ""
+        self._basename_header = basename_header_key if basename_header else ""
+        self._batch_size = batch_size
+        blob_bytes = deserializer_max_blob_length if _is_blob(deserializer) else 0
+        self._decoding = Decoding(
+            input_charset, decode_error_policy, deserializer_output_charset, deserializer_max_line_length, blob_bytes
+        )
+        self._file: SpooledFile | None = None
+        self._held: _Held | None = None
+        self._number = 0
+
+    # ── start and end ───────────────────────────────────────────────────────────────────────
+
+    def open(self, processor: BatchProcessor) -> None:
+        """Resume the file that was being read, and put again what a crash may have left in some channels only.
+
+        Raises:
+            NotAChannelError: the directory is not there.
+            StorageError: it can't be written.
+        """
+        self._directory.check()
+        self._file = self._held = None
+        newest = processor.newest()
+        self._number = 0 if newest is None else newest.number
+        if newest is not None and newest.note:
+            self._resume(newest.note, complete=newest.complete)
+
+    def _resume(self, note: bytes, *, complete: bool) -> None:
+        found = msgpack.unpackb(note)
+        if found.get("source") != _KIND:
+            return
+        path, start, end, state = found["path"], found["start"], found["end"], FileState(*found["state"])
+        try:
+            if FileState.of(path).inode != state.inode:
+                raise FileNotFoundError(path)  # another file of the same name
+            if not complete:
+                self._held = self._again(path, start, end, state)
+            self._file = SpooledFile(path, self._decoding, end, state)
+        except FileNotFoundError:
+            if not complete:
+                self.counters.event_read_fail += 1
+                _log.error(
+                    "%s: the bytes %d to %d of %s were put into some channels only, and the file is gone: they can't "
+                    "be read again. Look for a channel without them", self.name, start, end, path,
+                )  # fmt: skip
+        except UnreadableFileError as e:
+            self._set_aside(path, e)
+
+    def _again(self, path: str, start: int, end: int, state: FileState) -> _Held:
+        file = SpooledFile(path, self._decoding, start, state)
+        try:
+            bodies = []
+            while (part := file.next(self._batch_size)) is not None:
+                bodies.append(part.bodies)
+                if part.end >= end:
+                    break
+        finally:
+            file.close()
+        whole = pa.concat_arrays(bodies) if bodies else pa.array([], pa.binary())
+        return self._hold(path, state, Part(whole, start, end))
+
+    def close(self) -> None:
+        """Close the file that is being read."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # ── a round ─────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        """Put the next events of a file; see `PolledSource.poll`."""
+        if self._held is None:
+            self._held = self._next()
+            if self._held is None:
+                self.finished = True
+                return Status.BACKOFF
+            self.finished = False
+            self._number += 1
+            self.counters.received(self._held.batch.num_rows)
+        try:
+            processor.process(self._held.batch, number=self._number, note=self._held.note)
+        except SpillableError:
+            self.counters.channel_write_fail += 1
+            raise
+        self.counters.accepted(self._held.batch.num_rows)
+        self._held = None
+        return Status.READY
+
+    def _next(self) -> _Held | None:
+        """Return the next batch, or None when there is no other file."""
+        while True:
+            path = ""
+            try:
+                if self._file is None:
+                    path = self._directory.choose() or ""
+                    if not path:
+                        return None
+                    self._file = SpooledFile(path, self._decoding)
+                path = self._file.path
+                if (part := self._file.next(self._batch_size)) is not None:
+                    return self._hold(path, self._file.state, part)
+                self._complete(self._file)
+            except FileNotFoundError:
+                self.close()  # it has gone meanwhile
+            except UnreadableFileError as e:
+                self._set_aside(path, e)
+
+    def _complete(self, file: SpooledFile) -> None:
+        file.check()
+        try:
+            self._directory.complete(file.path)
+        except FileExistsError as e:
+            raise UnreadableFileError(
+                f"{file.path} was read, and the name that it would get is taken: rename it"
+            ) from e
+        self.close()
+
+    def _set_aside(self, path: str, e: UnreadableFileError) -> None:
+        self.close()
+        self.counters.event_read_fail += 1
+        try:
+            where = self._directory.set_aside(path)
+        except SpillableError as refused:
+            if os.path.exists(path):
+                raise
+            where = f"gone ({refused})"
+        _log.error("%s: %s. It is set aside as %s, and the others are read", self.name, e, where)
+
+    def _hold(self, path: str, state: FileState, part: Part) -> _Held:
+        headers = {}
+        if self._file_header:
+            headers[self._file_header] = os.path.abspath(path)
+        if self._basename_header:
+            headers[self._basename_header] = os.path.basename(path)
+        note = {"source": _KIND, "path": path, "start": part.start, "end": part.end, "state": list(state)}
+        return _Held(event_batch(self._encoded(part.bodies), headers), bytes(msgpack.packb(note)))
+
+    def _encoded(self, bodies: pa.Array) -> pa.Array:
+        """Return the bodies in the output's character set; they are in UTF-8, unless they are whole files."""
+        charset = self._decoding.output_charset
+        if self._decoding.blob_bytes or charset.lower() in ("utf-8", "utf8"):
+            return bodies
+        return pa.array([b.decode().encode(charset, "replace") for b in bodies.to_pylist()], pa.binary())
+
+
+def _is_blob(deserializer: str) -> bool:
+    name = deserializer.lower()
+    if name in ("blob", "blobdeserializer") or name.endswith("blobdeserializer$builder"):
+        return True
+    if name != "line":
+        raise OptionError(f"there is no deserializer {deserializer!r}; say LINE or BLOB")
+    return False

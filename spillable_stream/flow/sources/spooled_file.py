@@ -1,0 +1,227 @@
+"""One file of a spooling directory: its events in order, and whether it is still as it was."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError, SpillableError
+from spillable_stream.flow.sources.lines import Lines, cut_long, split_lines
+
+__all__ = ["Decoding", "FileState", "Part", "SpooledFile", "UnreadableFileError"]
+
+_PIECE_BYTES = 4 << 20
+
+
+class UnreadableFileError(SpillableError):
+    """A file that can't be read to its end: it was changed, or has bytes that are not text."""
+
+
+class FileState(NamedTuple):
+    """What must not change while a file is read.
+
+    Args:
+        inode: its inode.
+        size_bytes: its size.
+        modified_ns: when it was written last, in nanoseconds since 1970.
+    """
+
+    inode: int
+    size_bytes: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, path: str) -> FileState:
+        """Return the state of the file at a path.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        stat = os.stat(path)
+        return cls(stat.st_ino, stat.st_size, stat.st_mtime_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """How the bytes of a file become bodies.
+
+    Args:
+        charset: the file's character set.
+        errors: what happens to bytes that are not in it: FAIL, REPLACE or IGNORE.
+        output_charset: the bodies' character set.
+        max_line_characters: longer lines are cut into several events.
+        blob_bytes: for events that are the whole file, or as much of it; 0 for lines.
+
+    Raises:
+        OptionError: there is no such character set.
+    """
+
+    charset: str = "UTF-8"
+    errors: str = "FAIL"
+    output_charset: str = "UTF-8"
+    max_line_characters: int = 2048
+    blob_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (self.charset, self.output_charset):
+            try:
+                codecs.lookup(name)
+            except LookupError as e:
+                raise OptionError(f"there is no character set {name!r}; say one such as UTF-8 or ISO-8859-1") from e
+
+    @property
+    def python_errors(self) -> str:
+        """The same policy in Python's words."""
+        return {"FAIL": "strict", "REPLACE": "replace", "IGNORE": "ignore"}[self.errors]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the bytes of a file are those of the bodies, so that it need not be decoded as a whole."""
+        same = codecs.lookup(self.charset).name == "utf-8" == codecs.lookup(self.output_charset).name
+        return same and self.errors == "FAIL"
+
+
+class Part(NamedTuple):
+    """Some events of a file.
+
+    Args:
+        bodies: the bodies.
+        start: where the first one starts: an offset in the file, decoded where it is not plain UTF-8.
+        end: where the next one starts.
+    """
+
+    bodies: pa.Array
+    start: int
+    end: int
+
+
+class SpooledFile:
+    """Reads the events of a file from an offset on, and checks that nobody changes it.
+
+    Args:
+        path: the file.
+        decoding: how its bytes become bodies.
+        offset: where to begin.
+        state: what the file was when it was begun; None for what it is.
+
+    Raises:
+        FileNotFoundError: it is gone.
+        UnreadableFileError: it is not what ``state`` says, or can't be decoded.
+    """
+
+    def __init__(self, path: str, decoding: Decoding, offset: int = 0, state: FileState | None = None) -> None:
+        self.path = path
+        self.state: FileState = state or FileState.of(path)
+        self._decoding = decoding
+        self._decoded: bytes | None = None
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self._lines = Lines(pa.array([], pa.binary()), np.zeros(0, np.int64), 0)
+        self._done, self._start, self._read_to = 0, offset, offset
+        self._gives_empty = self.state.size_bytes == 0 and offset == 0  # an empty file is one empty event
+        try:
+            self.check()
+            if not decoding.is_plain and not decoding.blob_bytes:
+                self._decoded = self._decode(os.pread(self._descriptor, self.state.size_bytes, 0))
+        except BaseException:
+            self.close()
+            raise
+        self.size_bytes: int = self.state.size_bytes if self._decoded is None else len(self._decoded)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def check(self) -> None:
+        """Check that the file is as it was.
+
+        Raises:
+            UnreadableFileError: it is not.
+        """
+        how = "write a file elsewhere, and rename it into the directory when it is whole"
+        try:
+            now = FileState.of(self.path)
+        except FileNotFoundError as e:
+            raise UnreadableFileError(f"{self.path} was removed while it was read: {how}") from e
+        if now != self.state:
+            raise UnreadableFileError(
+                f"{self.path} was changed while it was read, from {self.state.size_bytes:,} to {now.size_bytes:,} "
+                f"bytes: {how}"
+            )
+
+    def next(self, limit: int) -> Part | None:
+        """Return the next events, ``limit`` at most; None at the end.
+
+        Raises:
+            UnreadableFileError: the file was changed, or has bytes that are not in its character set.
+        """
+        if self._done == len(self._lines.starts):
+            self._fill()
+        first, last = self._done, min(self._done + limit, len(self._lines.starts))
+        if first == last:
+            return None
+        self._done = last
+        start, end = self._start + self._lines.end_of(first), self._start + self._lines.end_of(last)
+        return Part(self._lines.bodies.slice(first, last - first), start, min(end, max(self.size_bytes, 1)))
+
+    def _fill(self) -> None:
+        """Read and split the next piece of the file."""
+        self._start += self._lines.size_bytes
+        self._done = 0
+        if self._gives_empty:
+            self._gives_empty = False
+            self._lines = Lines(pa.array([b""], pa.binary()), np.zeros(1, np.int64), 1)
+            return
+        self.check()
+        self._lines = self._blob() if self._decoding.blob_bytes else self._split()
+
+    def _blob(self) -> Lines:
+        data = self._bytes(self._start, self._decoding.blob_bytes)
+        found = [data] if data else []
+        return Lines(pa.array(found, pa.binary()), np.zeros(len(found), np.int64), len(data))
+
+    def _split(self) -> Lines:
+        size = _PIECE_BYTES
+        while True:
+            data = self._bytes(self._start, size)
+            if self._start + len(data) >= self.size_bytes and data and not data.endswith(b"\n"):
+                data += b"\n"  # the last line
+            lines = split_lines(data, drop_cr=False)
+            if lines.size_bytes or not data:
+                break
+            size *= 2
+        whole = data[: lines.size_bytes]
+        if self._decoded is None:
+            self._require_text(whole)
+        return cut_long(lines, self._decoding.max_line_characters, whole)
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        if self._decoded is not None:
+            return self._decoded[offset : offset + size]
+        return os.pread(self._descriptor, max(0, min(size, self.size_bytes - offset)), offset)
+
+    def _decode(self, data: bytes) -> bytes:
+        """Return the whole file in UTF-8, by the policy for bytes of no character."""
+        try:
+            return data.decode(self._decoding.charset, self._decoding.python_errors).encode()
+        except UnicodeError as e:
+            raise self._no_text(e, 0) from e
+
+    def _require_text(self, data: bytes) -> None:
+        try:
+            data.decode()
+        except UnicodeError as e:
+            raise self._no_text(e, self._start) from e
+
+    def _no_text(self, e: UnicodeError, offset: int) -> UnreadableFileError:
+        where = offset + getattr(e, "start", 0)
+        return UnreadableFileError(
+            f"{self.path} is not {self._decoding.charset} at offset {where:,}: set inputCharset, or "
+            "decodeErrorPolicy = REPLACE"
+        )

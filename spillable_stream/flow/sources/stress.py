@@ -1,0 +1,84 @@
+"""The source ``stress``: events of one size, as many and as fast as they are wanted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.event_columns import event_batch
+
+__all__ = ["Stress"]
+
+_FILLING = b"\x7f"
+
+
+class Stress(PolledSource):
+    """Puts events of the same bytes.
+
+    Args:
+        size: the bytes of a body.
+        max_total_events: how many are tried; -1 for no limit.
+        max_successful_events: how many are stored; -1 for no limit.
+        max_events_per_second: how many a second; 0 for no limit.
+        batch_size: how many one transaction has.
+        backoff_sleep_increment: see `PolledSource`.
+        max_backoff_sleep: see `PolledSource`.
+        now: the clock, in monotonic seconds; for tests.
+        sleep: waits some seconds; for tests.
+    """
+
+    def __init__(
+        self,
+        *,
+        size: int = 500,
+        max_total_events: int = -1,
+        max_successful_events: int = -1,
+        max_events_per_second: int = 0,
+        batch_size: int = 1,
+        backoff_sleep_increment: int = 1000,
+        max_backoff_sleep: int = 5000,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        self._body = _FILLING * size
+        self._total_left = max_total_events
+        self._successful_left = max_successful_events
+        self._per_second = max_events_per_second
+        self._batch_size = batch_size
+        self._now, self._sleep = now, sleep
+        self._free_at = 0.0  # when the next event may come, in monotonic seconds
+        self._batch = event_batch(pa.array([self._body] * batch_size, pa.binary()))
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        """Put the next events; see `PolledSource.poll`."""
+        limits = [left for left in (self._total_left, self._successful_left) if left >= 0]
+        count = min([self._batch_size, *limits])
+        if count == 0:
+            self.finished = True
+            return Status.BACKOFF
+        self._wait_for(count)
+        self.counters.received(count)
+        if self._total_left > 0:
+            self._total_left -= count
+        try:
+            processor.process(self._batch.slice(0, count))
+        except SpillableError:
+            self.counters.channel_write_fail += 1
+            raise
+        self.counters.accepted(count)
+        if self._successful_left > 0:
+            self._successful_left -= count
+        return Status.READY
+
+    def _wait_for(self, count: int) -> None:
+        if not self._per_second:
+            return
+        now = self._now()
+        if self._free_at > now:
+            self._sleep(self._free_at - now)
+        self._free_at = max(self._free_at, now) + count / self._per_second

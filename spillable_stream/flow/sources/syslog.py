@@ -1,0 +1,223 @@
+"""The sources ``syslogtcp``, ``syslogudp`` and ``multiport_syslogtcp``."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
+from spillable_stream.flow.sources.event_columns import events_of
+from spillable_stream.flow.sources.network import StreamSource, server_tls
+from spillable_stream.flow.sources.syslog_parser import Message, SyslogParser
+
+__all__ = ["MultiportSyslogTcp", "SyslogTcp", "SyslogUdp"]
+
+
+class _Sender:
+    """The headers that say where a message comes from."""
+
+    def __init__(self, ip_header: str | None, name_header: str | None) -> None:
+        self._ip_header, self._name_header = ip_header, name_header
+        self._names: dict[str, str] = {}
+
+    def headers(self, address: str) -> dict[str, str]:
+        found = {self._ip_header: address} if self._ip_header else {}
+        if self._name_header:
+            if address not in self._names:
+                try:
+                    self._names[address] = socket.gethostbyaddr(address)[0]
+                except OSError:
+                    self._names[address] = address
+            found[self._name_header] = self._names[address]
+        return found
+
+
+class MultiportSyslogTcp(StreamSource):
+    """Takes syslog over TCP, on several ports. A read is one batch, however many messages it has.
+
+    There are no answers in the protocol: while a channel is full the connection is not read, so the sender waits.
+
+    Args:
+        ports: the ports; 0 for any that is free, see `ports`.
+        host: the address to listen on.
+        event_size: the longest message in bytes; a longer one is cut, and marked.
+        keep_fields: the fields that stay in the body: ``all``, ``none``, or some of priority, version, timestamp and
+            hostname.
+        client_ip_header: the header that gets the sender's address; none by default.
+        client_hostname_header: the header that gets the sender's host name; none by default.
+        batch_size: how many messages one transaction has at most.
+        port_header: the header that gets the port; none by default.
+        charset_default: the character set of the messages; bodies are UTF-8.
+        charset_port: the character sets of ports.
+        ssl: whether clients must use TLS.
+        keystore: the certificate and its key, a PEM file.
+        keystore_password: the key's password.
+        keystore_type: ``PEM``.
+        now: the clock, in seconds since 1970; for tests.
+
+    Raises:
+        OptionError: a field, a character set or the keystore is not valid.
+    """
+
+    capitals = True
+
+    def __init__(
+        self,
+        ports: Sequence[int],
+        *,
+        host: str = "0.0.0.0",
+        event_size: int = 2500,
+        keep_fields: str | Sequence[str] = "none",
+        client_ip_header: str | None = None,
+        client_hostname_header: str | None = None,
+        batch_size: int = 100,
+        port_header: str | None = None,
+        charset_default: str = "UTF-8",
+        charset_port: Mapping[str, str] | None = None,
+        ssl: bool = False,
+        keystore: str | None = None,
+        keystore_password: str | None = None,
+        keystore_type: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        tls = server_tls(ssl, keystore, keystore_password, keystore_type)
+        super().__init__([(host, port) for port in ports], tls)
+        self._parser = SyslogParser(keep_fields, capitals=self.capitals, now=now)
+        self._sender = _Sender(client_ip_header, client_hostname_header)
+        self._event_size, self._batch_size = event_size, batch_size
+        self._port_header = port_header
+        self._charsets = {int(p): _charset(name) for p, name in (charset_port or {}).items()}
+        self._charset = _charset(charset_default)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection; see `StreamSource.serve`."""
+        address, port = writer.get_extra_info("peername")[0], writer.get_extra_info("sockname")[1]
+        headers = await self.in_thread(lambda: self._sender.headers(address))
+        if self._port_header:
+            headers[self._port_header] = str(port)
+        charset = self._charsets.get(port, self._charset)
+        held = b""
+        while data := await self.read(reader):
+            held += data
+            *lines, held = held.split(b"\n")
+            messages = [m for line in lines for m in self._messages(line.removesuffix(b"\r"), charset)]
+            while len(held) > self._event_size:
+                messages.append(self._message(held[: self._event_size], charset, is_cut=True))
+                held = held[self._event_size :]
+            if not await self._put_all(messages, headers):
+                return
+        if held:
+            await self._put_all(self._messages(held, charset), headers)
+
+    def _messages(self, line: bytes, charset: str) -> list[Message]:
+        """Return the messages of a line: several if it is too long."""
+        size = self._event_size
+        if len(line) <= size:
+            return [self._message(line, charset)]
+        return [self._message(line[i : i + size], charset, is_cut=True) for i in range(0, len(line), size)]
+
+    def _message(self, line: bytes, charset: str, *, is_cut: bool = False) -> Message:
+        if charset != "utf-8":
+            line = line.decode(charset, "replace").encode()
+        return self._parser.parse(line, is_cut=is_cut)
+
+    async def _put_all(self, messages: list[Message], headers: dict[str, str]) -> bool:
+        for i in range(0, len(messages), self._batch_size):
+            if not await self.put_held(_batch(messages[i : i + self._batch_size], headers)):
+                return False
+        return True
+
+
+class SyslogTcp(MultiportSyslogTcp):
+    """Takes syslog over TCP, on one port; see `MultiportSyslogTcp`.
+
+    Args:
+        port: the port; 0 for any that is free, see `port`.
+        options: those of `MultiportSyslogTcp`, without the ones about several ports.
+    """
+
+    capitals = False
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        host: str = "0.0.0.0",
+        event_size: int = 2500,
+        keep_fields: str | Sequence[str] = "none",
+        client_ip_header: str | None = None,
+        client_hostname_header: str | None = None,
+        ssl: bool = False,
+        keystore: str | None = None,
+        keystore_password: str | None = None,
+        keystore_type: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(
+            [port], host=host, event_size=event_size, keep_fields=keep_fields, client_ip_header=client_ip_header,
+            client_hostname_header=client_hostname_header, batch_size=1000, ssl=ssl, keystore=keystore,
+            keystore_password=keystore_password, keystore_type=keystore_type, now=now,
+        )  # fmt: skip
+
+
+class SyslogUdp(DatagramSource):
+    """Takes syslog over UDP: a datagram is a message.
+
+    Args:
+        port: the port; 0 for any that is free, see `port`.
+        host: the address to listen on.
+        event_size: the longest message in bytes; a longer one is cut, and marked.
+        keep_fields: the fields that stay in the body: ``all``, ``none``, or some of priority, version, timestamp and
+            hostname.
+        client_ip_header: the header that gets the sender's address; none by default.
+        client_hostname_header: the header that gets the sender's host name; none by default.
+        now: the clock, in seconds since 1970; for tests.
+
+    Raises:
+        OptionError: a field is not valid.
+    """
+
+    def __init__(
+        self,
+        port: int,
+        *,
+        host: str = "0.0.0.0",
+        event_size: int = 2500,
+        keep_fields: str | Sequence[str] = "none",
+        client_ip_header: str | None = None,
+        client_hostname_header: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(host, port)
+        self._event_size = event_size
+        self._parser = SyslogParser(keep_fields, now=now)
+        self._sender = _Sender(client_ip_header, client_hostname_header)
+
+    async def take(self, datagrams: list[Datagram]) -> None:
+        """Put what came; see `DatagramSource.take`."""
+        senders = {d.sender for d in datagrams}
+        headers = await self.in_thread(lambda: {sender: self._sender.headers(sender) for sender in senders})
+        bodies, all_headers = [], []
+        for d in datagrams:
+            data = d.data.rstrip(b"\r\n\x00")
+            message = self._parser.parse(data[: self._event_size], is_cut=len(data) > self._event_size)
+            bodies.append(message.body)
+            all_headers.append(message.headers | headers[d.sender])
+        await self.put_held(events_of(bodies, all_headers))
+
+
+def _batch(messages: list[Message], headers: dict[str, str]) -> pa.RecordBatch:
+    return events_of([m.body for m in messages], [m.headers | headers for m in messages])
+
+
+def _charset(name: str) -> str:
+    try:
+        return codecs.lookup(name).name
+    except LookupError as e:
+        raise OptionError(f"there is no character set {name!r}; say one such as UTF-8") from e

@@ -1,0 +1,490 @@
+"""The source ``taildir``: the lines of files that grow, each once in each channel, through rotations and crashes.
+
+A batch is lines of one file. Its number and a note go with it into the channels: the file, the bytes that the batch
+is, and the positions that changed since the position file was written. So after a crash the newest note says what may
+be missing in a channel: it is read again, and put again under its number.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+import msgpack
+import numpy as np
+import pyarrow as pa
+
+from spillable_stream.errors import SpillableError, StorageError
+from spillable_stream.flow.sources.base import BatchProcessor, PolledSource, Status
+from spillable_stream.flow.sources.event_columns import event_batch
+from spillable_stream.flow.sources.file_groups import Found, file_groups
+from spillable_stream.flow.sources.lines import Lines, split_lines
+from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
+from spillable_stream.flow.sources.tailed_file import HEAD_BYTES, TAIL_BYTES, Mark, TailedFile
+
+__all__ = ["TailDir"]
+
+_log = logging.getLogger("spillable_stream.flow")
+
+_KIND = "taildir"
+_PIECE_BYTES = 4 << 20
+_LONGEST_LINE_BYTES = 256 << 20
+_NOTE_BYTES = 32 << 10  # a longer note is cut short by writing the position file
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Bytes of a file that are one batch."""
+
+    inode: int
+    start: int
+    end: int
+    path: str
+    group: str
+
+
+@dataclass(slots=True)
+class _Piece:
+    """Bytes of a file that were read and split, and how many of their lines were put."""
+
+    file: TailedFile
+    data: bytes
+    lines: Lines
+    start: int
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A batch that is being put, and where its file is after it; without the file if it is there already."""
+
+    batch: pa.RecordBatch
+    file: TailedFile | None
+    after: Mark
+    note: bytes
+
+
+class TailDir(PolledSource):
+    """Reads files as they grow, line by line, each line once in each required channel.
+
+    A file is known by its inode and by its bytes. A renamed file is read on where it was, whatever its new name.
+    A copy of a file that is then truncated (``copytruncate``) is read from where the file was. A file that is truncated
+    is read from its beginning.
+
+    Args:
+        filegroups: of each group, a directory and a regular expression of file names, as ``/var/log/app/.*[.]log``.
+        listed_filegroups: the groups that are read, of those; all of them by default.
+        position_file: where positions are kept, in Flume's format.
+        headers: headers of each group's events.
+        byte_offset_header: whether events have a header ``byteoffset``: where the line starts in its file.
+        skip_to_end: whether files without a position are read from their end when the source starts.
+        idle_timeout: after how many milliseconds without change a file is closed, and a last line that has no line feed
+            is taken as it is.
+        write_pos_interval: how often the position file is written, in milliseconds.
+        batch_size: how many lines one transaction has at most.
+        max_batch_count: how many batches of a file are read before those of the next.
+        backoff_sleep_increment: see `PolledSource`.
+        max_backoff_sleep: see `PolledSource`.
+        cache_pattern_matching: whether a directory is listed only after it has changed.
+        file_header: whether events have a header with the path of their file.
+        file_header_key: the name of this header.
+        now: the clock, in seconds since 1970; for tests.
+
+    Raises:
+        OptionError: a group is not valid.
+    """
+
+    numbered = True
+
+    def __init__(
+        self,
+        filegroups: Mapping[str, str],
+        *,
+        listed_filegroups: Sequence[str] | None = None,
+        position_file: str | os.PathLike[str] = "~/.flume/taildir_position.json",
+        headers: Mapping[str, Mapping[str, str]] | None = None,
+        byte_offset_header: bool = False,
+        skip_to_end: bool = False,
+        idle_timeout: int = 120_000,
+        write_pos_interval: int = 3_000,
+        batch_size: int = 100,
+        max_batch_count: int = 2**63 - 1,
+        backoff_sleep_increment: int = 1000,
+        max_backoff_sleep: int = 5000,
+        cache_pattern_matching: bool = True,
+        file_header: bool = False,
+        file_header_key: str = "file",
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        super().__init__(backoff_sleep_increment, max_backoff_sleep)
+        listed = (
+            filegroups
+            if listed_filegroups is None
+            else {n: filegroups[n] for n in listed_filegroups if n in filegroups}
+        )
+        self._groups = file_groups(listed, cached=cache_pattern_matching)
+        self._positions = PositionFile(position_file)
+        self._headers = headers or {}
+        self._byte_offset_header = byte_offset_header
+        self._skip_to_end = skip_to_end
+        self._idle_seconds = idle_timeout / 1000
+        self._write_seconds = write_pos_interval / 1000
+        self._batch_size = batch_size
+        self._max_batch_count = max_batch_count
+        self._file_header = file_header_key if file_header else ""
+        self._now = now
+        self._reset()
+
+    def _reset(self) -> None:
+        self._files: dict[int, TailedFile] = {}
+        self._listed: set[int] = set()
+        self._queue: deque[TailedFile] = deque()
+        self._piece: _Piece | None = None
+        self._held: _Held | None = None
+        self._batches_of_file = 0
+        self._number = 0
+        self._base = 0  # the number in the position file
+        self._changed: dict[int, Place] = {}  # since then
+        self._written_at = 0.0
+
+    # ── start and end ───────────────────────────────────────────────────────────────────────
+
+    def open(self, processor: BatchProcessor) -> None:
+        """Find the files and where to read on, and put again what a crash may have left in some channels only.
+
+        Raises:
+            CorruptionError: the position file is damaged.
+        """
+        self._reset()
+        positions, newest = self._positions.read(), processor.newest()
+        places = dict(positions.places)
+        span, self._number = None, positions.number
+        changed: dict[int, Place] = {}
+        if newest is not None:
+            span, changed = _read_note(newest.note)
+            if newest.number > positions.number:  # else the position file says more
+                places |= changed
+                self._number = newest.number
+        self._base = positions.number
+        self._changed = {inode: p for inode, p in places.items() if positions.places.get(inode) != p}
+        self._admit_all(places, positions.only_flume)
+        if newest is not None and span is not None and not newest.complete:
+            self._held = self._again(span, newest.note, changed[span.inode].mark)
+        self._write_positions()
+
+    def _admit_all(self, places: Mapping[int, Place], only_flume: bool) -> None:
+        """Begin with the files that are there: known ones where they were, others at their beginning or end."""
+        found = {f.inode: f for group in self._groups for f in group.files(again=True)}
+        for inode, place in places.items():
+            where = found.get(inode)
+            if where is None and place.mark.tail_bytes and (elsewhere := self._find(inode)) is not None:
+                where = elsewhere  # renamed, and the new name does not match
+            if where is None or (not place.mark.tail_bytes and only_flume and where.path != place.path):
+                continue
+            self._files[inode] = TailedFile(where.path, where.group, place.mark)
+        known = list(self._files.values())
+        for f in found.values():
+            if f.inode not in self._files:
+                self._admit(f, at_end=self._skip_to_end and f.inode not in places)
+        self._listed = set(found)
+        for file in known:
+            self._check(file)
+
+    def _find(self, inode: int) -> Found | None:
+        for group in self._groups:
+            if (path := group.find(inode)) is not None:
+                return Found(path, group.name, inode)
+        return None
+
+    def _check(self, file: TailedFile) -> None:
+        """Begin anew with a file that is not what was read: it was truncated, or another one has its inode."""
+        try:
+            if file.read(1) is None:
+                self._truncated(file)
+        except (FileNotFoundError, StorageError) as e:
+            _log.warning("%s: %s", self.name, e)
+        file.close()
+
+    def _again(self, span: _Span, note: bytes, after: Mark) -> _Held | None:
+        """Return the newest batch once more: a channel that has it says so."""
+        data = self._read_span(span, after)
+        if data is None:
+            self.counters.event_read_fail += 1
+            _log.error(
+                "%s: the bytes %d to %d of %s were put into some channels only, and are gone: they can't be read "
+                "again. Look for a channel without them",
+                self.name, span.start, span.end, span.path,
+            )  # fmt: skip
+            return None
+        return _Held(self._batch(span.group, span.path, *_bodies(data), span.start), None, after, note)
+
+    def _read_span(self, span: _Span, after: Mark) -> bytes | None:
+        """Return the bytes of a batch, from its file or from the copy that was made before it was truncated."""
+        own = [f for f in self._files.values() if f.mark.inode == span.inode]
+        for file in [*own, *self._files.values()]:
+            try:
+                if file.continues(after):
+                    return os.pread(file.open(), span.end - span.start, span.start)
+            except (FileNotFoundError, StorageError):
+                continue
+        return None
+
+    def close(self) -> None:
+        """Write the positions and close the files."""
+        try:
+            if self._held is None:
+                self._write_positions()
+        finally:
+            for file in self._files.values():
+                file.close()
+
+    # ── a round ─────────────────────────────────────────────────────────────────────────────
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        """Put the next lines of one file; see `PolledSource.poll`."""
+        if self._held is None:
+            if self._now() - self._written_at >= self._write_seconds:
+                self._write_positions()
+            self._held = self._next()
+            if self._held is None:
+                self.finished = True
+                return Status.BACKOFF
+            self.finished = False
+            self._number += 1
+            self.counters.received(self._held.batch.num_rows)
+        held = self._held
+        try:
+            processor.process(held.batch, number=self._number, note=held.note)
+        except SpillableError:
+            self.counters.channel_write_fail += 1
+            raise
+        self.counters.accepted(held.batch.num_rows)
+        if held.file is not None:
+            held.file.mark = held.after
+            self._changed[held.after.inode] = Place(held.file.path, held.after)
+        self._held = None
+        return Status.READY
+
+    def _next(self) -> _Held | None:
+        """Return the next batch, or None when every file was read to its end."""
+        looked = False
+        while True:
+            if self._piece is None and not self._queue:
+                if looked:
+                    return None
+                self._look()
+                looked = True
+                continue
+            if self._batches_of_file >= self._max_batch_count:
+                self._piece, self._batches_of_file = None, 0
+                self._queue.rotate(-1)
+            self._piece = self._piece or self._read_piece()
+            if self._piece is not None:
+                return self._cut(self._piece)
+
+    def _read_piece(self) -> _Piece | None:
+        """Read and split what the first file of the queue has; None when that is nothing, or no whole line."""
+        file = self._queue[0]
+        try:
+            piece = self._split(file)
+        except FileNotFoundError:
+            piece = None
+        except StorageError as e:
+            self.counters.event_read_fail += 1
+            _log.warning("%s: %s", self.name, e)
+            piece = None
+        if piece is None:
+            self._queue.popleft()
+            self._batches_of_file = 0
+        return piece
+
+    def _split(self, file: TailedFile) -> _Piece | None:
+        size = _PIECE_BYTES
+        while True:
+            left = file.size_bytes - file.mark.position
+            data = file.read(min(size, max(left, 1)))
+            if data is None or left < 0:
+                self._truncated(file)
+                continue
+            lines = split_lines(data, drop_cr=True)
+            if lines.size_bytes:
+                return _Piece(file, data, lines, file.mark.position)
+            whole = len(data) >= size and size >= _LONGEST_LINE_BYTES
+            if data and (whole or (len(data) >= left and self._now() - file.modified >= self._idle_seconds)):
+                bodies, starts = _bodies(data)
+                return _Piece(file, data, Lines(bodies, starts, len(data)), file.mark.position)
+            if len(data) < size:
+                return None
+            size *= 2
+
+    def _cut(self, piece: _Piece) -> _Held:
+        """Return the next lines of a piece, as many as a batch has."""
+        first, last = piece.done, min(piece.done + self._batch_size, len(piece.lines.starts))
+        start, end = piece.lines.end_of(first), piece.lines.end_of(last)
+        file = piece.file
+        bodies, starts = piece.lines.bodies.slice(first, last - first), piece.lines.starts[first:last]
+        batch = self._batch(file.group, file.path, bodies, starts, piece.start)
+        after = file.advanced(end - start, piece.data[max(0, end - TAIL_BYTES) : end])
+        span = _Span(file.mark.inode, piece.start + start, piece.start + end, file.path, file.group)
+        piece.done = last
+        if last == len(piece.lines.starts):
+            self._piece = None
+        self._batches_of_file += 1
+        note = _note(span, self._base, {**self._changed, after.inode: Place(file.path, after)})
+        if len(note) > _NOTE_BYTES:
+            self._write_positions()
+            note = _note(span, self._base, {after.inode: Place(file.path, after)})
+        return _Held(batch, file, after, note)
+
+    def _batch(self, group: str, path: str, bodies: pa.Array, starts: np.ndarray, offset: int) -> pa.RecordBatch:
+        headers = dict(self._headers.get(group, {}))
+        if self._file_header:
+            headers[self._file_header] = path
+        columns = {"byteoffset": pa.array(starts + offset)} if self._byte_offset_header else {}
+        return event_batch(bodies, headers, columns)
+
+    # ── the files ───────────────────────────────────────────────────────────────────────────
+
+    def _look(self, *, again: bool = False) -> None:
+        """Find new, renamed and removed files, and which have something to read, the oldest first."""
+        found = {f.inode: f for group in self._groups for f in group.files(again=again)}
+        if found.keys() != self._listed or any(
+            self._files[i].path != f.path for i, f in found.items() if i in self._files
+        ):
+            self._rename(found)
+        for file in list(self._files.values()):
+            self._see(file, found)
+        self._release_copies()
+        ready = [f for f in self._files.values() if not f.copy_of and self._has_more(f)]
+        self._queue = deque(sorted(ready, key=lambda f: (f.modified, f.path)))
+        self._batches_of_file = 0
+
+    def _rename(self, found: Mapping[int, Found]) -> None:
+        for inode, f in found.items():
+            if (known := self._files.get(inode)) is None:
+                self._admit(f, at_end=False)
+            else:
+                known.path = f.path
+        for inode in self._listed - found.keys():
+            gone = self._files.get(inode)
+            if gone is not None and not gone.is_open and (path := self._find(inode)) is not None:
+                gone.path = path.path
+        self._listed = set(found)
+
+    def _admit(self, found: Found, *, at_end: bool) -> None:
+        """Begin with a file that is not known: at its beginning, or as the copy of a known one."""
+        file = TailedFile(found.path, found.group, Mark(found.inode, 0))
+        try:
+            if at_end:
+                size = os.stat(found.path).st_size
+                file.mark = Mark(found.inode, size)
+                file.mark = file.advanced(0, b"")
+            elif (original := self._original_of(file)) is not None:
+                file.mark = replace(original.mark, inode=found.inode)
+                file.copy_of = original.mark.inode
+        except (FileNotFoundError, StorageError) as e:
+            _log.warning("%s: %s", self.name, e)
+        self._files[found.inode] = file
+
+    def _original_of(self, file: TailedFile) -> TailedFile | None:
+        heads = {f.mark.head_bytes for f in self._files.values() if f.mark.tail_bytes}
+        if not heads:
+            return None
+        first = os.pread(file.open(), HEAD_BYTES, 0)
+        sums = {(size, crc32(first[:size])) for size in heads if size <= len(first)}
+        alike = (f for f in self._files.values() if (f.mark.head_bytes, f.mark.head) in sums and not f.copy_of)
+        return next((f for f in alike if file.continues(f.mark)), None)
+
+    def _see(self, file: TailedFile, found: Mapping[int, Found]) -> None:
+        """Look at a file's size, and forget one that is gone and read to its end."""
+        here = file.mark.inode in found
+        try:
+            stat = os.stat(file.path) if here else os.fstat(file.open())
+        except (FileNotFoundError, StorageError):
+            self._forget(file)
+            return
+        if stat.st_ino != file.mark.inode:
+            return  # renamed in this moment: the next look finds it
+        is_idle = self._now() - stat.st_mtime >= self._idle_seconds
+        file.size_bytes, file.modified = stat.st_size, stat.st_mtime
+        if file.size_bytes == file.mark.position and (is_idle or stat.st_nlink == 0):
+            file.close()
+            if not here:
+                self._forget(file)
+
+    def _forget(self, file: TailedFile) -> None:
+        file.close()
+        self._files.pop(file.mark.inode, None)
+        self._changed.pop(file.mark.inode, None)
+        self._release(file)
+
+    def _has_more(self, file: TailedFile) -> bool:
+        return file.size_bytes != file.mark.position
+
+    def _truncated(self, file: TailedFile) -> None:
+        """Read a file from its beginning, and the rest of what it was from its copy, if there is one."""
+        self._look_for_copies()
+        self._release(file)
+        _log.info("%s: %s was truncated; it is read from its beginning", self.name, file.path)
+        file.mark = Mark(file.mark.inode, 0)
+        file.size_bytes = os.fstat(file.open()).st_size
+
+    def _look_for_copies(self) -> None:
+        for group in self._groups:
+            for f in group.files(again=True):
+                if f.inode not in self._files:
+                    self._admit(f, at_end=False)
+                    self._listed.add(f.inode)
+
+    def _release(self, original: TailedFile) -> None:
+        """Let the copies of a file be read from where the file was: it is truncated, or gone."""
+        for file in self._files.values():
+            if file.copy_of == original.mark.inode:
+                file.mark = replace(original.mark, inode=file.mark.inode)
+                file.copy_of = 0
+
+    def _release_copies(self) -> None:
+        for file in self._files.values():
+            if file.copy_of and file.copy_of not in self._files:
+                file.copy_of = 0
+
+    # ── positions ───────────────────────────────────────────────────────────────────────────
+
+    def _write_positions(self) -> None:
+        """Write the position file: all batches up to the last one are in it."""
+        self._written_at = self._now()
+        number = self._number
+        if self._held is not None:
+            number -= 1
+        if not self._changed and self._base == number and self._positions.marks.exists():
+            return
+        places = {i: Place(f.path, f.mark) for i, f in self._files.items() if not f.copy_of}
+        self._positions.write(Positions(places, number))
+        self._base, self._changed = number, {}
+
+
+def _bodies(data: bytes) -> tuple[pa.Array, np.ndarray]:
+    """Return the lines of bytes that may end in a line without a line feed, and where they start."""
+    lines = split_lines(data if data.endswith(b"\n") else data + b"\n", drop_cr=True)
+    return lines.bodies, lines.starts
+
+
+def _note(span: _Span, base: int, changed: Mapping[int, Place]) -> bytes:
+    places = [(p.path, p.mark.inode, p.mark.position, p.mark.head_bytes, p.mark.head, p.mark.tail_bytes, p.mark.tail)
+              for p in changed.values()]  # fmt: skip
+    batch = (span.inode, span.start, span.end, span.path, span.group)
+    return bytes(msgpack.packb({"source": _KIND, "base": base, "batch": batch, "places": places}))
+
+
+def _read_note(note: bytes) -> tuple[_Span | None, dict[int, Place]]:
+    """Return what a batch was, and the positions after it that the position file may not have."""
+    found = msgpack.unpackb(note) if note else {}
+    if found.get("source") != _KIND:
+        return None, {}
+    places = {inode: Place(path, Mark(inode, *numbers)) for path, inode, *numbers in found["places"]}
+    return _Span(*found["batch"]), places

@@ -1,0 +1,46 @@
+"""Signals that end an agent, or let it read its configuration again.
+
+A handler only counts: it may come between any two steps of the main thread, where a lock could be held.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+__all__ = ["StopSignals"]
+
+
+class StopSignals:
+    """Counts signals while it watches them.
+
+    Attributes:
+        ends: how many SIGTERM and SIGINT there were.
+        reloads: how many SIGHUP.
+    """
+
+    def __init__(self) -> None:
+        self.ends: int = 0
+        self.reloads: int = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Count signals while the block runs, rather than let them end it; only in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {n: signal.signal(n, self._count) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_DFL if handler is None else handler)
+
+    def _count(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            self.reloads += 1
+        else:
+            self.ends += 1

@@ -1,0 +1,123 @@
+"""The sink that writes through a flow: tasks run the interceptors and the selector, the commit publishes.
+
+Every channel remembers the batch by its query and number. So each has its rows once, though the driver died between two
+of them: Spark's repetition of the batch completes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spillable_stream.engine.port import SinkBatch
+from spillable_stream.errors import SpillableError
+from spillable_stream.flow.dead_letters import as_dead_letters
+from spillable_stream.flow.event_batch import select_rows
+from spillable_stream.flow.interceptors.base import InterceptorChain, Rejected
+from spillable_stream.flow.selectors import Rows, Selector
+from spillable_stream.flow.surroundings import REAL
+from spillable_stream.spark.flow_plan import FlowPlan
+from spillable_stream.spark.sharded_writer import ShardedStaged, ShardedStreamWriter
+from spillable_stream.spark.spark_errors import short_traces
+from spillable_stream.spark.task_stage import TaskStage, staging
+
+__all__ = ["FlowStaged", "FlowStreamWriter"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class FlowStaged(ShardedStaged):
+    """A task's staged output.
+
+    Args:
+        required: the numbers of the channels that must have their rows.
+    """
+
+    required: set[int] = field(default_factory=set)
+
+
+@short_traces
+class FlowStreamWriter(ShardedStreamWriter):
+    """Appends a query's micro-batches through a source's flow to its channels, each batch once in each.
+
+    Args:
+        plan: the plan of the write.
+    """
+
+    def __init__(self, plan: FlowPlan) -> None:
+        super().__init__(plan)
+        self._flow = plan
+
+    def _stage(self, batches: Iterator[pa.RecordBatch], owner: str, batch_id: int) -> FlowStaged:
+        plan = self._flow
+        chain, selector, required = plan.chain(), plan.selector(), set[int]()
+        chain.initialize()
+        try:
+            with staging([c.stage for c in plan.channels], plan.inline_bytes, owner, batch_id) as task:
+                for batch in batches:
+                    self._add(task, batch, batch_id, chain, selector, required)
+                staged = task.finish()
+        finally:
+            chain.close()
+        return FlowStaged(owner, {i: found for i, found in enumerate(staged) if found.has_rows}, required)
+
+    def _add(
+        self,
+        task: TaskStage,
+        batch: pa.RecordBatch,
+        batch_id: int,
+        chain: InterceptorChain,
+        selector: Selector,
+        required: set[int],
+    ) -> None:
+        """Run the flow on one batch, and add what it gives to the task's output."""
+        numbers, dead_letter = {name: i for i, name in enumerate(self._flow.names)}, self._flow.source.dead_letter
+        rejected: list[Rejected] = []
+        if dead_letter:
+            passed, rejected = chain.screen(batch)
+        else:
+            passed = chain.intercept(batch)
+        if passed.num_rows:
+            routes = selector.select(passed, batch_id)
+            required.update(numbers[name] for name in routes.required)
+            for name in {**routes.required, **routes.optional}:
+                rows = _together([found[name] for found in (routes.required, routes.optional) if name in found])
+                task.add(numbers[name], select_rows(passed, rows))
+        component = f"{self._flow.source.name}/"
+        for i, event in enumerate(rejected):
+            required.add(numbers[dead_letter])
+            ids = [f"{self._flow.source.name}:{batch_id}:{i}"]
+            dead = as_dead_letters(event.event, component + event.interceptor, [event.error], ids, REAL.now_ms())
+            task.add(numbers[dead_letter], dead)
+
+    def _publish(self, messages: list[WriterCommitMessage | None], batch_id: int, sink: SinkBatch | None) -> None:
+        """Commit to the channels that must have their rows, and then to the others, as far as these take them."""
+        staged = [m for m in messages if isinstance(m, FlowStaged)]
+        required = {number for message in staged for number in message.required}
+        super()._publish(_only(staged, required), batch_id, sink)
+        without_waiting = ShardedStreamWriter(self._flow.without_waiting())
+        for number in sorted({n for message in staged for n in message.of_shards} - required):
+            try:
+                without_waiting._publish(_only(staged, {number}), batch_id, sink)
+            except SpillableError as e:
+                _log.warning(
+                    "the optional channel %s does not get the batch %d: %s", self._flow.names[number], batch_id, e
+                )
+
+
+def _only(messages: list[FlowStaged], channels: set[int]) -> list[WriterCommitMessage | None]:
+    """Return the messages with what they say of some channels."""
+    return [ShardedStaged(m.owner, {i: s for i, s in m.of_shards.items() if i in channels}) for m in messages]
+
+
+def _together(parts: list[Rows]) -> Rows:
+    """Return rows of one list or of two, which have none in common."""
+    if len(parts) == 1:
+        return parts[0]
+    joined = pa.concat_arrays([part for part in parts if part is not None])
+    return joined.sort()

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from spillable_stream.cli import app
+from tests.support.waiting import wait_until
+
+TEXT = """
+a1.sources = r1
+a1.channels = c1
+a1.sinks = k1
+a1.sources.r1.type = taildir
+a1.sources.r1.filegroups = g
+a1.sources.r1.filegroups.g = {dir}/logs/.*
+a1.sources.r1.positionFile = {dir}/positions.json
+a1.sources.r1.channels = c1
+a1.channels.c1.type = memory
+a1.sinks.k1.type = file_roll
+a1.sinks.k1.sink.directory = {dir}/${{sys:out}}
+a1.sinks.k1.channel = c1
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "flume.conf").write_text(TEXT.format(dir=tmp_path))
+    (tmp_path / "logs" / "app").write_text("1\n2\n")
+    return tmp_path
+
+
+def arguments(place: Path, *more: str) -> list[str]:
+    return ["agent", "-n", "a1", "-f", f"{place}/flume.conf", f"-Dspillable.data.dir={place}/data", "-Dout=out", *more]
+
+
+def written(place: Path) -> str:
+    return "".join(p.read_text() for p in sorted((place / "out").glob("[0-9]*"))) if (place / "out").exists() else ""
+
+
+@pytest.fixture
+def running(place: Path) -> Iterator[subprocess.Popen[str]]:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    more = ["-Dflume.monitoring.type=http", f"-Dflume.monitoring.port={port}", "-Xmx512m", "-C", "/lib/*", "-c", "conf"]
+    command = [sys.executable, "-m", "spillable_stream", *arguments(place, *more)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process.port = port  # type: ignore[attr-defined]
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_it_runs_until_sigterm_reloads_at_sighup_and_serves_monitoring(
+    place: Path, running: subprocess.Popen[str]
+) -> None:
+    wait_until(lambda: written(place) == "1\n2\n")
+    assert httpx.get(f"http://127.0.0.1:{running.port}/ready", trust_env=False).status_code == 200  # type: ignore[attr-defined]
+    (place / "flume.conf").write_text(
+        TEXT.format(dir=place).replace(
+            "k1.sink.directory = ", "k1.sink.rollInterval = 7\na1.sinks.k1.sink.directory = "
+        )
+    )
+    os.kill(running.pid, signal.SIGHUP)
+    with (place / "logs" / "app").open("a") as f:
+        f.write("3\n")
+    wait_until(lambda: written(place) == "1\n2\n3\n")
+    running.send_signal(signal.SIGTERM)
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 0, errors
+    assert "-Xmx512m is ignored: it is an option of Java's" in errors
+    assert "--classpath is ignored" in errors
+    assert "the configuration has changed: sinks k1" in errors
+
+
+def test_it_can_end_by_itself_and_say_what_would_run(place: Path) -> None:
+    done = CliRunner().invoke(app, arguments(place, "--dryrun"))
+    assert (done.exit_code, done.output) == (
+        0,
+        "channel c1: memory\nsink k1: file_roll, from c1\nsource r1: taildir, to c1\n",
+    )
+    assert not (place / "data").exists()
+    assert CliRunner().invoke(app, arguments(place, "--once")).exit_code == 0
+    assert written(place) == "1\n2\n"
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "text"),
+    [
+        (["-z", "host:2181"], 2, "ZooKeeper"),
+        (["-u", "http://x"], 2, "--conf-file"),
+        (["-f", "/no/file"], 2, "/no/file"),
+        (["-n", "a2"], 1, "there is no agent 'a2'"),
+        (["--once", "-Dflume.monitoring.type=http", "-Dflume.monitoring.port=x"], 2, "is not a port"),
+    ],
+)
+def test_what_it_can_not_do_is_said(place: Path, more: list[str], status: int, text: str) -> None:
+    done = CliRunner().invoke(app, arguments(place, *more))
+    assert done.exit_code == status, done.output
+    assert text in done.output

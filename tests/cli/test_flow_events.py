@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from spillable_stream import Channel
+from spillable_stream.cli import app
+
+
+@pytest.fixture
+def place(path: Path) -> Path:
+    Channel(path, minimum_required_space=0).close()
+    return path
+
+
+def run(*arguments: str | Path, stdin: bytes = b"", status: int = 0) -> str:
+    done = CliRunner().invoke(app, [str(a) for a in arguments], input=stdin)
+    assert done.exit_code == status, done.output
+    return done.output
+
+
+def test_lines_are_sent_and_events_are_shown_without_being_taken(place: Path, tmp_path: Path) -> None:
+    assert run("send", place, "--header", "a=1", stdin=b"one\r\ntwo") == "2 events are stored\n"
+    (tmp_path / "f").write_bytes(b"three\nfour\nfive\n")
+    assert run("send", place, "-F", tmp_path / "f", "--batch-size", "2") == "3 events are stored\n"
+    for _ in range(2):
+        shown = [json.loads(line) for line in run("tap", place, "--from-start", "--no-follow").splitlines()]
+        assert [row["body"] for row in shown] == ["one", "two", "three", "four", "five"]
+    assert shown[0] == {"headers": {"a": "1"}, "body": "one", "write_order_id": 1}
+
+
+def test_a_tap_can_be_bounded(place: Path) -> None:
+    run("send", place, "--header", "a=1", stdin=b"1\n2\n3\n4\n")
+    run("send", place, stdin=b"5\n")
+    every = run("tap", place, "--from-start", "--no-follow", "--every", "3").splitlines()
+    assert [json.loads(row)["body"] for row in every] == ["1", "4"]
+    some = run("tap", place, "--from-start", "--where", "a=1", "--limit", "2").splitlines()
+    assert [json.loads(row)["body"] for row in some] == ["1", "2"]
+    assert run("tap", place, "--no-follow") == ""
+
+
+def test_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    run("tap", tmp_path / "none", status=1)
+    run("send", tmp_path / "none", status=1)
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import inspect
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.configuration import builder
+from spillable_stream.flow.configuration.builder import PythonClasses, build
+from spillable_stream.flow.configuration.model import ComponentConfig
+from spillable_stream.flow.configuration.options import ComponentType, Kind
+from spillable_stream.flow.configuration.registry import TYPES
+from spillable_stream.flow.interceptors.headers import Static
+from spillable_stream.flow.interceptors.regex_extractor import Millis, RegexExtractor
+
+JAVA = "com.acme.MaskInterceptor$Builder"
+
+
+@pytest.fixture(autouse=True)
+def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of the user's own."""
+    (tmp_path / "acme_flow.py").write_text(
+        "class Mask:\n"
+        "    def __init__(self, *, pattern: str, size: int = 3, part: float | None = None, deep: bool = False):\n"
+        "        self.given = (pattern, size, part, deep)\n"
+        "class Any:\n"
+        "    def __init__(self, **properties: str) -> None:\n"
+        "        self.given = properties\n"
+        "NOT_A_CLASS = 3\n"
+    )
+    (tmp_path / "acme_broken.py").write_text("import no_such_module_at_all\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def own(kind: Kind = Kind.SOURCE, name: str = "Mask", **keywords: object) -> ComponentConfig:
+    path = f"acme_flow:{name}"
+    return ComponentConfig(kind=kind, name="c", type=path.replace(":", "."), implementation=path, keywords=keywords)
+
+
+def test_a_class_is_found_by_either_kind_of_import_path() -> None:
+    classes = PythonClasses()
+    for name in ("acme_flow.Mask", "acme_flow:Mask"):
+        assert classes.find(Kind.SOURCE, name) == "acme_flow:Mask"
+
+
+def test_a_name_of_javas_is_mapped_to_a_class() -> None:
+    assert PythonClasses({JAVA: "acme_flow:Mask"}).find(Kind.INTERCEPTOR, JAVA) == "acme_flow:Mask"
+
+
+def test_an_entry_point_names_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(*, group: str, name: str) -> list[EntryPoint]:
+        return [EntryPoint(name, "acme_flow:Mask", group)] if name == JAVA else []
+
+    monkeypatch.setattr(builder, "entry_points", entry_points)
+    assert PythonClasses().find(Kind.INTERCEPTOR, JAVA) == "acme_flow:Mask"
+
+
+@pytest.mark.parametrize(
+    ("name", "mapped", "part"),
+    [
+        (JAVA, {}, f"--map '{JAVA}=module:Class'"),
+        ("com.acme.Source", {}, "there is no Python class com.acme.Source"),
+        ("mask", {}, "there is no Python class mask"),
+        ("acme_flow.Musk", {}, "has no attribute 'Musk'"),
+        ("acme_flow.NOT_A_CLASS", {}, "is not a class"),
+        ("acme_broken.Mask", {}, "No module named 'no_such_module_at_all'"),
+        (JAVA, {JAVA: "acme_flaw:Mask"}, "is mapped to acme_flaw:Mask"),
+    ],
+)
+def test_a_class_that_can_not_be_loaded_is_an_error_that_says_why(name: str, mapped: dict[str, str], part: str) -> None:
+    with pytest.raises(OptionError) as error:
+        PythonClasses(mapped).find(Kind.INTERCEPTOR, name)
+    assert part in str(error.value)
+
+
+def test_texts_become_what_the_annotation_says() -> None:
+    made = build(own(pattern="7", size="7", part="0.5", deep="TRUE"))
+    assert made.given == ("7", 7, 0.5, True)
+    assert build(own(name="Any", size="7")).given == {"size": "7"}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "part"),
+    [
+        ({}, "needs the argument pattern"),
+        ({"pattern": "x", "sizes": "3"}, "has no argument sizes: did you mean size?"),
+        ({"pattern": "x", "size": "many"}, "size must be int, not 'many'"),
+        ({"pattern": "x", "deep": "yes"}, "deep must be bool, not 'yes'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_an_error_before_anything_is_built(keywords: dict[str, str], part: str) -> None:
+    with pytest.raises(OptionError, match=part.replace("?", "[?]")):
+        PythonClasses().check(own(**keywords))
+
+
+def test_a_component_of_flumes_is_built_with_what_is_nested_in_it() -> None:
+    def serializer(path: str, **keywords: str) -> ComponentConfig:
+        implementation = f"spillable_stream.flow.interceptors.regex_extractor:{path}"
+        return ComponentConfig(
+            kind=Kind.SERIALIZER, name="s", type="DEFAULT", implementation=implementation, keywords=keywords
+        )
+
+    extractor = build(
+        ComponentConfig(
+            kind=Kind.INTERCEPTOR,
+            name="i",
+            type="regex_extractor",
+            implementation="spillable_stream.flow.interceptors.regex_extractor:RegexExtractor",
+            keywords={
+                "regex": "(a)(b)",
+                "serializers": (
+                    serializer("PassThrough", name="x"),
+                    serializer("Millis", name="t", pattern="yyyy"),
+                ),
+            },
+        )
+    )
+    assert isinstance(extractor, RegexExtractor) and isinstance(extractor.serializers[1], Millis)
+    assert [s.name for s in extractor.serializers] == ["x", "t"]
+
+
+def test_what_a_class_refuses_is_an_error_with_its_reason() -> None:
+    config = ComponentConfig(
+        kind=Kind.INTERCEPTOR,
+        name="i",
+        type="regex_filter",
+        implementation="spillable_stream.flow.interceptors.regex_filter:RegexFilter",
+        keywords={"regex": "(["},
+    )
+    with pytest.raises(OptionError):
+        PythonClasses().check(config)
+    static = "spillable_stream.flow.interceptors.headers:Static"
+    good = ComponentConfig(kind=Kind.INTERCEPTOR, name="i", type="static", implementation=static, keywords={"key": "k"})
+    PythonClasses().check(good)
+    assert isinstance(build(good), Static)
+
+
+def test_a_class_that_is_given_to_a_name_of_flumes_is_the_users_own() -> None:
+    config = ComponentConfig(
+        kind=Kind.SOURCE,
+        name="r",
+        type="kafka",
+        implementation="acme_flow:Mask",
+        keywords={"pattern": "x", "size": "7"},
+    )
+    assert build(config).given == ("x", 7, None, False)
+
+
+def test_nothing_that_may_bind_is_built_to_be_checked() -> None:
+    config = ComponentConfig(
+        kind=Kind.SOURCE, name="r", type="netcat", implementation="no.such.module:Netcat", keywords={}
+    )
+    PythonClasses().check(config)
+
+
+BUILT = [t for t in TYPES if t.implementation]
+
+
+@pytest.mark.parametrize("known", BUILT, ids=lambda t: f"{t.kind}-{t.alias}")
+def test_every_class_of_the_tables_takes_its_properties_with_these_defaults(known: ComponentType) -> None:
+    parameters = inspect.signature(builder._load(known.implementation)).parameters
+    for p in known.properties:
+        keyword = known.keyword(p)
+        if keyword.startswith("listed_"):
+            continue  # the names of a family, which is a mapping
+        assert keyword in parameters, keyword
+        default = parameters[keyword].default
+        if p.required:
+            assert default in (inspect.Parameter.empty, None), keyword
+        elif not p.depth and p.default is not None:
+            assert default == p.default, keyword

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.flow.configuration.channels import (
+    ChannelArguments,
+    channel_arguments,
+    data_directory,
+    given_directories,
+    transaction_capacity,
+)
+from spillable_stream.flow.configuration.model import ComponentConfig
+from tests.support.flow_configurations import agent, read
+
+
+def channel(*lines: str) -> ComponentConfig:
+    text = """
+        a1.channels = c1
+        a1.sinks = k1
+        a1.sinks.k1.type = logger
+        a1.sinks.k1.channel = c1
+    """
+    return agent(text + "".join(f"        a1.channels.c1.{line}\n" for line in lines)).channels[0]
+
+
+def arguments(*lines: str) -> ChannelArguments:
+    return channel_arguments("a1", channel(*lines), "/data", "/home/me")
+
+
+def test_a_memory_channel_has_no_disk_tier_and_flumes_hundred_events() -> None:
+    path, options = arguments("type = memory")
+    assert path == "/data/a1/c1"
+    assert options == {
+        "memory_capacity": 100,
+        "overflow_capacity": 0,
+        "transaction_capacity": 100,
+        "keep_alive": 3,
+        "byte_capacity_buffer_percentage": 20,
+    }
+
+
+def test_a_file_channel_has_no_memory_tier_and_its_own_directories() -> None:
+    path, options = arguments(
+        "type = file", "checkpointDir = ~/ck", "dataDirs = /d1/, ~/d2", "useDualCheckpoints = true",
+        "backupCheckpointDir = /b", "capacity = 5000", "transactionCapacity = 500", "keep-alive = 0",
+        "checkpointInterval = 1000", "maxFileSize = 1000000", "minimumRequiredSpace = 0", "checkpointOnClose = false",
+    )  # fmt: skip
+    assert path == "/home/me/ck"
+    assert options == {
+        "memory_capacity": 0,
+        "overflow_capacity": 5000,
+        "transaction_capacity": 500,
+        "keep_alive": 0,
+        "data_dirs": ["/d1/", "/home/me/d2"],
+        "backup_checkpoint_dir": "/b",
+        "checkpoint_interval": 1000,
+        "max_file_size": 1_000_000,
+        "minimum_required_space": 0,
+        "checkpoint_on_close": False,
+    }
+
+
+def test_a_backup_without_dual_checkpoints_is_not_used() -> None:
+    assert "backup_checkpoint_dir" not in arguments("type = file", "backupCheckpointDir = /b").options
+
+
+def test_a_spillable_channel_has_both_tiers() -> None:
+    _, options = arguments("type = SPILLABLEMEMORY", "memoryCapacity = 50", "byteCapacity = 1000", "avgEventSize = 100")
+    assert options == {
+        "memory_capacity": 50,
+        "overflow_capacity": 100_000_000,
+        "transaction_capacity": 10_000,
+        "overflow_timeout": 3,
+        "overflow_deactivation_threshold": 5,
+        "avg_event_size": 100,
+        "byte_capacity": 1 << 20,
+        "byte_capacity_buffer_percentage": 20,
+    }
+    neither = arguments("type = SPILLABLEMEMORY", "memoryCapacity = 0", "overflowCapacity = 0").options
+    assert (neither["memory_capacity"], neither["overflow_capacity"]) == (0, 100_000_000)
+
+
+def test_a_channel_may_be_in_an_object_store() -> None:
+    path, options = arguments("type = file", "path = s3://bucket/orders", "capacity = 7000", "transactionCapacity = 70")
+    assert path == "s3://bucket/orders"
+    assert options == {"overflow_capacity": 7000, "transaction_capacity": 70, "keep_alive": 3}
+
+
+@pytest.mark.parametrize("kind", ["memory", "file", "SPILLABLEMEMORY"])
+def test_the_arguments_open_a_channel(kind: str, tmp_path: Path) -> None:
+    path, options = channel_arguments("a1", channel(f"type = {kind}"), str(tmp_path))
+    with Channel(path, **options) as opened:
+        assert opened.stats().channel_capacity == {"memory": 100, "file": 10**6}.get(kind, 10**8 + 10_000)
+    assert (tmp_path / "a1" / "c1").is_dir()
+
+
+def test_channels_without_a_directory_are_in_the_users_data() -> None:
+    assert data_directory({"spillable.data.dir": "/d"}, {"HOME": "/root"}) == "/d"
+    assert data_directory({}, {"HOME": "/root"}) == "/root/.local/share/spillable-stream"
+    assert data_directory({}, {"HOME": "/root", "XDG_DATA_HOME": "/xdg"}) == "/xdg/spillable-stream"
+
+
+def test_the_most_events_of_a_transaction_are_known() -> None:
+    assert transaction_capacity(channel("type = memory")) == 100
+    assert transaction_capacity(channel("type = file", "transactionCapacity = 7")) == 7
+
+
+def test_the_directories_that_a_file_gives_are_known_with_their_properties() -> None:
+    given = ("type = file", "checkpointDir = /c/", "dataDirs = /d,/e", "backupCheckpointDir = /b")
+    places = [("checkpointDir", "/c"), ("dataDirs", "/d"), ("dataDirs", "/e")]
+    assert given_directories(channel(*given)) == places
+    assert given_directories(channel(*given, "useDualCheckpoints = true")) == [*places, ("backupCheckpointDir", "/b")]
+    assert given_directories(channel("type = memory")) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        (("type = memory", "capacity = 10"), "transactionCapacity, 100, must not exceed capacity, 10"),
+        (("type = file", "capacity = 10"), "must not exceed capacity"),
+        (("type = file", "useDualCheckpoints = true"), "needs backupCheckpointDir"),
+        (("type = file", "useDualCheckpoints = true", "checkpointDir = /c", "backupCheckpointDir = /c"), "must not be"),
+        (("type = memory", "path = s3://b/c"), "no memory in front"),
+    ],
+)
+def test_a_channel_that_contradicts_itself_does_not_run(lines: tuple[str, ...], part: str) -> None:
+    text = "    a1.channels = c1\n" + "".join(f"    a1.channels.c1.{line}\n" for line in lines)
+    assert part in next(f.text for f in read(text).findings if f.component == "a1.channels.c1")

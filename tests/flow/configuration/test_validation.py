@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pytest
+
+from spillable_stream.flow.configuration.options import Kind
+from tests.support.flow_configurations import SMALL, agent, found, read, running
+
+
+def test_an_agent_without_a_fault_has_no_finding() -> None:
+    loaded = read(SMALL)
+    assert running(loaded.agents["a1"]) == "a1: r1 | c1 | k1 | " and found(loaded) == []
+
+
+def test_names_of_a_list_count_once_and_twice_is_found() -> None:
+    loaded = read(SMALL.replace("a1.sources = r1", "a1.sources = r1 r1"))
+    assert len(loaded.agents["a1"].sources) == 1
+    assert found(loaded) == ["2 warning listed-twice a1"]
+
+
+def test_channels_of_a_source_are_in_the_order_of_the_file() -> None:
+    text = SMALL.replace("channels = c1", "channels = c2 c1") + "    a1.channels.c2.type = memory\n"
+    assert agent(text).sources[0].channels == ("c2", "c1")
+
+
+def test_a_bad_component_is_dropped_and_the_rest_runs() -> None:
+    text = (
+        SMALL.replace("= r1", "= r1 r2").replace("= k1", "= k1 k2")
+        + """
+    a1.sources.r2.type = no
+    a1.sources.r2.channels = c1
+    a1.sinks.k2.type = null
+    a1.sinks.k2.channel = c9
+    """
+    )
+    config = agent(text)
+    assert running(config) == "a1: r1 | c1 | k1 | "
+    assert [(d.kind, d.name, d.type, d.channels) for d in config.dropped] == [
+        (Kind.SOURCE, "r2", "no", ("c1",)),
+        (Kind.SINK, "k2", "null", ("c9",)),
+    ]
+    assert "no source of type 'no'" in config.dropped[0].reason
+
+
+def test_an_agent_needs_no_sink_and_no_source_but_one_of_them() -> None:
+    without_sink = agent(SMALL.replace("a1.sinks = k1", ""))
+    assert running(without_sink) == "a1: r1 | c1 |  | " and without_sink.valid
+    without_source = agent(SMALL.replace("a1.sources = r1", ""))
+    assert running(without_source) == "a1:  | c1 | k1 | " and without_source.valid
+    neither = agent(SMALL.replace("a1.sinks = k1", "").replace("a1.sources = r1", ""))
+    assert running(neither) == "a1:  |  |  | " and not neither.valid
+
+
+def test_nothing_runs_without_a_channel() -> None:
+    config = agent(SMALL.replace("c1.type = memory", "c1.type = file\n    a1.channels.c1.capacity = x"))
+    assert running(config) == "a1:  |  |  | "
+
+
+@pytest.mark.parametrize(
+    ("batch", "capacity", "runs"), [("", "", True), ("101", "", False), ("101", "101", True), ("", "1", True)]
+)
+def test_a_batch_must_fit_a_transaction_of_the_channel(batch: str, capacity: str, runs: bool) -> None:
+    text = SMALL
+    text += f"    a1.sources.r1.batchSize = {batch}\n" if batch else ""
+    text += (
+        f"    a1.channels.c1.transactionCapacity = {capacity}\n    a1.channels.c1.capacity = 200\n" if capacity else ""
+    )
+    assert bool(agent(text).sources) is runs
+
+
+def test_a_sinks_default_batch_counts() -> None:
+    text = SMALL + "    a1.channels.c1.transactionCapacity = 99\n"
+    assert running(agent(text)) == "a1: r1 | c1 |  | "
+    assert "11 error batch-too-large a1.sinks.k1" not in found(read(text))
+    assert "8 error batch-too-large a1.sinks.k1" in found(read(text))
+
+
+def test_dead_letters_go_to_a_channel_that_runs() -> None:
+    text = (
+        SMALL.replace("channels = c1", "channels = c1 dl", 1)
+        + """
+    a1.channels.dl.type = memory
+    a1.sources.r1.deadLetter = dl
+    a1.sinks.k1.deadLetter = dl
+    """
+    )
+    config = agent(text)
+    assert (config.sources[0].dead_letter, config.sinks[0].dead_letter) == ("dl", "dl")
+    assert running(config) == "a1: r1 | c1 dl | k1 | "
+    config = agent(text.replace("deadLetter = dl", "deadLetter = ld"))
+    assert (config.sources[0].dead_letter, config.sinks[0].dead_letter) == ("", "")
+    assert running(config) == "a1: r1 | c1 | k1 | "
+    config = agent(text.replace("deadLetter = dl", "deadLetter = c1"))
+    assert (config.sources[0].dead_letter, config.sinks[0].dead_letter) == ("", "")
+
+
+def test_interceptors_are_in_the_order_of_their_list() -> None:
+    text = (
+        SMALL
+        + """
+    a1.sources.r1.interceptors = b a
+    a1.sources.r1.interceptors.a.type = host
+    a1.sources.r1.interceptors.b.type = static
+    a1.sources.r1.interceptors.b.key = k
+    """
+    )
+    interceptors = agent(text).sources[0].interceptors
+    assert [(i.name, i.type, i.keywords) for i in interceptors] == [("b", "static", {"key": "k"}), ("a", "host", {})]
+
+
+def test_an_interceptor_that_is_listed_only_drops_its_source() -> None:
+    loaded = read(SMALL + "    a1.sources.r1.interceptors = i1\n")
+    assert found(loaded)[-1] == "10 error not-described a1.sources.r1.interceptors.i1"
+    assert not loaded.agents["a1"].sources

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import Status
+
+
+class Kept(BatchSink):
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.bodies: list[bytes] = []
+        self.fails = False
+
+    def write(self, taken: Taken) -> None:
+        if self.fails:
+            raise StorageError("no")
+        self.bodies += taken.batch.column(1).to_pylist()
+
+
+def filled(channel: Channel) -> Channel:
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"%d" % i) for i in range(1, 6)])
+    return channel
+
+
+def test_events_that_are_written_already_are_skipped_and_committed(open_channel: Callable[..., Channel]) -> None:
+    channel, sink, written = filled(open_channel()), Kept(), WrittenEvents()
+    written.add([(1, 4)])
+    sink.open(channel, written)
+    while sink.process() is Status.READY:
+        pass
+    assert sink.bodies == [b"5"]
+    assert not written
+    assert channel.stats().channel_size == 0
+
+
+def test_a_batch_that_fails_is_back_in_the_channel(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = filled(open_channel()), Kept()
+    sink.open(channel)
+    sink.fails = True
+    with pytest.raises(StorageError):
+        sink.process()
+    sink.fails = False
+    while sink.process() is Status.READY:
+        pass
+    assert sink.bodies == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_it_can_wait_for_events_and_takes_none(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    sink.open(channel)
+    assert not sink.wait(0.001)
+    filled(channel)
+    assert sink.wait(30)
+    sink.process()
+    assert sink.bodies == [b"1", b"2", b"3"]

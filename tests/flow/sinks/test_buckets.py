@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spillable_stream.flow.sinks.buckets import Names, Rolling
+from spillable_stream.flow.sources.event_columns import events_of
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=30),
+    st.integers(0, 6),
+    st.integers(0, 12),
+    st.integers(0, 8),
+    st.integers(0, 15),
+)
+def test_files_are_full_as_if_events_came_one_by_one(
+    sizes: list[int], count: int, size_bytes: int, events: int, body_bytes: int
+) -> None:
+    expected: list[list[int]] = [[]]
+    has_events, has_bytes = events, body_bytes
+    for i, size in enumerate(sizes):
+        if (count and has_events >= count) or (size_bytes and has_bytes >= size_bytes):
+            expected.append([])
+            has_events = has_bytes = 0
+        expected[-1].append(i)
+        has_events, has_bytes = has_events + 1, has_bytes + size
+    batch = events_of([b"x" * size for size in sizes], [{}] * len(sizes))
+    ids = pa.array(range(len(sizes)), pa.int64())
+    found = list(Rolling(0, size_bytes, count).pieces(batch, ids, events, body_bytes))
+    assert [piece.to_pylist() for _, piece, _ in found] == expected
+    assert [size for _, _, size in found] == [sum(sizes[i] for i in piece) for piece in expected]
+    assert all(piece.num_rows == len(of) for piece, of, _ in found)
+
+
+@pytest.mark.parametrize(
+    ("rolling", "end"),
+    [
+        (Rolling(0), float("inf")),
+        (Rolling(30), 130),
+        (Rolling(30, idle_seconds=5), 115),
+        (Rolling(0, idle_seconds=5), 115),
+    ],
+)
+def test_a_file_ends_with_the_time(rolling: Rolling, end: float) -> None:
+    assert rolling.ends_at(100, 110) == end
+    assert rolling.is_over(100, 110, min(end, 1e9)) == (end < float("inf"))
+
+
+def test_names_are_made_of_their_parts() -> None:
+    names = Names(".log", "_", ".tmp")
+    assert names.final("/a/b", 7) == "/a/b.7.log"
+    assert names.in_use("/a/b.7.log") == "/a/_b.7.log.tmp"

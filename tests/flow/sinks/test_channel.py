@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.flow.sinks.channel import ChannelSink
+
+
+@pytest.mark.parametrize("where", ["", "object+file://"])
+def test_events_are_put_into_the_other_channel_as_they_are(
+    open_channel: Callable[..., Channel], tmp_path: Path, where: str
+) -> None:
+    channel, path = open_channel(), f"{where}{tmp_path}/other"
+    sink = ChannelSink(path)
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"1", {"a": "x"}), Event(b"2")])
+    sink.open(channel)
+    sink.process()
+    sink.close()
+    with Channel(path, create=False) as other, other.take_transaction() as tx:
+        assert [(e.body, dict(e.headers)) for e in tx.take_many(10)] == [(b"1", {"a": "x"}), (b"2", {})]
+    assert channel.stats().channel_size == 0
+
+
+def test_a_typed_channel_makes_one_of_its_own_schema(open_channel: Callable[..., Channel], tmp_path: Path) -> None:
+    channel, sink = open_channel(schema=pa.schema([("n", pa.int64())])), ChannelSink(str(tmp_path / "other"))
+    with channel.put_transaction() as tx:
+        tx.put({"n": 7})
+    sink.open(channel)
+    sink.process()
+    sink.close()
+    with Channel(tmp_path / "other") as other, other.take_transaction() as tx:
+        assert tx.take() == {"n": 7}

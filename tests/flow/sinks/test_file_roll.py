@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import CorruptionError, OptionError, StorageError
+from spillable_stream.flow.sinks.file_roll import FileRoll
+from spillable_stream.flow.sinks.written import NoteFile
+from spillable_stream.flow.sources.base import Status
+
+
+@pytest.fixture
+def channel(open_channel: Callable[..., Channel]) -> Channel:
+    return open_channel()
+
+
+def put(channel: Channel, *bodies: str, **headers: str) -> None:
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b.encode(), headers) for b in bodies])
+
+
+def opened(channel: Channel, out: Path, **options: Any) -> FileRoll:
+    sink = FileRoll(out, **options)
+    sink.name = "a1.k1"
+    sink.open(channel)
+    return sink
+
+
+def drain(sink: FileRoll) -> None:
+    while sink.process() is Status.READY:
+        pass
+
+
+def files(out: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in sorted(out.iterdir()) if not p.name.startswith(".")}
+
+
+def lines(out: Path) -> list[bytes]:
+    return b"".join(files(out).values()).split(b"\n")[:-1]
+
+
+def test_bodies_are_lines_of_a_file_and_batches_are_committed(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1", "2", "3")
+    sink = opened(channel, tmp_path / "out", batch_size=2, path_manager_prefix="x-", path_manager_extension="log")
+    sink.now = lambda: 5.0
+    sink.open(channel)
+    drain(sink)
+    sink.close()
+    assert files(tmp_path / "out") == {"x-5000-1.log": b"1\n2\n3\n"}
+    assert channel.stats().groups["default"].lag == 0
+    counters = sink.counters.flume_counters()
+    assert [counters[f"Batch{n}Count"] for n in ("Empty", "Underflow", "Complete")] == [1, 1, 1]
+    assert counters["EventDrainSuccessCount"] == 3
+
+
+def test_files_can_be_named_by_their_time_and_never_replace_another(channel: Channel, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for expected in (1, 2):
+        put(channel, "x")
+        sink = opened(channel, out, path_manager="ROLLTIME")
+        sink.now = lambda: 0.0
+        drain(sink)
+        sink.close()
+        assert len(files(out)) == expected
+    assert all(len(name) == 16 and name[14] == "-" for name in files(out))
+
+
+def test_headers_can_be_written_too_and_line_ends_left_out(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1", "2", a="x", b="y")
+    drain(opened(channel, tmp_path / "a", serializer="HEADER_AND_TEXT"))
+    assert lines(tmp_path / "a") == [b"{a=x, b=y} 1", b"{a=x, b=y} 2"]
+    put(channel, "1", "2")
+    drain(opened(channel, tmp_path / "b", serializer_append_newline=False))
+    assert list(files(tmp_path / "b").values()) == [b"12"]
+
+
+def test_a_new_file_begins_after_the_interval(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 100.0
+    monkeypatch.setattr("spillable_stream.flow.sinks.file_roll.time.monotonic", lambda: seconds)
+    sink = opened(channel, tmp_path / "out", roll_interval=30)
+    for expected in (1, 1, 2):
+        put(channel, "x")
+        drain(sink)
+        seconds += 16
+        assert len(files(tmp_path / "out")) == expected
+        assert sink.due_seconds() in (14.0, 0.0)
+
+
+# What a crash can come between: the steps of a batch, in order. At each the process ends before the step.
+STEPS = ["OutputFile.append", "OutputFile.sync", "NoteFile.write", "TakeTransaction.commit"]
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_crash_at_any_step_writes_each_event_once(
+    open_channel: Callable[..., Channel],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+    after: bool,
+    batch: int,
+) -> None:
+    from spillable_stream.channel.take_transaction import TakeTransaction
+    from spillable_stream.flow.sinks.output_file import OutputFile
+
+    channel, out = open_channel(), tmp_path / "out"
+    put(channel, *map(str, range(9)))
+    owner, name = step.split(".")
+    target = {"OutputFile": OutputFile, "NoteFile": NoteFile, "TakeTransaction": TakeTransaction}[owner]
+    real, calls = getattr(target, name), 0
+
+    def dies(self: Any, *arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls <= batch:
+            return real(self, *arguments)
+        if after:
+            real(self, *arguments)
+        raise Killed
+
+    sink = opened(channel, out, batch_size=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(target, name, dies)
+        patch.setattr(OutputFile, "cut", lambda self: None)
+        with pytest.raises(Killed):
+            drain(sink)
+    channel.close()
+    again = open_channel()
+    sink = opened(again, out, batch_size=2)
+    sink._series += 1
+    put(again, "9")
+    drain(sink)
+    assert lines(out) == [str(i).encode() for i in range(10)]
+    assert again.stats().groups["default"].lag == 0
+
+
+def test_a_batch_that_fails_is_cut_back_and_written_again(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(channel, "1")
+    sink = opened(channel, tmp_path / "out")
+    drain(sink)
+    put(channel, "2", "3")
+    with monkeypatch.context() as patch:
+
+        def fails(*_: object) -> None:
+            raise OSError(28, "No space left on device")
+
+        patch.setattr(os, "fdatasync", fails)
+        with pytest.raises(StorageError, match="No space left"):
+            sink.process()
+    assert lines(tmp_path / "out") == [b"1"]
+    drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2", b"3"]
+    assert sink.counters.flume_counters()["EventWriteFail"] == 1
+
+
+def test_a_commit_that_fails_after_the_note_does_not_write_again(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spillable_stream.channel.take_transaction import TakeTransaction
+
+    put(channel, "1", "2")
+    sink = opened(channel, tmp_path / "out")
+    with monkeypatch.context() as patch:
+
+        def fails(*_: object) -> None:
+            raise StorageError("the disk refused")
+
+        patch.setattr(TakeTransaction, "commit", fails)
+        with pytest.raises(StorageError):
+            sink.process()
+    drain(sink)
+    assert lines(tmp_path / "out") == [b"1", b"2"]
+
+
+def test_a_damaged_note_is_refused_by_name_and_one_of_another_channel_is_ignored(
+    channel: Channel, tmp_path: Path
+) -> None:
+    note = tmp_path / ".spillable-a1.k1.json"
+    note.write_text("{")
+    with pytest.raises(CorruptionError, match=str(note)):
+        opened(channel, tmp_path)
+    note.write_text('{"channel": "x", "files": {"y": 1}, "ranges": [], "closing": "", "closing_ranges": []}')
+    opened(channel, tmp_path)
+
+
+@pytest.mark.parametrize("options", [{"serializer": "no.such"}, {"serializer": "NONE"}, {"path_manager": "x"}])
+def test_a_wrong_option_is_refused(options: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(OptionError):
+        FileRoll(tmp_path, **options)

@@ -1,0 +1,304 @@
+from __future__ import annotations
+
+import contextlib
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.sinks.hdfs import Hdfs
+from spillable_stream.flow.sources.base import Status
+
+NO_ROLLS = {"roll_interval": 0, "roll_size": 0, "roll_count": 0}
+KINDS: list[dict[str, Any]] = [
+    {"file_type": "DataStream"},
+    {"file_type": "CompressedStream", "codec": "gzip"},
+]
+
+
+@pytest.fixture
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The channel is not below `tmp_path`, which has the files of the sink."""
+    return tmp_path_factory.mktemp("channel") / "channel"
+
+
+@pytest.fixture
+def channel(open_channel: Callable[..., Channel]) -> Channel:
+    return open_channel()
+
+
+def put(channel: Channel, *bodies: str, **headers: str) -> None:
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b.encode(), headers) for b in bodies])
+
+
+def opened(channel: Channel, path: Path | str, **options: Any) -> Hdfs:
+    sink = Hdfs(str(path), **{"file_type": "DataStream", "now": lambda: 1.0, **options})
+    sink.name = "a1.k1"
+    sink.open(channel)
+    return sink
+
+
+def drain(sink: Hdfs) -> None:
+    while sink.process() is Status.READY:
+        pass
+
+
+def files(out: Path) -> dict[str, str]:
+    found = {}
+    for p in sorted(out.rglob("*")):
+        if p.is_file() and not p.name.startswith("."):
+            data = p.read_bytes()
+            found[str(p.relative_to(out))] = (gzip.decompress(data) if p.suffix == ".gz" else data).decode()
+    return found
+
+
+def lines(out: Path) -> list[str]:
+    return [line for text in files(out).values() for line in text.splitlines()]
+
+
+def test_events_go_to_the_directory_of_their_time_and_headers(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1", "2", timestamp="1700000000000", app="x")
+    put(channel, "3", timestamp="1700003600000", app="../y")
+    sink = opened(
+        channel, tmp_path / "%{app}" / "%Y-%m-%d" / "%H", time_zone="UTC", file_prefix="log-%{app}", **NO_ROLLS
+    )
+    drain(sink)
+    assert all(name.endswith(".tmp") for name in files(tmp_path))
+    sink.close()
+    assert files(tmp_path) == {
+        "_/y/2023-11-14/23/log-_/y.1001": "3\n",
+        "x/2023-11-14/22/log-x.1000": "1\n2\n",
+    }
+
+
+def test_times_are_rounded_down(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1", timestamp="1700000999000")
+    sink = opened(
+        channel, tmp_path / "%H%M", time_zone="UTC", round=True, round_value=10, round_unit="minute", **NO_ROLLS
+    )
+    drain(sink)
+    sink.close()
+    assert files(tmp_path) == {"2220/FlumeData.1000": "1\n"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_is_full_before_the_event_that_would_follow_the_limit(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any]
+) -> None:
+    put(channel, *map(str, range(25)))
+    sink = opened(channel, tmp_path, **{**NO_ROLLS, "roll_count": 10, "batch_size": 7, **kind})
+    drain(sink)
+    sink.close()
+    assert [len(text.split()) for text in files(tmp_path).values()] == [10, 10, 5]
+    put(channel, *("xxxx" for _ in range(7)))
+    sink = opened(channel, tmp_path / "size", **{**NO_ROLLS, "roll_size": 10, **kind})
+    drain(sink)
+    sink.close()
+    assert [len(text.split()) for text in files(tmp_path / "size").values()] == [3, 3, 1]
+    assert channel.stats().groups["default"].lag == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_end_with_the_time_and_when_they_are_idle(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 100.0
+    monkeypatch.setattr("spillable_stream.flow.sinks.bucket_sink.time.monotonic", lambda: seconds)
+    for options in ({"roll_interval": 30}, {"idle_timeout": 30}):
+        out = tmp_path / str(options)
+        sink = opened(channel, out, **{**NO_ROLLS, **options, **kind})
+        put(channel, "1")
+        drain(sink)
+        assert sink.due_seconds() == 30
+        assert not [n for n in files(out) if not n.endswith(".tmp")] if kind["file_type"] == "DataStream" else True
+        seconds += 30
+        drain(sink)
+        assert lines(out) == ["1"] and not list(out.glob("*.tmp"))
+        assert sink.due_seconds() == float("inf")
+
+
+def test_names_have_the_parts_that_options_say(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "1")
+    sink = opened(channel, tmp_path, file_suffix=".log", in_use_prefix="_", in_use_suffix=".open", **NO_ROLLS)
+    drain(sink)
+    assert list(files(tmp_path)) == ["_FlumeData.1000.log.open"]
+    sink.close()
+    assert list(files(tmp_path)) == ["FlumeData.1000.log"]
+    put(channel, "2")
+    sink = opened(channel, tmp_path, empty_in_use_suffix=True, **NO_ROLLS)
+    drain(sink)
+    assert "FlumeData.1000" in files(tmp_path)
+
+
+class Killed(BaseException):
+    pass
+
+
+STEPS = {
+    "DataStream": [
+        "OutputFile.append",
+        "OutputFile.sync",
+        "NoteFile.write",
+        "TakeTransaction.commit",
+        "BucketSink._rename",
+    ],
+    "CompressedStream": ["NoteFile.write", "LocalFiles.publish", "Consumer.commit"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("call", range(4))
+def test_a_crash_at_any_step_leaves_each_event_once_in_closed_files(
+    open_channel: Callable[..., Channel], tmp_path: Path, kind: dict[str, Any], after: bool, call: int
+) -> None:
+    from spillable_stream.channel.consumer import Consumer
+    from spillable_stream.channel.take_transaction import TakeTransaction
+    from spillable_stream.flow.sinks.bucket_sink import BucketSink
+    from spillable_stream.flow.sinks.destinations import LocalFiles
+    from spillable_stream.flow.sinks.output_file import OutputFile
+    from spillable_stream.flow.sinks.written import NoteFile
+
+    owners = {c.__name__: c for c in (Consumer, TakeTransaction, BucketSink, LocalFiles, OutputFile, NoteFile)}
+    channel = open_channel(checkpoint_on_close=False)
+    for number, step in enumerate(STEPS[kind["file_type"]]):
+        out = tmp_path / f"out{number}"
+        put(channel, *map(str, range(20)), a="x")
+        put(channel, *map(str, range(20, 26)), a="y")
+        owner, name = step.split(".")
+        target = owners[owner]
+        real, calls = getattr(target, name), 0
+
+        def dies(self: Any, *arguments: Any, _real: Any = real, **keywords: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == call + 1 and after:
+                _real(self, *arguments, **keywords)
+            if calls > call:
+                raise Killed
+            return _real(self, *arguments, **keywords)
+
+        options = {**NO_ROLLS, "roll_count": 6, "batch_size": 4, **kind}
+        sink = opened(channel, out / "%{a}", **options)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(target, name, dies)
+            patch.setattr(BucketSink, "_undo", lambda *_: None)
+            patch.setattr(BucketSink, "_discard", lambda *_: None)
+            with contextlib.suppress(Killed):
+                drain(sink)
+        channel.close()
+        channel = open_channel(checkpoint_on_close=False)
+        sink = opened(channel, out / "%{a}", **{**options, "now": lambda: 2.0})
+        drain(sink)
+        sink.close()
+        assert sorted(map(int, lines(out))) == list(range(26)), step
+        assert not list(out.rglob("*.tmp")), step
+        assert channel.stats().groups["default"].lag == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_fails_is_written_again(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(channel, *map(str, range(10)))
+    sink = opened(channel, tmp_path, **{**NO_ROLLS, "roll_count": 4, "batch_size": 3, **kind})
+    sink.process()
+    real = sink._content
+
+    def fails() -> Any:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(sink, "_content", fails)
+    for _ in range(2):
+        with pytest.raises(StorageError):
+            drain(sink)
+    monkeypatch.setattr(sink, "_content", real)
+    drain(sink)
+    sink.close()
+    assert sorted(map(int, lines(tmp_path))) == list(range(10))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_event_without_a_time_is_named_or_goes_to_the_dead_letters(
+    channel: Channel, tmp_path: Path, kind: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    put(channel, "timed", timestamp="1700000000000")
+    put(channel, "untimed")
+    sink = opened(channel, tmp_path / "out" / "%Y", **{**NO_ROLLS, **kind})
+    for _ in range(2):
+        with pytest.raises(StorageError, match="no header timestamp"):
+            sink.process()
+    assert caplog.text.count("the events 2 can't be written") == 1
+    assert sink.trouble
+    with Channel(tmp_path / "dead", minimum_required_space=0) as dead:
+        sink.dead_letter = dead
+        drain(sink)
+        sink.close()
+        with dead.take_transaction() as tx:
+            letter = tx.take()
+    assert isinstance(letter, Event)
+    assert letter.body == b"untimed"
+    assert letter.headers["deadletter.id"] == "2" and letter.headers["deadletter.component"] == "a1.k1"
+    assert lines(tmp_path / "out") == ["timed"]
+    assert not sink.trouble
+
+
+def test_files_that_a_name_can_not_be_given_to_are_named_later(
+    channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(channel, "1")
+    sink = opened(channel, tmp_path, **NO_ROLLS, retry_interval=0)
+    drain(sink)
+    real = sink._rename
+
+    def fails(*_: object) -> None:
+        raise StorageError("no")
+
+    monkeypatch.setattr(sink, "_rename", fails)
+    sink._finish(next(iter(sink._open.values())))
+    assert list(files(tmp_path)) == ["FlumeData.1000.tmp"]
+    monkeypatch.setattr(sink, "_rename", real)
+    sink.process()
+    assert list(files(tmp_path)) == ["FlumeData.1000"]
+
+
+def test_no_more_files_are_open_than_it_may_have(channel: Channel, tmp_path: Path) -> None:
+    for i in range(5):
+        put(channel, "x", a=str(i))
+    sink = opened(channel, tmp_path / "%{a}", max_open_files=2, **NO_ROLLS)
+    drain(sink)
+    assert len(list(tmp_path.rglob("*.tmp"))) == 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"file_type": "X"},
+        {"file_type": "CompressedStream"},
+        {"codec": "lzo"},
+        {"file_type": "SequenceFile", "codec": "gzip"},
+        {"time_zone": "Mars"},
+        {"round": True, "round_unit": "day"},
+        {"serializer": "none.such"},
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        Hdfs("/out", **{"file_type": "DataStream", **options})
+
+
+def test_a_sequence_file_has_the_events_times_as_keys(channel: Channel, tmp_path: Path) -> None:
+    put(channel, "one", timestamp="7")
+    put(channel, "two")
+    sink = opened(channel, tmp_path, file_type="SequenceFile", **NO_ROLLS)
+    drain(sink)
+    sink.close()
+    data = (tmp_path / "FlumeData.1000").read_bytes()
+    assert data.startswith(b"SEQ\x06")
+    assert (7).to_bytes(8, "big") + (3).to_bytes(4, "big") + b"one" in data
+    assert (1000).to_bytes(8, "big") + (3).to_bytes(4, "big") + b"two" in data

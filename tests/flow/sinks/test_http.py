@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sinks.http import HttpSink
+from spillable_stream.flow.sources.base import Status
+
+got: list[tuple[bytes, str]] = []
+status = 200
+
+
+class Server(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        got.append((body, self.headers["Spillable-Event-Id"]))
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    got.clear()
+    yield f"http://127.0.0.1:{server.server_port}/x"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def channel(open_channel: Callable[..., Channel]) -> Channel:
+    channel = open_channel()
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"one"), Event(b""), Event(b"two")])
+    return channel
+
+
+def test_each_event_is_posted_with_its_id_and_an_empty_one_is_not(endpoint: str, channel: Channel) -> None:
+    sink = HttpSink(endpoint, rollback={"2XX": False}, backoff={"200": False}, increment_metrics={"2xx": True})
+    sink.open(channel)
+    assert [sink.process() for _ in range(4)] == [Status.READY] * 3 + [Status.BACKOFF]
+    assert got == [(b"one", f"{channel.uuid}/1"), (b"two", f"{channel.uuid}/3")]
+    assert sink.counters.flume_counters()["EventDrainSuccessCount"] == 2
+    sink.close()
+
+
+def test_by_default_a_200_is_sent_again_as_flume_does_and_is_named(
+    endpoint: str, channel: Channel, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = HttpSink(endpoint)
+    sink.open(channel)
+    assert [sink.process() for _ in range(2)] == [Status.BACKOFF] * 2
+    assert [body for body, _ in got] == [b"one", b"one"]
+    assert caplog.text.count("the event is sent again; see rollback.200") == 1
+    sink.in_group = True
+    with pytest.raises(StorageError, match="another sink of the group"):
+        sink.process()
+
+
+def test_a_status_counts_before_its_class(endpoint: str, channel: Channel) -> None:
+    global status
+    sink = HttpSink(endpoint, rollback={"503": False, "5XX": True}, backoff={"5XX": False})
+    sink.open(channel)
+    try:
+        status = 500
+        assert sink.process() is Status.READY
+        status = 503
+        assert sink.process() is Status.READY
+    finally:
+        status = 200
+    assert channel.stats().channel_size == 2
+
+
+def test_a_server_that_does_not_answer_gets_the_event_again(channel: Channel) -> None:
+    sink = HttpSink("http://127.0.0.1:9/", connect_timeout=1000)
+    sink.open(channel)
+    with pytest.raises(StorageError, match="does not answer"):
+        sink.process()
+    assert channel.stats().channel_size == 3
+    assert sink.counters.flume_counters()["ConnectionFailedCount"] == 1

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.client_numbers import ClientNumbers
+from spillable_stream.flow.sources.event_columns import events_of
+
+
+def bodies(channel: Channel) -> list[bytes]:
+    with channel.take_transaction() as tx:
+        return [e.body for e in tx.take_many(1000)]
+
+
+def test_a_number_that_one_channel_has_goes_to_the_other_only(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0, overflow_capacity=1, keep_alive=0) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+    ):
+        numbers = ClientNumbers(processor)
+        numbers.store(events_of([b"1"], [{}]), "client", 1)
+        with pytest.raises(DeliveryError, match=r"batch 5 of client is not in b: .*Send it again") as raised:
+            numbers.store(events_of([b"5"], [{}]), "client", 5)
+        assert raised.value.stored == ("a",)
+        assert bodies(b) == [b"1"]
+        numbers.store(events_of([b"5"], [{}]), "client", 5)
+        numbers.store(events_of([b"4"], [{}]), "client", 4)  # an old one
+        assert (bodies(a), bodies(b)) == ([b"1", b"5"], [b"5"])
+
+
+def test_one_request_of_a_client_is_stored_at_a_time(tmp_path: Path) -> None:
+    with Channel(tmp_path / "a", minimum_required_space=0) as a, ChannelProcessor({"a": a}) as processor:
+        numbers = ClientNumbers(processor)
+
+        def send() -> None:
+            for number in range(1, 20):
+                numbers.store(events_of([b"%d" % number], [{}]), "client", number)
+
+        threads = [threading.Thread(target=send) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert bodies(a) == [b"%d" % n for n in range(1, 20)]
+
+
+def test_a_name_that_no_producer_can_have_is_refused(tmp_path: Path) -> None:
+    with Channel(tmp_path / "a", minimum_required_space=0) as a, ChannelProcessor({"a": a}) as processor:
+        with pytest.raises(OptionError, match="producer"):
+            ClientNumbers(processor).store(events_of([b"1"], [{}]), "", 1)
+        assert a.stats().channel_size == 0

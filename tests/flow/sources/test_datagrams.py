@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from spillable_stream.errors import StorageError
+from spillable_stream.flow.sources.datagrams import Datagram, DatagramSource
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+
+class Kept(DatagramSource):
+    def __init__(self) -> None:
+        super().__init__("127.0.0.1", 0)
+        self.batches: list[list[Datagram]] = []
+
+    async def take(self, datagrams: list[Datagram]) -> None:
+        self.batches.append(datagrams)
+        if datagrams[0].data == b"bad":
+            raise RuntimeError("a bug")
+
+
+def test_what_is_there_is_one_batch_and_a_failure_does_not_end_the_source() -> None:
+    source = Kept()
+    source.start(KeptBatches())
+    try:
+        assert source.alive
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            for data in (b"bad", b"good"):
+                s.sendto(data, ("127.0.0.1", source.port))
+                wait_until(lambda data=data: source.batches and source.batches[-1][-1].data == data)
+        assert {d.sender for batch in source.batches for d in batch} == {"127.0.0.1"}
+        assert source.counters.generic_processing_fail == 1
+        other = Kept()
+        other._address = ("127.0.0.1", source.port)
+        with pytest.raises(StorageError, match="cannot listen"):
+            other.start(KeptBatches())
+    finally:
+        source.stop()
+    assert not source.alive

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.exec import Exec
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+
+def run(command: str, **options: Any) -> KeptBatches:
+    kept, source = KeptBatches(), Exec(command, **options)
+    source.start(kept)
+    wait_until(lambda: source.finished)
+    assert source.alive
+    source.stop()
+    return kept
+
+
+def test_each_line_is_an_event_in_batches() -> None:
+    kept = run("seq 45", batch_timeout=60_000)
+    assert kept.bodies() == [str(i).encode() for i in range(1, 46)]
+    assert [b.num_rows for b in kept.batches[0]] == [20, 20, 5]
+
+
+def test_without_a_shell_quotes_mean_nothing_and_with_one_they_do() -> None:
+    assert run("echo 'a b'").bodies() == [b"'a b'"]
+    assert run("echo 'a  b' | cat; printf end", shell="/bin/sh -c").bodies() == [b"a  b", b"end"]
+
+
+def test_lines_become_utf_8() -> None:
+    assert run(r"printf '\344\n'", shell="/bin/sh -c", charset="ISO-8859-1").bodies() == ["ä".encode()]
+
+
+def test_a_command_that_ended_is_started_again() -> None:
+    kept, source = KeptBatches(), Exec("echo x", restart=True, restart_throttle=1)
+    source.start(kept)
+    wait_until(lambda: len(kept.bodies()) >= 3)
+    source.stop()
+    assert set(kept.bodies()) == {b"x"}
+
+
+def test_a_smaller_batch_is_put_after_the_timeout() -> None:
+    kept, source = KeptBatches(), Exec("echo x; exec sleep 1000", shell="/bin/sh -c", batch_timeout=10)
+    source.start(kept)
+    wait_until(lambda: kept.bodies() == [b"x"])
+    source.stop()
+
+
+def test_a_full_channel_holds_the_batch_and_the_pipe_is_not_read(tmp_path: Path) -> None:
+    """The command writes more than a pipe and one read hold, and notes how far it got."""
+    got = tmp_path / "got"
+    script = f"i=0; while [ $i -lt 300 ]; do printf '%01023d\\n' $i; i=$((i+1)); echo $i > {got}; done"
+    kept = KeptBatches()
+    kept.full = {0}
+    source = Exec(script, shell="/bin/sh -c", batch_timeout=0)
+    source.start(kept)
+    wait_until(lambda: source.counters.channel_write_fail >= 3)
+    assert int(got.read_text() or 0) < 300
+    kept.full = set()
+    wait_until(lambda: source.finished)
+    source.stop()
+    assert [int(b) for b in kept.bodies()] == list(range(300))
+
+
+def test_the_whole_process_group_ends_with_it(tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    script = f"trap '' TERM; sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; echo up; wait; sleep 1000"
+    kept, source = KeptBatches(), Exec(script, shell="/bin/bash -c", batch_timeout=0)
+    source.start(kept)
+    wait_until(lambda: kept.bodies() == [b"up"])
+    source.stop()
+    for pid in map(int, pids.read_text().split()):
+        wait_until(lambda pid=pid: not _runs(pid))
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+
+
+def test_what_it_prints_to_standard_error_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "spillable_stream.flow")
+    run("echo trouble >&2", shell="/bin/sh -c", log_std_err=True)
+    wait_until(lambda: "standard error: trouble" in caplog.text)
+
+
+@pytest.mark.parametrize("options", [{"command": " "}, {"command": "x", "charset": "none"}])
+def test_a_wrong_option_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(OptionError):
+        Exec(**options)
+
+
+def test_a_command_that_is_not_there_is_refused_at_the_start() -> None:
+    with pytest.raises(OptionError, match="no-such-command"):
+        Exec("no-such-command -x").start(KeptBatches())

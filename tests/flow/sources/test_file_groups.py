@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.file_groups import FileGroup, file_groups
+
+
+def names(group: FileGroup, *, again: bool = False) -> list[str]:
+    return sorted(os.path.basename(f.path) for f in group.files(again=again))
+
+
+def test_files_match_by_their_whole_name_in_one_directory(tmp_path: Path) -> None:
+    for name in ("a.log", "a.log.1", "b.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "d.log").mkdir()
+    group = FileGroup("g", f"{tmp_path}/.*[.]log")
+    assert names(group) == ["a.log"]
+    assert group.files()[0].inode == (tmp_path / "a.log").stat().st_ino
+    assert group.find((tmp_path / "b.txt").stat().st_ino) == str(tmp_path / "b.txt")
+    assert group.find(0) is None
+
+
+def test_a_directory_is_listed_when_it_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    listings = 0
+    real = os.scandir
+
+    def scandir(path: str) -> object:
+        nonlocal listings
+        listings += 1
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    cached, other = FileGroup("g", f"{tmp_path}/.*"), FileGroup("g", f"{tmp_path}/.*", cached=False)
+    for _ in range(3):
+        cached.files()
+    assert listings == 1
+    (tmp_path / "new").touch()
+    os.utime(tmp_path, ns=(1, 1))
+    assert names(cached) == ["new"]
+    assert names(cached, again=True) == ["new"]
+    assert listings == 3
+    for _ in range(3):
+        other.files()
+    assert listings == 6
+
+
+def test_a_missing_directory_has_no_files_until_it_is_there(tmp_path: Path) -> None:
+    group = FileGroup("g", f"{tmp_path}/later/.*")
+    assert names(group) == []
+    assert group.find(1) is None
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "x").touch()
+    assert names(group) == ["x"]
+
+
+@pytest.mark.parametrize("path", ["no-slash", "/dir/", "/dir/("])
+def test_a_wrong_group_is_refused(path: str) -> None:
+    with pytest.raises(OptionError):
+        FileGroup("g", path)
+    with pytest.raises(OptionError, match="filegroups"):
+        file_groups({}, cached=True)

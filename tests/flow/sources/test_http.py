@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pyarrow as pa
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.base import BatchProcessor
+from spillable_stream.flow.sources.http import Http
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def listening(kept: BatchProcessor, **options: Any) -> Iterator[tuple[Http, httpx.Client]]:
+    source = Http(0, bind="127.0.0.1", **options)
+    source.start(kept)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{source.port}", timeout=30, trust_env=False) as client:
+            yield source, client
+    finally:
+        source.stop()
+
+
+EVENTS = [{"headers": {"a": "1"}, "body": "one"}, {"body": "ü"}, {"headers": {}}]
+
+
+@pytest.mark.parametrize("charset", ["", "utf-8", "UTF-16", "utf-32"])
+def test_a_request_is_one_batch_and_is_answered_when_it_is_stored(charset: str) -> None:
+    kept = KeptBatches()
+    headers = {"Content-Type": f"application/json; charset={charset}" if charset else "application/json"}
+    with listening(kept) as (_, client):
+        body = json.dumps(EVENTS, ensure_ascii=False).encode(charset or "utf-8")
+        assert client.post("/", content=body, headers=headers).status_code == 200
+    assert kept.bodies() == [b"one", "ü".encode(), b""]
+    assert kept.headers() == [{"a": "1"}, {}, {}]
+    assert len(kept.batches[0]) == 1
+
+
+def test_get_is_taken_as_post_at_any_path() -> None:
+    kept = KeptBatches()
+    with listening(kept) as (_, client):
+        assert client.request("GET", "/any/path", content=json.dumps(EVENTS[:1])).status_code == 200
+    assert kept.bodies() == [b"one"]
+
+
+@pytest.mark.parametrize("body", ["{", '{"body": "x"}', '[{"body": 1}]', '[{"headers": {"a": 1}}]', ""])
+def test_a_malformed_request_is_answered_with_400_and_why(body: str) -> None:
+    kept = KeptBatches()
+    with listening(kept) as (source, client):
+        answer = client.post("/", content=body)
+        assert answer.status_code == 400
+        assert "is not a JSON array" in answer.text
+        assert source.counters.flume_counters()["EventReadFail"] == 1
+        other = client.post("/", content="[]", headers={"Content-Type": "text/plain; charset=EBCDIC"})
+        assert other.status_code == 400
+    assert kept.batches[0] == []
+
+
+def test_a_full_channel_is_answered_with_503_and_when_to_come_again() -> None:
+    kept = KeptBatches()
+    kept.full = {0}
+    with listening(kept) as (_, client):
+        answer = client.post("/", content=json.dumps(EVENTS))
+        assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+
+
+@pytest.mark.parametrize("error", [StorageError("the disk refused"), RuntimeError("a bug")])
+def test_any_other_failure_is_answered_with_500(error: Exception) -> None:
+    class Fails(KeptBatches):
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+            raise error
+
+    with listening(Fails()) as (_, client):
+        answer = client.post("/", content=json.dumps(EVENTS))
+        assert answer.status_code == 500
+        assert str(error) in answer.text
+
+
+def test_a_request_with_a_key_is_stored_once_in_each_channel(tmp_path: Path) -> None:
+    with (
+        Channel(tmp_path / "a", minimum_required_space=0) as a,
+        Channel(tmp_path / "b", minimum_required_space=0, memory_capacity=0, overflow_capacity=2, keep_alive=0) as b,
+        ChannelProcessor({"a": a, "b": b}) as processor,
+        listening(processor) as (_, client),
+    ):
+
+        def post(number: int, key: str) -> int:
+            content = json.dumps([{"body": str(number)}])
+            return client.post("/", content=content, headers={"Idempotency-Key": key}).status_code
+
+        assert [post(n, f"client-7/{n}") for n in (1, 1, 2, 1)] == [200] * 4
+        assert post(3, "client-7/3") == 503  # b is full, and a has it
+        with b.take_transaction() as tx:
+            assert [e.body for e in tx.take_many(2)] == [b"1", b"2"]
+        assert post(3, "client-7/3") == 200
+        assert [post(0, key) for key in ("1", "client/", "/1", "client/x", "client/0")] == [400] * 5
+        with a.take_transaction() as of_a, b.take_transaction() as of_b:
+            assert [e.body for e in of_a.take_many(9)] == [b"1", b"2", b"3"]
+            assert [e.body for e in of_b.take_many(9)] == [b"3"]
+
+
+def test_a_blob_is_the_body_as_it_is_with_the_parameters_as_headers() -> None:
+    kept = KeptBatches()
+    options = {"handler": "org.apache.flume.sink.solr.morphline.BlobHandler"}
+    with listening(kept, **options, handler_properties={"mandatoryParameters": "a, b"}) as (_, client):
+        assert client.post("/?a=1&b=2", content=b"\x00\xff").status_code == 200
+        assert client.post("/?a=1", content=b"x").status_code == 400
+    assert kept.bodies() == [b"\x00\xff"]
+    assert kept.headers() == [{"a": "1", "b": "2"}]
+    with listening(kept, **options) as (_, client):
+        assert client.post("/", content=b"no parameters").status_code == 200
+
+
+def test_a_stop_answers_the_requests_under_way() -> None:
+    release, answers = threading.Event(), []
+
+    class Slow(KeptBatches):
+        def process(self, events: pa.RecordBatch, *, number: int | None = None, note: bytes = b"") -> None:
+            release.wait(30)
+            super().process(events, number=number, note=note)
+
+    kept = Slow()
+    with listening(kept) as (source, client):
+        post = threading.Thread(target=lambda: answers.append(client.post("/", content=json.dumps(EVENTS)).status_code))
+        post.start()
+        wait_until(lambda: source.counters.event_received_count == 3)
+        stop = threading.Thread(target=source.stop)
+        stop.start()
+        release.set()
+        stop.join(30)
+        post.join(30)
+    assert answers == [200]
+    assert len(kept.bodies()) == 3
+
+
+def test_a_port_in_use_and_an_unknown_handler_are_refused() -> None:
+    with listening(KeptBatches()) as (source, _), pytest.raises(StorageError, match="cannot listen"):
+        Http(source.port, bind="127.0.0.1").start(KeptBatches())
+    with pytest.raises(OptionError, match="handler"):
+        Http(0, handler="com.acme.Handler")

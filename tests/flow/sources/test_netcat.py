@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import OptionError, StorageError
+from spillable_stream.flow.sources.netcat import Netcat
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+
+@contextmanager
+def listening(kept: KeptBatches, **options: Any) -> Iterator[Netcat]:
+    source = Netcat("127.0.0.1", 0, **options)
+    source.start(kept)
+    try:
+        yield source
+    finally:
+        source.stop()
+
+
+@contextmanager
+def client(source: Netcat) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", source.port), timeout=30) as connection:
+        yield connection
+
+
+def answer(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size and (data := connection.recv(1 << 16)):
+        found += data
+    return found
+
+
+def test_each_line_is_an_event_and_is_answered_when_it_is_stored() -> None:
+    kept = KeptBatches()
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"one\ntwo\r\nthr")
+        assert answer(c, 6) == b"OK\nOK\n"
+        assert kept.bodies() == [b"one", b"two\r"]
+        c.sendall(b"ee\n")
+        assert answer(c, 3) == b"OK\n"
+    assert kept.bodies() == [b"one", b"two\r", b"three"]
+
+
+def test_lines_of_one_read_are_one_batch() -> None:
+    kept = KeptBatches()
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"x\n" * 1000)
+        answer(c, 3000)
+    assert len(kept.bodies()) == 1000
+    assert len(kept.batches[0]) < 10
+
+
+def test_a_refused_batch_is_answered_with_the_reason() -> None:
+    kept = KeptBatches()
+    kept.full = {0}
+    with listening(kept) as source, client(source) as c:
+        c.sendall(b"one\n")
+        assert answer(c, 52).startswith(b"FAILED: a batch is not in c0: the channel 0 is full\n")
+        kept.full = set()
+        c.sendall(b"one\n")
+        assert answer(c, 3) == b"OK\n"
+        assert source.counters.flume_counters()["ChannelWriteFail"] == 1
+    assert kept.bodies() == [b"one"]
+
+
+def test_without_answers_a_refused_batch_is_held_until_it_is_stored() -> None:
+    kept = KeptBatches()
+    kept.full = {0}
+    with listening(kept, ack_every_event=False) as source, client(source) as c:
+        c.sendall(b"one\n")
+        wait_until(lambda: source.counters.channel_write_fail >= 1)
+        c.sendall(b"two\n")
+        kept.full = set()
+        wait_until(lambda: kept.bodies() == [b"one", b"two"])
+
+
+@pytest.mark.parametrize("end", [b"\n", b""])
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_a_line_that_is_too_long_closes_the_connection(end: bytes, letter: str) -> None:
+    kept = KeptBatches()
+    failed = b"FAILED: Event exceeds the maximum length (10 chars, including newline)\n"
+    with listening(kept, max_line_length=10) as source, client(source) as c:
+        c.sendall(f"{letter * 9}\n{letter * 10}".encode() + end)
+        assert answer(c, 1000) == b"OK\n" + failed
+    assert kept.bodies() == [(letter * 9).encode()]
+
+
+def test_bodies_are_utf_8_whatever_the_encoding() -> None:
+    kept = KeptBatches()
+    with listening(kept, encoding="ISO-8859-1") as source, client(source) as c:
+        c.sendall(b"\xe4\n")
+        answer(c, 3)
+    assert kept.bodies() == ["ä".encode()]
+
+
+def test_a_stop_answers_what_was_read_and_closes_the_connections() -> None:
+    kept = KeptBatches()
+    with listening(kept) as source, client(source) as c, client(source) as idle:
+        c.sendall(b"one\n")
+        answer(c, 3)
+        source.stop()
+        assert answer(c, 1) == answer(idle, 1) == b""
+    assert not source.alive
+
+
+def test_a_port_in_use_and_an_address_of_nobody_are_refused() -> None:
+    with listening(KeptBatches()) as source, pytest.raises(StorageError, match=f"on 127.0.0.1:{source.port}"):
+        Netcat("127.0.0.1", source.port).start(KeptBatches())
+    with pytest.raises(OptionError, match="correct bind"):
+        Netcat("no such host", 0).start(KeptBatches())
+    with pytest.raises(OptionError, match="character set"):
+        Netcat("127.0.0.1", 0, encoding="none")

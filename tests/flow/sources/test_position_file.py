@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import CorruptionError
+from spillable_stream.flow.durable_file import replace_file
+from spillable_stream.flow.sources.position_file import Place, PositionFile, Positions
+from spillable_stream.flow.sources.tailed_file import Mark
+
+FIRST = Positions({7: Place("/a", Mark(7, 10, 5, 1, 5, 2))}, 3)
+SECOND = Positions({7: Place("/b", Mark(7, 20, 5, 1, 5, 3)), 8: Place("/a", Mark(8, 1))}, 4)
+
+
+def test_what_was_written_is_read(tmp_path: Path) -> None:
+    file = PositionFile(tmp_path / "below" / "p.json")
+    assert file.read() == Positions({})
+    for positions in (FIRST, SECOND):
+        file.write(positions)
+        assert PositionFile(file.path).read() == positions
+    assert json.loads(file.path.read_text()) == [
+        {"inode": 7, "pos": 20, "file": "/b"},
+        {"inode": 8, "pos": 1, "file": "/a"},
+    ]
+
+
+def test_a_crash_between_the_two_files_leaves_the_newer_positions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = PositionFile(tmp_path / "p.json")
+    file.write(FIRST)
+
+    def dies(path: Path, data: bytes) -> None:
+        if path.name == "p.json":
+            raise KeyboardInterrupt
+        replace_file(path, data)
+
+    monkeypatch.setattr("spillable_stream.flow.sources.position_file.replace_file", dies)
+    with pytest.raises(KeyboardInterrupt):
+        PositionFile(file.path).write(SECOND)
+    assert file.read() == SECOND
+
+
+def test_flumes_file_counts_where_flume_has_written_it(tmp_path: Path) -> None:
+    file = PositionFile(tmp_path / "p.json")
+    file.write(FIRST)
+    file.path.write_text('[{"inode": 7, "pos": 12, "file": "/a"}]')
+    assert file.read() == Positions({7: Place("/a", Mark(7, 12))}, only_flume=True)
+    file.path.unlink()
+    assert file.read() == FIRST
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}[", '[{"inode": 1}]', "[1]", '[{"inode": "x", "pos": 1, "file": "f"}]'])
+def test_a_damaged_file_is_refused_by_name(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text)
+    with pytest.raises(CorruptionError, match=r"p\.json"):
+        PositionFile(tmp_path / "p.json").read()
+    (tmp_path / "p.json.marks").write_text(text)
+    with pytest.raises(CorruptionError, match=r"p\.json\.marks"):
+        PositionFile(tmp_path / "p.json").read()

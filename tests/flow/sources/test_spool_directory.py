@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.spool_directory import SpoolDirectory, spool_directory
+
+
+def directory(path: Path, **options: object) -> SpoolDirectory:
+    given = {"suffix": ".DONE", "delete_policy": "never", "tracker_dir": ".t", "tracking_policy": "rename",
+             "include": "^.*$", "ignore": "^$", "order": "oldest", "recursive": False}  # fmt: skip
+    return spool_directory(path, **{**given, **options})  # type: ignore[arg-type]
+
+
+def test_a_name_that_is_taken_is_never_replaced(tmp_path: Path) -> None:
+    for name in ("a", "a.DONE"):
+        (tmp_path / name).write_text(name)
+    with pytest.raises(FileExistsError):
+        directory(tmp_path).complete(str(tmp_path / "a"))
+    assert (tmp_path / "a.DONE").read_text() == "a.DONE"
+    assert directory(tmp_path).set_aside(str(tmp_path / "a")) == str(tmp_path / "a.ASIDE")
+    assert directory(tmp_path).choose() is None
+
+
+def test_files_that_are_noted_stay_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    found = directory(tmp_path, tracking_policy="tracker_dir")
+    found.check()
+    assert found.choose() == str(tmp_path / "a")
+    found.complete(str(tmp_path / "a"))
+    assert found.choose() is None
+    assert (tmp_path / "a").exists() and (tmp_path / ".t" / "a.DONE").exists()
+
+
+def test_a_wrong_pattern_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is not valid"):
+        directory(tmp_path, include="(")

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream.errors import DeliveryError, NotAChannelError
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.spooldir import SpoolDir
+from tests.support.flow_processors import KeptBatches
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    (tmp_path / "spool").mkdir()
+    return tmp_path / "spool"
+
+
+def add(spool: Path, name: str, data: bytes, age: int = 0) -> Path:
+    path = spool / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    os.utime(path, (1e9 - age, 1e9 - age))
+    return path
+
+
+def read_all(spool: Path, kept: KeptBatches | None = None, **options: Any) -> KeptBatches:
+    kept = kept or KeptBatches()
+    source = SpoolDir(spool, **options)
+    source.open(kept)
+    while source.poll(kept) is Status.READY:
+        pass
+    source.close()
+    return kept
+
+
+def names(spool: Path) -> list[str]:
+    return sorted(str(p.relative_to(spool)) for p in spool.rglob("*") if p.is_file())
+
+
+def test_files_are_read_the_oldest_first_and_renamed(spool: Path) -> None:
+    add(spool, "b", b"3\n", age=1)
+    add(spool, "a", b"1\n2", age=2)
+    add(spool, "c", b"4\n", age=1)
+    add(spool, ".hidden", b"x\n")
+    add(spool, "old.COMPLETED", b"x\n")
+    kept = read_all(spool)
+    assert kept.bodies() == [b"1", b"2", b"3", b"4"]
+    assert names(spool) == [".hidden", "a.COMPLETED", "b.COMPLETED", "c.COMPLETED", "old.COMPLETED"]
+
+
+def test_batches_never_span_files_and_a_file_is_renamed_by_the_read_after_its_last_line(spool: Path) -> None:
+    add(spool, "a", b"1\n2\n3\n", age=1)
+    add(spool, "b", b"4\n")
+    kept, source = KeptBatches(), SpoolDir(spool, batch_size=2)
+    source.open(kept)
+    seen = []
+    while source.poll(kept) is Status.READY:
+        seen.append((kept.batches[0][-1].num_rows, names(spool)))
+    assert seen == [(2, ["a", "b"]), (1, ["a", "b"]), (1, ["a.COMPLETED", "b"])]
+
+
+def test_a_carriage_return_stays_and_an_empty_file_is_an_empty_event(spool: Path) -> None:
+    add(spool, "a", b"1\r\n\n", age=1)
+    add(spool, "empty", b"")
+    assert read_all(spool).bodies() == [b"1\r", b"", b""]
+
+
+@pytest.mark.parametrize("text", ["abcdefg\nhi\nabcdef\n", "äbcdefg\nhi\näbcdéf\n"])
+def test_a_longer_line_is_cut_into_several_events(spool: Path, text: str) -> None:
+    add(spool, "a", text.encode())
+    cut = [line[i : i + 3].encode() for line in text.splitlines() for i in range(0, len(line), 3)]
+    assert read_all(spool, deserializer_max_line_length=3, batch_size=2).bodies() == cut
+
+
+def test_names_are_chosen_by_patterns_and_directories_by_option(spool: Path) -> None:
+    for name in ("a.log", "b.tmp", "c.txt", "below/d.log"):
+        add(spool, name, name.encode())
+    options = {"include_pattern": r".*\.(log|tmp)", "ignore_pattern": r".*\.tmp"}
+    assert read_all(spool, **options).bodies() == [b"a.log"]
+    assert read_all(spool, recursive_directory_search=True, **options).bodies() == [b"below/d.log"]
+
+
+def test_the_order_can_be_youngest_first(spool: Path) -> None:
+    add(spool, "old", b"old", age=2)
+    add(spool, "new", b"new", age=1)
+    assert read_all(spool, consume_order="youngest").bodies() == [b"new", b"old"]
+    add(spool, "a", b"a")
+    add(spool, "b", b"b")
+    assert sorted(read_all(spool, consume_order="random").bodies()) == [b"a", b"b"]
+
+
+def test_files_can_be_removed_or_noted_in_a_tracker_directory(spool: Path) -> None:
+    add(spool, "a", b"1")
+    read_all(spool, delete_policy="immediate")
+    assert names(spool) == []
+    add(spool, "below/b", b"2")
+    options = {"tracking_policy": "tracker_dir", "recursive_directory_search": True}
+    kept = read_all(spool, **options)
+    assert read_all(spool, kept, **options).bodies() == [b"2"]
+    assert names(spool) == [".flumespool/below/b.COMPLETED", "below/b"]
+
+
+def test_events_have_the_headers_of_their_file(spool: Path) -> None:
+    add(spool, "a", b"1\n")
+    kept = read_all(spool, file_header=True, basename_header=True)
+    assert kept.headers() == [{"file": str(spool / "a"), "basename": "a"}]
+
+
+def test_a_file_that_changes_is_set_aside_and_the_others_are_read(
+    spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    add(spool, "a", b"1\n2\n", age=1)
+    add(spool, "b", b"3\n")
+    kept, source = KeptBatches(), SpoolDir(spool, batch_size=1)
+    source.open(kept)
+    source.poll(kept)
+    with (spool / "a").open("ab") as f:
+        f.write(b"more\n")
+    while source.poll(kept) is Status.READY:
+        pass
+    assert kept.bodies() == [b"1", b"2", b"3"]
+    assert names(spool) == ["a.ASIDE", "b.COMPLETED"]
+    assert "was changed while it was read, from 4 to 9 bytes" in caplog.text
+
+
+def test_a_file_whose_completed_name_is_taken_is_set_aside(spool: Path) -> None:
+    add(spool, "a", b"1\n")
+    add(spool, "a.COMPLETED", b"other")
+    add(spool, "a.ASIDE", b"another")
+    assert read_all(spool).bodies() == [b"1"]
+    assert names(spool) == ["a.1.ASIDE", "a.ASIDE", "a.COMPLETED"]
+    assert (spool / "a.COMPLETED").read_bytes() == b"other"
+
+
+def test_bytes_of_no_character_fail_the_file_or_are_replaced_or_left_out(
+    spool: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = b"good\nb\xffd\n"
+    add(spool, "a", bad, age=1)
+    add(spool, "b", b"other\n")
+    assert read_all(spool).bodies() == [b"other"]
+    assert "a is not UTF-8 at offset 6" in caplog.text
+    add(spool, "c", bad)
+    assert read_all(spool, decode_error_policy="REPLACE").bodies() == [b"good", "b\ufffdd".encode()]
+    add(spool, "d", bad)
+    assert read_all(spool, decode_error_policy="IGNORE").bodies() == [b"good", b"bd"]
+
+
+@pytest.mark.parametrize("charset", ["ISO-8859-1", "UTF-16", "UTF-16-LE"])
+def test_files_of_other_character_sets_become_utf_8(spool: Path, charset: str) -> None:
+    add(spool, "a", "äö\nü\n".encode(charset))
+    assert read_all(spool, input_charset=charset).bodies() == ["äö".encode(), "ü".encode()]
+
+
+def test_a_whole_file_can_be_one_event(spool: Path) -> None:
+    add(spool, "a", b"\x00\xff\n\n")
+    assert read_all(spool, deserializer="BlobDeserializer").bodies() == [b"\x00\xff\n\n"]
+    add(spool, "b", b"12345")
+    assert read_all(spool, deserializer="blob", deserializer_max_blob_length=2).bodies() == [b"12", b"34", b"5"]
+
+
+def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(spool: Path) -> None:
+    add(spool, "a", b"12345\n6\n78\n", age=1)
+    add(spool, "b", b"9\n")
+    options = {"batch_size": 2, "deserializer_max_line_length": 3}
+    for stop in range(1, 6):
+        kept = KeptBatches(2)
+        source = SpoolDir(spool, **options)
+        source.open(kept)
+        kept.full = {1}
+        for _ in range(stop):
+            try:
+                source.poll(kept)
+            except DeliveryError:
+                break
+        for _ in range(stop):
+            kept.full = set()
+            again = SpoolDir(spool, **options)  # the last one was killed
+            again.open(kept)
+            again.poll(kept)
+            kept.full = {1}
+            with contextlib.suppress(DeliveryError):
+                again.poll(kept)
+        kept.full = set()
+        read_all(spool, kept, **options)
+        assert kept.bodies(0) == kept.bodies(1) == [b"123", b"45", b"6", b"78", b"9"], stop
+        for done in spool.glob("*.COMPLETED"):
+            done.rename(done.with_suffix(""))
+
+
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotAChannelError, match="is not a directory; make it"):
+        SpoolDir(tmp_path / "none").open(KeptBatches())

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.sources.syslog import MultiportSyslogTcp, SyslogTcp, SyslogUdp
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+MESSAGE = b"<34>1 2003-10-11T22:14:15Z host "
+
+
+def test_tcp_messages_are_lines_and_a_longer_one_is_cut() -> None:
+    kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", event_size=40, client_ip_header="ip")
+    source.start(kept)
+    try:
+        with socket.create_connection(("127.0.0.1", source.port)) as c:
+            c.sendall(MESSAGE + b"one\r\n" + MESSAGE + b"x" * 20 + b"\n" + MESSAGE + b"last")
+        wait_until(lambda: len(kept.bodies()) == 4)
+    finally:
+        source.stop()
+    assert kept.bodies() == [b"one", b"x" * 8, b"x" * 12, b"last"]
+    statuses = [h.get("flume.syslog.status") for h in kept.headers()]
+    assert statuses == [None, "Incomplete", "Incomplete", None]
+    assert {h["ip"] for h in kept.headers()} == {"127.0.0.1"}
+
+
+def test_a_full_channel_stops_the_reading_and_nothing_is_dropped() -> None:
+    kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1")
+    kept.full = {0}
+    source.start(kept)
+    try:
+        with socket.create_connection(("127.0.0.1", source.port)) as c:
+            c.sendall(b"".join(MESSAGE + b"%d\n" % i for i in range(500)))
+            wait_until(lambda: source.counters.channel_write_fail >= 1)
+            kept.full = set()
+            wait_until(lambda: len(kept.bodies()) == 500)
+    finally:
+        source.stop()
+    assert kept.bodies() == [b"%d" % i for i in range(500)]
+
+
+def test_several_ports_have_a_header_and_character_sets() -> None:
+    kept = KeptBatches()
+    source = MultiportSyslogTcp(
+        [0, 0], host="127.0.0.1", port_header="port", charset_default="ISO-8859-1", batch_size=2
+    )
+    source.start(kept)
+    try:
+        for port in source.ports:
+            with socket.create_connection(("127.0.0.1", port)) as c:
+                c.sendall(b"<1>\xe4\n<1>b\n<1>c\n")
+        wait_until(lambda: len(kept.bodies()) == 6)
+    finally:
+        source.stop()
+    assert sorted(kept.bodies()) == sorted(["ä".encode(), b"b", b"c"] * 2)
+    assert {h["port"] for h in kept.headers()} == {str(p) for p in source.ports}
+    assert max(b.num_rows for b in kept.batches[0]) == 2
+    assert "Priority" in kept.headers()[0]
+
+
+def test_a_datagram_is_a_message() -> None:
+    kept, source = KeptBatches(), SyslogUdp(0, host="127.0.0.1", event_size=35, client_hostname_header="sender")
+    source.start(kept)
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.sendto(MESSAGE + b"one\n", ("127.0.0.1", source.port))
+            s.sendto(MESSAGE + b"longer", ("127.0.0.1", source.port))
+        wait_until(lambda: len(kept.bodies()) == 2)
+    finally:
+        source.stop()
+    assert kept.bodies() == [b"one", b"lon"]
+    assert "sender" in kept.headers()[0]
+    assert kept.headers()[1]["flume.syslog.status"] == "Incomplete"
+
+
+def test_clients_can_be_made_to_use_tls(tmp_path: Path) -> None:
+    pem = tmp_path / "server.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    subprocess.run([*made, "-keyout", tmp_path / "key", "-out", tmp_path / "cert"], check=True, capture_output=True)
+    pem.write_text((tmp_path / "key").read_text() + (tmp_path / "cert").read_text())
+    kept, source = KeptBatches(), SyslogTcp(0, host="127.0.0.1", ssl=True, keystore=str(pem))
+    source.start(kept)
+    try:
+        context = ssl.create_default_context(cafile=str(tmp_path / "cert"))
+        plain = socket.create_connection(("127.0.0.1", source.port))
+        with context.wrap_socket(plain, server_hostname="localhost") as c:
+            c.sendall(b"<1>secret\n")
+            wait_until(lambda: kept.bodies() == [b"secret"])
+    finally:
+        source.stop()
+
+
+@pytest.mark.parametrize(
+    "options", [{"ssl": True}, {"ssl": True, "keystore": "x", "keystore_type": "JKS"}, {"ssl": True, "keystore": "/no"}]
+)
+def test_a_keystore_that_can_not_be_used_is_refused(options: dict[str, str]) -> None:
+    with pytest.raises(OptionError):
+        SyslogTcp(0, **options)  # type: ignore[arg-type]

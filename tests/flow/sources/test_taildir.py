@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spillable_stream import Channel
+from spillable_stream.channel.put_transaction import PutTransaction
+from spillable_stream.errors import CorruptionError, DeliveryError
+from spillable_stream.flow.processor import ChannelProcessor
+from spillable_stream.flow.sources.base import Status
+from spillable_stream.flow.sources.taildir import TailDir
+from tests.support.flow_processors import KeptBatches
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 2e9  # later than any file of a test: what is not touched is idle
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    return tmp_path / "logs"
+
+
+def source(logs: Path, pattern: str = "app.*", **options: Any) -> TailDir:
+    options = {"idle_timeout": 2**40, **options}
+    return TailDir({"g": f"{logs}/{pattern}"}, position_file=logs.parent / "positions.json", **options)
+
+
+def read_all(tail: TailDir, into: KeptBatches) -> None:
+    while tail.poll(into) is Status.READY:
+        pass
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as f:
+        f.write(text)
+
+
+def opened(tail: TailDir, into: KeptBatches) -> TailDir:
+    tail.open(into)
+    return tail
+
+
+def test_each_line_is_an_event_without_its_line_end(logs: Path) -> None:
+    (logs / "app.log").write_bytes(b"one\ntwo\r\n\nfour\nnot whole")
+    kept = KeptBatches()
+    read_all(opened(source(logs, batch_size=3), kept), kept)
+    assert kept.bodies() == [b"one", b"two", b"", b"four"]
+    assert [b.num_rows for b in kept.batches[0]] == [3, 1]
+
+
+def test_a_last_line_without_line_feed_waits_until_the_file_was_idle(logs: Path) -> None:
+    (logs / "app.log").write_bytes(b"one\nlast")
+    kept = KeptBatches()
+    os.utime(logs / "app.log", (1e9, 1e9))
+    now = 1e9 + 1
+    tail = opened(source(logs, idle_timeout=120_000, now=lambda: now), kept)
+    read_all(tail, kept)
+    assert kept.bodies() == [b"one"]
+    now += 120
+    read_all(tail, kept)
+    assert kept.bodies() == [b"one", b"last"]
+
+
+def test_events_have_the_headers_of_the_group_the_file_and_the_offset(logs: Path) -> None:
+    (logs / "app.log").write_bytes(b"one\ntwo\n")
+    kept = KeptBatches()
+    tail = source(logs, headers={"g": {"host": "h"}}, file_header=True, byte_offset_header=True)
+    read_all(opened(tail, kept), kept)
+    path = str(logs / "app.log")
+    assert kept.headers() == [
+        {"host": "h", "file": path, "byteoffset": "0"},
+        {"host": "h", "file": path, "byteoffset": "4"},
+    ]
+
+
+def test_the_oldest_file_is_read_first_and_a_file_yields_after_max_batch_count(logs: Path) -> None:
+    for name, age in (("app.1", 1e9), ("app.2", 1e9 + 1)):
+        (logs / name).write_text(f"{name} a\n{name} b\n{name} c\n")
+        os.utime(logs / name, (age, age))
+    kept = KeptBatches()
+    read_all(opened(source(logs, batch_size=1), kept), kept)
+    assert [b[:5] for b in kept.bodies()] == [b"app.1"] * 3 + [b"app.2"] * 3
+    again = KeptBatches()
+    shutil.rmtree(logs.parent / "other", ignore_errors=True)
+    tail = TailDir({"g": f"{logs}/app.*"}, position_file=logs.parent / "other.json", batch_size=1, max_batch_count=1)
+    read_all(opened(tail, again), again)
+    assert sorted(again.bodies()) == sorted(kept.bodies())
+    assert [b[:5] for b in again.bodies()[:2]] == [b"app.1", b"app.2"]
+
+
+@pytest.mark.parametrize("stays_in_pattern", [True, False])
+def test_a_file_renamed_by_a_rotation_is_read_to_its_end_and_the_new_one_from_its_beginning(
+    logs: Path, stays_in_pattern: bool
+) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    append(log, "2\n")
+    log.rename(logs / ("app.log.1" if stays_in_pattern else "old.log"))
+    append(log, "3\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("copy", ["app.log.1", "elsewhere.log"])
+def test_a_file_that_was_copied_and_truncated_is_read_once(logs: Path, copy: str, restarts: bool) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n2\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    if copy == "app.log.1":
+        append(log, "3\n")
+    if restarts:
+        tail.close()
+    shutil.copy(log, logs / copy)
+    if not restarts:
+        read_all(tail, kept)  # the copy is seen before the file is truncated
+    os.truncate(log, 0)
+    append(log, "4\n5\n6\n7\n")
+    if restarts:
+        tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    expected = [b"1", b"2", b"4", b"5", b"6", b"7"]
+    assert sorted(kept.bodies()) == (sorted([*expected, b"3"]) if copy == "app.log.1" else expected)
+
+
+def test_a_file_that_is_truncated_right_before_its_turn_is_read_from_its_copy(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    append(logs / "app.a", "older\n")
+    os.utime(logs / "app.a", (1e9, 1e9))
+    append(log, "2\n")
+    assert tail.poll(kept) is Status.READY
+    assert kept.bodies() == [b"1", b"older"]
+    shutil.copy(log, logs / "app.log.1")
+    os.truncate(log, 0)
+    append(log, "3\n4\n5\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"1", b"2", b"3", b"4", b"5", b"older"]
+
+
+def test_a_new_file_with_the_inode_of_a_removed_one_is_read_from_its_beginning(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "first\n")
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    tail.close()
+    log.write_text("other\nand more\n")  # the same inode
+    read_all(opened(source(logs), kept), kept)
+    assert kept.bodies() == [b"first", b"other", b"and more"]
+
+
+def test_a_full_second_channel_gets_each_line_once_though_the_batch_is_put_again(logs: Path) -> None:
+    append(logs / "app.log", "1\n2\n")
+    kept = KeptBatches(2)
+    kept.full = {1}
+    tail = opened(source(logs, batch_size=1), kept)
+    for _ in range(3):
+        with pytest.raises(DeliveryError):
+            tail.poll(kept)
+    kept.full = set()
+    read_all(tail, kept)
+    assert kept.bodies(0) == kept.bodies(1) == [b"1", b"2"]
+
+
+def test_a_batch_that_only_one_channel_has_is_put_again_after_a_crash(logs: Path) -> None:
+    append(logs / "app.log", "1\n2\n3\n")
+    kept = KeptBatches(2)
+    tail = opened(source(logs, batch_size=2, write_pos_interval=0), kept)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        tail.poll(kept)
+    append(logs / "app.log", "4\n")
+    kept.full = set()
+    (logs / "app.log").rename(logs / "app.old")
+    read_all(opened(source(logs, batch_size=2), kept), kept)  # the first one was killed
+    assert kept.bodies(0) == kept.bodies(1) == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_batch_that_is_gone_after_a_crash_is_named(logs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    append(logs / "app.log", "1\n")
+    kept = KeptBatches(2)
+    kept.full = {1}
+    with pytest.raises(DeliveryError):
+        opened(source(logs), kept).poll(kept)
+    (logs / "app.log").unlink()
+    kept.full = set()
+    opened(source(logs), kept)
+    assert "the bytes 0 to 2 of" in caplog.text
+
+
+def test_positions_of_flume_are_where_it_begins_and_flume_can_read_ours(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "read by Flume\nnew\n")
+    positions = logs.parent / "positions.json"
+    positions.write_text(json.dumps([{"inode": log.stat().st_ino, "pos": 14, "file": str(log)}]))
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    tail.close()
+    assert kept.bodies() == [b"new"]
+    assert json.loads(positions.read_text()) == [{"inode": log.stat().st_ino, "pos": 18, "file": str(log)}]
+
+
+def test_where_flume_has_run_in_between_its_positions_count(logs: Path) -> None:
+    log, kept = logs / "app.log", KeptBatches()
+    append(log, "1\n2\n3\n")
+    tail = opened(source(logs), KeptBatches())
+    tail.close()
+    positions = logs.parent / "positions.json"
+    positions.write_text(json.dumps([{"inode": log.stat().st_ino, "pos": 4, "file": str(log)}]))
+    read_all(opened(source(logs), kept), kept)
+    assert kept.bodies() == [b"3"]
+
+
+@pytest.mark.parametrize("damaged", ["positions.json", "positions.json.marks"])
+def test_a_damaged_position_file_is_refused_by_name(logs: Path, damaged: str) -> None:
+    (logs.parent / damaged).write_text("[{")
+    with pytest.raises(CorruptionError, match=damaged):
+        source(logs).open(KeptBatches())
+
+
+def test_files_without_a_position_can_be_read_from_their_end(logs: Path) -> None:
+    append(logs / "app.log", "old\n")
+    kept = KeptBatches()
+    tail = opened(source(logs, skip_to_end=True), kept)
+    append(logs / "app.log", "new\n")
+    append(logs / "app.later", "whole\n")
+    read_all(tail, kept)
+    assert sorted(kept.bodies()) == [b"new", b"whole"]
+
+
+def test_nothing_is_read_twice_or_missed_by_a_restart_at_any_point(logs: Path) -> None:
+    kept = KeptBatches(2)
+    expected = []
+    for i in range(40):
+        tail = opened(source(logs, batch_size=3, write_pos_interval=0 if i % 3 else 10**9), kept)
+        lines = [f"{i}-{j}" for j in range(i % 5)]
+        append(logs / "app.log", "".join(line + "\n" for line in lines))
+        expected += [line.encode() for line in lines]
+        kept.full = {1} if i % 4 == 1 else set()
+        for _ in range(i % 3):
+            try:
+                tail.poll(kept)
+            except DeliveryError:
+                break
+        if i % 7 == 3:
+            (logs / "app.log").rename(logs / f"app.{i}")
+    kept.full = set()
+    read_all(opened(source(logs), kept), kept)
+    assert sorted(kept.bodies(0)) == sorted(expected)
+    assert kept.bodies(1) == kept.bodies(0)
+
+
+def test_a_thousand_idle_files_cost_one_look_each(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(50):
+        append(logs / f"app.{i}", "line\n")
+    kept = KeptBatches()
+    tail = opened(source(logs), kept)
+    read_all(tail, kept)
+    calls = {"stat": 0, "scandir": 0, "pread": 0}
+    for name in calls:
+        real = getattr(os, name)
+        monkeypatch.setattr(
+            os, name, lambda *a, _n=name, _r=real, **k: (calls.__setitem__(_n, calls[_n] + 1), _r(*a, **k))[1]
+        )
+    assert tail.poll(kept) is Status.BACKOFF
+    assert calls == {"stat": 51, "scandir": 0, "pread": 0}
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("commit", range(6))
+def test_a_crash_at_any_commit_leaves_each_line_once_in_both_channels(logs: Path, after: bool, commit: int) -> None:
+    append(logs / "app.log", "".join(f"{i}\n" for i in range(10)))
+    real, calls = PutTransaction.commit, 0
+
+    def dies(self: PutTransaction) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == commit + 1 and after:
+            real(self)
+        if calls > commit:
+            raise Killed
+        real(self)
+
+    def run() -> None:
+        with (
+            Channel(logs.parent / "a", minimum_required_space=0) as a,
+            Channel(logs.parent / "b", minimum_required_space=0) as b,
+            ChannelProcessor({"a": a, "b": b}, producer="a1.r1") as processor,
+        ):
+            tail = source(logs, batch_size=4, write_pos_interval=0)
+            tail.open(processor)
+            while tail.poll(processor) is Status.READY:
+                pass
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(PutTransaction, "commit", dies)
+        patch.setattr("spillable_stream.flow.processor.wait", lambda _: None)
+        run()
+    shutil.copyfile(logs / "app.log", logs / "app.log.1")
+    os.truncate(logs / "app.log", 0)
+    append(logs / "app.log", "10\n11\n")
+    run()
+    for name in ("a", "b"):
+        with Channel(logs.parent / name) as channel, channel.take_transaction() as tx:
+            assert sorted(int(e.body) for e in tx.take_many(100)) == list(range(12)), name

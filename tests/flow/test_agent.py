@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import spillable_stream as ss
+from spillable_stream import flow
+from spillable_stream.errors import NotAChannelError, OptionError
+from spillable_stream.flow.sink_processors import Failover
+from tests.support.waiting import wait_until
+
+CONFIGURATION = """
+a1.sources = r1
+a1.channels = c1 c2
+a1.sinks = k1 k2
+a1.sources.r1.type = TAILDIR
+a1.sources.r1.filegroups = g
+a1.sources.r1.filegroups.g = {dir}/logs/app.*
+a1.sources.r1.positionFile = {dir}/positions.json
+a1.sources.r1.channels = c1 c2
+a1.sources.r1.interceptors = i1
+a1.sources.r1.interceptors.i1.type = static
+a1.channels.c1.type = file
+a1.channels.c1.checkpointDir = {dir}/c1
+a1.channels.c1.minimumRequiredSpace = 0
+a1.channels.c2.type = file
+a1.channels.c2.checkpointDir = {dir}/c2
+a1.channels.c2.minimumRequiredSpace = 0
+a1.sinks.k1.type = file_roll
+a1.sinks.k1.sink.directory = {dir}/out1
+a1.sinks.k1.channel = c1
+a1.sinks.k2.type = file_roll
+a1.sinks.k2.sink.directory = {dir}/out2
+a1.sinks.k2.channel = c2
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "logs").mkdir()
+    write(tmp_path, CONFIGURATION)
+    return tmp_path
+
+
+def write(place: Path, text: str) -> None:
+    (place / "flume.conf").write_text(text.format(dir=place))
+
+
+def log(place: Path, *lines: str) -> None:
+    with (place / "logs" / "app.log").open("a") as f:
+        f.writelines(f"{line}\n" for line in lines)
+
+
+def written(place: Path, out: str = "out1") -> list[str]:
+    if not (place / out).exists():
+        return []
+    files = [f for f in sorted((place / out).iterdir()) if not f.name.startswith(".")]
+    return [line for f in files for line in f.read_text().splitlines()]
+
+
+def agent(place: Path) -> flow.Agent:
+    return flow.Agent.from_properties(place / "flume.conf", name="a1")
+
+
+@pytest.fixture
+def running(place: Path) -> Iterator[flow.Agent]:
+    with agent(place) as running:
+        yield running
+
+
+def test_a_file_of_flumes_runs_once_to_the_end(place: Path) -> None:
+    log(place, *map(str, range(250)))
+    assert agent(place).run(once=True)
+    assert written(place, "out1") == written(place, "out2") == [str(i) for i in range(250)]
+    log(place, "more")
+    assert agent(place).run(once=True)
+    assert written(place)[-1] == "more"
+    assert len(written(place)) == 251
+
+
+def test_events_flow_while_it_runs_and_a_stop_closes_the_channels(place: Path, running: flow.Agent) -> None:
+    log(place, "1")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+    assert running.troubles() == {}
+    assert running.stop()
+    with pytest.raises(ss.ChannelClosedError):
+        running.places["c1"].channel.stats()
+    assert running.stop()
+
+
+def test_a_stop_with_drain_empties_the_channels(place: Path) -> None:
+    log(place, *map(str, range(1000)))
+    with agent(place) as running:
+        wait_until(lambda: running.sources["r1"].source.counters.event_accepted_count >= 1000)
+        running.stop(drain=True)
+    assert written(place) == [str(i) for i in range(1000)]
+
+
+def test_what_can_not_be_started_is_tried_again_and_the_rest_runs(place: Path) -> None:
+    (place / "out2").write_text("a file where a directory should be")
+    log(place, "1")
+    with agent(place) as running:
+        wait_until(lambda: written(place) == ["1"])
+        assert "a1.k2" in running.troubles()
+        (place / "out2").unlink()
+        running.supervisor._watched["a1.k2"].retry_at = 0
+        running.supervisor.look()
+        wait_until(lambda: written(place, "out2") == ["1"])
+        assert running.troubles() == {}
+
+
+def test_a_run_to_the_end_fails_where_something_can_not_be_started(place: Path) -> None:
+    (place / "out2").write_text("a file where a directory should be")
+    assert not agent(place).run(once=True)
+
+
+def test_a_directory_of_flumes_own_files_is_refused_and_not_touched(place: Path) -> None:
+    (place / "c1").mkdir()
+    (place / "c1" / "log-1.meta").write_bytes(b"x")
+    with pytest.raises(NotAChannelError, match=r"log-1\.meta"):
+        agent(place).start()
+    assert [p.name for p in (place / "c1").iterdir()] == ["log-1.meta"]
+
+
+@pytest.mark.parametrize("name", ["a2", "a1"])
+def test_an_agent_of_which_nothing_can_run_is_refused_with_the_findings(place: Path, name: str) -> None:
+    write(place, "a1.sources = r1\na1.sources.r1.type = netcat\n")
+    with pytest.raises(OptionError, match="a1"):
+        flow.Agent.from_properties(place / "flume.conf", name=name)
+
+
+def test_a_reload_restarts_only_what_has_changed(place: Path, running: flow.Agent) -> None:
+    log(place, "1")
+    wait_until(lambda: written(place, "out2") == ["1"])
+    source, k1, k2 = running.sources["r1"], running.sinks["k1"], running.sinks["k2"]
+    write(place, CONFIGURATION.replace("{dir}/out2", "{dir}/out3"))
+    found = running.reload()
+    assert found is not None
+    assert (found.sources, found.sinks, found.channels) == (frozenset(), {"k2"}, frozenset())
+    assert running.sources["r1"] is source and running.sinks["k1"] is k1 and running.sinks["k2"] is not k2
+    log(place, "2")
+    wait_until(lambda: written(place, "out3") == ["2"] and written(place) == ["1", "2"])
+
+
+def test_a_reload_of_a_channel_restarts_what_uses_it_and_loses_nothing(place: Path, running: flow.Agent) -> None:
+    log(place, "1")
+    wait_until(lambda: written(place, "out2") == ["1"])
+    write(place, CONFIGURATION + "a1.channels.c2.keep-alive = 1\n")
+    found = running.reload()
+    assert found is not None
+    assert (found.sources, found.sinks, found.channels) == ({"r1"}, {"k2"}, {"c2"})
+    log(place, "2")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1", "2"])
+
+
+@pytest.mark.parametrize("text", ["a1.sources = r1", CONFIGURATION.replace("k2.type = file_roll", "k2.type = no_such")])
+def test_a_reload_of_an_invalid_file_is_refused_and_it_runs_on(
+    place: Path, running: flow.Agent, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    write(place, text)
+    assert running.reload() is None
+    assert "the changed configuration is refused" in caplog.text
+    log(place, "1")
+    wait_until(lambda: written(place) == written(place, "out2") == ["1"])
+
+
+def test_changed_files_are_found_while_it_waits(place: Path, running: flow.Agent) -> None:
+    running.reload_seconds = 0.0
+    waiting = threading.Thread(target=running.wait)
+    waiting.start()
+    write(place, CONFIGURATION.replace("{dir}/out2", "{dir}/out3-other"))
+    log(place, "1")
+    wait_until(lambda: written(place, "out3-other") == ["1"] or written(place, "out2") == ["1"])
+    wait_until(lambda: "out3-other" in str(running._config.sinks))
+    running.ask_to_stop()
+    waiting.join(30)
+    assert not waiting.is_alive()
+
+
+def test_python_objects_are_the_other_door(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        processor = flow.ChannelProcessor({"ok": channel})
+        seq = flow.Source(flow.Seq(total_events=25, batch_size=10), processor)
+        running = flow.Agent(sources=[seq], sinks=[flow.FileRoll(tmp_path / "out1", channel="ok")])
+        assert running.run(once=True)
+    assert written(tmp_path) == [str(i) for i in range(25)]
+
+
+def test_a_sink_of_a_channel_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="takes from the channel 'x'; there are none"):
+        flow.Agent(sinks=[flow.Null(channel="x")])
+
+
+def test_several_sinks_of_a_channel_share_its_events(tmp_path: Path) -> None:
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many([ss.Event(b"%d" % i) for i in range(100)])
+        sinks = [flow.FileRoll(tmp_path / f"out{n}", channel="c", batch_size=3) for n in (1, 2)]
+        assert flow.Agent(sinks=sinks, channels={"c": channel}).run(once=True)
+    both = written(tmp_path, "out1") + written(tmp_path, "out2")
+    assert sorted(map(int, both)) == list(range(100))
+
+
+def test_a_group_fails_over_to_its_other_sink(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("")
+
+    class Broken(flow.BatchSink):
+        def write(self, taken: object) -> None:
+            raise ss.StorageError("broken")
+
+    with ss.Channel(tmp_path / "c", minimum_required_space=0) as channel:
+        with channel.put_transaction() as tx:
+            tx.put_many([ss.Event(b"x")])
+        sinks = {"bad": Broken(10, "c"), "good": flow.FileRoll(tmp_path / "out1", channel="c")}
+        group = flow.SinkGroup(sinks, Failover(priority={"bad": 2, "good": 1}))
+        assert flow.Agent(sink_groups=[group], channels={"c": channel}).run(once=True)
+    assert written(tmp_path) == ["x"]

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.errors import OptionError
+from spillable_stream.flow.assembly import build_channel, build_sinks, build_source
+from spillable_stream.flow.changes import sink_units
+from spillable_stream.flow.loading import load
+from spillable_stream.flow.sink_processors import Failover
+from spillable_stream.flow.sinks.null import Null
+
+TEXT = """
+a.sources = r s
+a.channels = c dead
+a.sinks = k l p x
+a.sinkgroups = g
+a.sinkgroups.g.sinks = k l
+a.sinkgroups.g.processor.type = failover
+a.sources.r.type = seq
+a.sources.r.channels = c
+a.sources.r.deadLetter = dead
+a.sources.s.type = spooldir
+a.sources.s.spoolDir = /tmp
+a.sources.s.channels = c
+a.channels.c.type = memory
+a.channels.dead.type = memory
+a.sinks.k.type = null
+a.sinks.k.channel = c
+a.sinks.k.deadLetter = dead
+a.sinks.l.type = null
+a.sinks.l.channel = c
+a.sinks.p.type = org.apache.spark.streaming.flume.sink.SparkSink
+a.sinks.p.channel = dead
+a.sinks.x.type = queue.Queue
+a.sinks.x.channel = c
+"""
+
+
+def test_components_are_built_with_their_channels(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text(TEXT)
+    config = load(tmp_path / "f").agents["a"]
+    system = {"spillable.data.dir": str(tmp_path), "x": "y"}
+    places = {c.name: build_channel("a", c, system) for c in config.channels}
+    try:
+        r, s = (build_source("a", source, places) for source in config.sources)
+        assert (r.name, r.processor.producer, [*r.processor.channels]) == ("a.r", None, ["c", "deadLetter"])  # type: ignore[attr-defined]
+        assert s.processor.producer == "a.s"  # type: ignore[attr-defined]
+        units = sink_units(config)
+        group = build_sinks("a", "g", units["g"], places, system)
+        assert group is not None and isinstance(group._processor, Failover)
+        k, other = group.sinks
+        assert isinstance(k, Null) and (k.name, k.in_group, k.system) == ("a.k", True, system)
+        assert k.dead_letter is places["dead"].channel and other.dead_letter is None
+        assert build_sinks("a", "p", units["p"], places, system) is None
+        if "x" in units:
+            with pytest.raises(OptionError, match="is not a sink"):
+                build_sinks("a", "x", units["x"], places, system)
+    finally:
+        for place in places.values():
+            place.channel.close()

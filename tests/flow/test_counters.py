@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from spillable_stream.flow.counters import SinkCounters, SourceCounters
+
+
+def test_the_names_are_flumes() -> None:
+    source, sink = SourceCounters(), SinkCounters()
+    assert [*source.flume_counters()] == [
+        "StartTime",
+        "StopTime",
+        "EventReceivedCount",
+        "EventAcceptedCount",
+        "AppendReceivedCount",
+        "AppendAcceptedCount",
+        "AppendBatchReceivedCount",
+        "AppendBatchAcceptedCount",
+        "OpenConnectionCount",
+        "EventReadFail",
+        "GenericProcessingFail",
+        "ChannelWriteFail",
+    ]
+    assert [*sink.flume_counters()] == [
+        "StartTime",
+        "StopTime",
+        "ConnectionCreatedCount",
+        "ConnectionClosedCount",
+        "ConnectionFailedCount",
+        "BatchEmptyCount",
+        "BatchUnderflowCount",
+        "BatchCompleteCount",
+        "EventDrainAttemptCount",
+        "EventDrainSuccessCount",
+        "EventWriteFail",
+        "ChannelReadFail",
+    ]
+
+
+def test_starts_and_stops_have_times_and_takes_have_kinds() -> None:
+    sink = SinkCounters(now=lambda: 1.5)
+    sink.started()
+    for events in (0, 1, 2):
+        sink.took(events, 2)
+    sink.stopped()
+    found = sink.flume_counters()
+    assert (found["StartTime"], found["StopTime"], found["EventDrainAttemptCount"]) == (1500, 1500, 3)
+    assert [found[f"Batch{kind}Count"] for kind in ("Empty", "Underflow", "Complete")] == [1, 1, 1]
+    assert [SourceCounters().flume_counters()["StartTime"]] == [0]

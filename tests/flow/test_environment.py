@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from spillable_stream.flow.environment import environment_findings
+from tests.support.flow_configurations import SMALL, read
+
+
+def codes(text: str, tmp_path: Path, **environment: str) -> list[tuple[str, str]]:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **environment}
+    return [(f.code, f.component) for f in environment_findings(read(text), {}, env)]
+
+
+def source(*lines: str) -> str:
+    untyped = SMALL.replace("    a1.sources.r1.type = seq\n", "")
+    return untyped + "".join(f"    a1.sources.r1.{line}\n" for line in lines)
+
+
+def sink(*lines: str) -> str:
+    untyped = SMALL.replace("    a1.sinks.k1.type = null\n", "")
+    return untyped + "".join(f"    a1.sinks.k1.{line}\n" for line in lines)
+
+
+R1, C1, K1 = "a1.sources.r1", "a1.channels.c1", "a1.sinks.k1"
+
+
+def test_a_host_that_has_all_has_no_finding_and_nothing_is_written(tmp_path: Path) -> None:
+    assert codes(SMALL, tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_needs_its_directories(tmp_path: Path) -> None:
+    assert codes(source("type = spooldir", f"spoolDir = {tmp_path}"), tmp_path) == []
+    missing = source("type = spooldir", f"spoolDir = {tmp_path}/none")
+    assert codes(missing, tmp_path) == [("directory-missing", R1)]
+    tailed = source("type = taildir", "filegroups = f g", f"filegroups.f = {tmp_path}/.*log", "filegroups.g = /no/x")
+    assert codes(tailed, tmp_path) == [("directory-missing", R1)]
+
+
+def test_a_source_needs_its_command(tmp_path: Path) -> None:
+    assert codes(source("type = exec", "command = ls -l"), tmp_path) == []
+    assert codes(source("type = exec", "command = no-such-command -l"), tmp_path) == [("command-missing", R1)]
+    in_shell = source("type = exec", "shell = /bin/sh -c", "command = no-such-command")
+    assert codes(in_shell, tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", [socket.SOCK_STREAM, socket.SOCK_DGRAM])
+def test_a_source_needs_its_port(tmp_path: Path, kind: socket.SocketKind) -> None:
+    types = {socket.SOCK_STREAM: "netcat", socket.SOCK_DGRAM: "netcatudp"}
+    with socket.socket(socket.AF_INET, kind) as other:
+        other.bind(("127.0.0.1", 0))
+        if kind is socket.SOCK_STREAM:
+            other.listen()
+        port = other.getsockname()[1]
+        text = source(f"type = {types[kind]}", "bind = 127.0.0.1", f"port = {port}")
+        assert codes(text, tmp_path) == [("port-in-use", R1)]
+    assert codes(text, tmp_path) == []
+
+
+def test_a_channel_is_never_in_a_directory_of_flumes(tmp_path: Path) -> None:
+    (tmp_path / "log-1.meta").touch()
+    text = SMALL.replace("= memory", f"= file\n    a1.channels.c1.checkpointDir = {tmp_path}")
+    assert codes(text, tmp_path) == [("flume-files", C1)]
+
+
+def test_a_channel_needs_a_place(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    text = SMALL.replace("= memory", f"= file\n    a1.channels.c1.checkpointDir = {tmp_path}/file/x")
+    assert codes(text, tmp_path) == [("directory-unusable", C1)]
+    text = SMALL.replace("= memory", f"= file\n    a1.channels.c1.checkpointDir = {tmp_path}/new/x")
+    assert codes(text, tmp_path) == []
+
+
+def test_a_sink_needs_its_place(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert codes(sink("type = file_roll", f"sink.directory = {tmp_path}/file"), tmp_path) == [
+        ("directory-unusable", K1)
+    ]
+    for path in (f"{tmp_path}/file/%Y", f"file://{tmp_path}/file/%Y"):
+        assert codes(sink("type = hdfs", f"hdfs.path = {path}"), tmp_path) == [("directory-unusable", K1)]
+    assert codes(sink("type = hdfs", "hdfs.path = hdfs://namenode/x"), tmp_path) == []
+
+
+def test_a_sink_needs_an_address_of_its_host(tmp_path: Path) -> None:
+    assert codes(sink("type = http", "endpoint = http://127.0.0.1:1/x"), tmp_path) == []
+    text = sink("type = http", "endpoint = http://no-such-host.invalid/x")
+    assert codes(text, tmp_path) == [("host-unreachable", K1)]

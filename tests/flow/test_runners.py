@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from spillable_stream import Channel, Event
+from spillable_stream.errors import ChannelFullError, StorageError
+from spillable_stream.flow.runners import Backoff, EventRunner, PolledRunner, SinkRunner, source_runner
+from spillable_stream.flow.sinks.base import BatchSink, Taken
+from spillable_stream.flow.sinks.written import WrittenEvents
+from spillable_stream.flow.sources.base import BatchProcessor, EventSource, PolledSource, SourceBase, Status
+from tests.support.flow_processors import KeptBatches
+from tests.support.waiting import wait_until
+
+
+class Told(PolledSource):
+    """Does what it is told, one thing a round."""
+
+    def __init__(self, *rounds: Status | Exception) -> None:
+        super().__init__(backoff_sleep_increment=1000, max_backoff_sleep=5000)
+        self.rounds = list(rounds)
+        self.calls: list[str] = []
+
+    def open(self, processor: BatchProcessor) -> None:
+        self.calls.append("open")
+
+    def poll(self, processor: BatchProcessor) -> Status:
+        found = self.rounds.pop(0) if self.rounds else Status.BACKOFF
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+B, R = Status.BACKOFF, Status.READY
+
+
+@pytest.mark.parametrize(
+    ("rounds", "waits"),
+    [
+        ([B] * 7, [1, 2, 3, 4, 5, 5, 5]),
+        ([B, B, R, B], [1, 2, 0, 1]),
+        ([B, RuntimeError("x"), B], [1, 5, 2]),
+        ([ChannelFullError("x")] * 7 + [R, ChannelFullError("x")], [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 4, 0, 0.1]),
+    ],
+)
+def test_a_polled_source_waits_as_in_flume(rounds: list[Status | Exception], waits: list[float]) -> None:
+    runner = PolledRunner(Told(*rounds), KeptBatches(), "a1.r1")
+    assert [runner.round() for _ in rounds] == pytest.approx(waits)
+
+
+def test_a_refusal_is_trouble_until_a_round_goes_well(caplog: pytest.LogCaptureFixture) -> None:
+    runner = PolledRunner(Told(ChannelFullError("full"), ChannelFullError("full"), R), KeptBatches(), "a1.r1")
+    runner.round()
+    runner.round()
+    assert runner.trouble == "ChannelFullError: full"
+    assert caplog.text.count("a batch waits") == 1
+    runner.round()
+    assert runner.trouble == ""
+
+
+def test_a_polled_source_is_opened_polled_and_closed_in_its_thread() -> None:
+    source = Told(R)
+    runner = PolledRunner(source, KeptBatches(), "a1.r1")
+    assert not runner.alive
+    runner.start()
+    wait_until(lambda: not source.rounds)
+    assert runner.alive
+    assert runner.stop(30)
+    assert not runner.alive
+    assert source.calls == ["open", "close"]
+    assert source.counters.stop_time > 0
+
+
+class Waits(EventSource):
+    def __init__(self) -> None:
+        super().__init__()
+        self.release = threading.Event()
+        self.is_alive = False
+
+    def start(self, processor: BatchProcessor) -> None:
+        self.is_alive = True
+
+    def stop(self) -> None:
+        self.release.wait(30)
+        self.is_alive = False
+
+    @property
+    def alive(self) -> bool:
+        return self.is_alive
+
+
+def test_a_stop_that_takes_too_long_says_so() -> None:
+    source = Waits()
+    runner = EventRunner(source, KeptBatches(), "a1.r1")
+    runner.start()
+    assert runner.alive
+    assert not runner.stop(0.01)
+    source.release.set()
+    assert runner.stop(30)
+    assert not runner.alive
+
+
+def test_only_sources_can_be_run() -> None:
+    assert isinstance(source_runner(Told(), KeptBatches(), "x"), PolledRunner)
+    assert isinstance(source_runner(Waits(), KeptBatches(), "x"), EventRunner)
+    with pytest.raises(TypeError, match="neither"):
+        source_runner(SourceBase(), KeptBatches(), "x")
+
+
+class Kept(BatchSink):
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.bodies: list[bytes] = []
+        self.failures: list[Exception] = []
+        self.closed_by = 0
+
+    def write(self, taken: Taken) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.bodies += taken.batch.column(1).to_pylist()
+
+    def close(self) -> None:
+        self.closed_by = threading.get_ident()
+
+
+def test_a_sink_waits_as_in_flume_and_longer_after_a_failure(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.open()
+    assert [runner.round() for _ in range(7)] == [1, 2, 3, 4, 5, 5, 5]
+    assert runner.finished
+    with channel.put_transaction() as tx:
+        tx.put_many([Event(b"1"), Event(b"2")])
+    sink.failures = [StorageError("no")]
+    assert runner.round() == 5
+    assert runner.trouble == "StorageError: no"
+    assert not runner.finished
+    assert [runner.round() for _ in range(4)] == [0, 0, 1, 2]
+    assert sink.bodies == [b"1", b"2"]
+
+
+def test_a_sink_wakes_for_events_and_is_closed_in_its_thread(open_channel: Callable[..., Channel]) -> None:
+    channel, sink = open_channel(), Kept()
+    runner = SinkRunner([(sink, channel, WrittenEvents())], None, "a1.k1")
+    runner.start()
+    wait_until(lambda: runner.finished)
+    with channel.put_transaction() as tx:
+        tx.put(Event(b"1"))
+    wait_until(lambda: sink.bodies == [b"1"])
+    assert runner.stop(30)
+    assert sink.closed_by not in (0, threading.get_ident())
+
+
+def test_waits_grow_and_begin_again() -> None:
+    backoff = Backoff(500, 1200)
+    assert [backoff.nothing() for _ in range(4)] == [0.5, 1.0, 1.2, 1.2]
+    backoff.ready()
+    assert backoff.nothing() == 0.5

@@ -1,0 +1,176 @@
+"""Which sink is asked, and what happens when it fails: Flume's rules, by a clock that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+
+import pytest
+
+from spillable_stream.errors import DeliveryError, OptionError
+from spillable_stream.flow.order_selector import RoundRobinOrder
+from spillable_stream.flow.sink_processors import Default, Failover, LoadBalance, SinkProcessor
+from spillable_stream.flow.surroundings import Surroundings
+from tests.support.flow_batches import STILL
+
+_MOMENT = 2.0**-10  # adds up without an error
+
+
+class Status(Enum):
+    READY = "ready"
+    BACKOFF = "backoff"
+
+
+class Sink:
+    """A sink that does what its next answer says."""
+
+    def __init__(self, asked: list[str], name: str) -> None:
+        self.asked, self.name = asked, name
+        self.answer: Status | None = Status.READY
+
+    def process(self) -> Status:
+        self.asked.append(self.name)
+        if self.answer is None:
+            raise OSError(f"{self.name} is down")
+        return self.answer
+
+
+class Group:
+    """Sinks named by letters, and the clock of their processor."""
+
+    def __init__(self, processor: SinkProcessor, names: str) -> None:
+        self.seconds = 100.0
+        self.asked: list[str] = []
+        self.sinks = {name: Sink(self.asked, name) for name in names}
+        self.processor = processor
+        processor.configure(self.sinks, self.around())
+
+    def around(self) -> Surroundings:
+        return replace(STILL, monotonic=lambda: self.seconds)
+
+    def round(self, after_seconds: float = 0.0, down: str | None = None) -> str:
+        """Run a round; return whom it asked, in order."""
+        self.seconds += after_seconds
+        if down is not None:
+            for name, sink in self.sinks.items():
+                sink.answer = None if name in down else Status.READY
+        self.asked.clear()
+        try:
+            self.processor.process()
+        except DeliveryError:
+            return "".join(self.asked) + "!"
+        return "".join(self.asked)
+
+
+def failover(**priority: int) -> Callable[[], Group]:
+    return lambda: Group(Failover(priority=priority), "abc")
+
+
+def test_the_highest_priority_is_asked_and_the_next_when_it_fails() -> None:
+    group = failover(a=5, b=10)()
+    assert group.round() == "b"
+    assert group.round(down="b") == "ba"
+    assert group.round(down="ba") == "ac"
+    assert group.round(down="abc") == "c!"
+
+
+def test_sinks_without_a_priority_come_after_all_others_in_their_order() -> None:
+    group = Group(Failover(priority={"c": -5}), "abc")
+    assert [group.round(down=down) for down in ("", "a", "ab")] == ["a", "ab", "bc"]
+
+
+def test_of_two_sinks_with_one_priority_the_second_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    group = failover(a=1, b=1, c=0)()
+    assert group.round(down="a") == "ac" and "the sink b has the priority 1 of a, and is not used" in caplog.text
+
+
+def test_a_sink_that_is_up_again_is_active_at_once_when_its_penalty_is_over() -> None:
+    group = failover(a=2, b=1)()
+    assert group.round(down="a") == "ab"
+    assert group.round(2.0, down="") == "b"
+    assert group.round(_MOMENT) == "a"
+    assert group.round() == "a"
+
+
+def test_the_penalty_doubles_with_each_failure_in_a_row_up_to_the_longest() -> None:
+    group = failover(a=2, b=1)()
+    group.round(down="a")
+    for seconds in (2, 4, 8, 16, 30, 30):
+        assert group.round(seconds, down="a") == "b", seconds
+        assert group.round(_MOMENT) == "ab", seconds
+
+
+def test_a_sink_that_says_backoff_is_not_penalized_and_stays_out() -> None:
+    group = failover(a=2, b=1)()
+    group.round(down="a")
+    group.sinks["a"].answer = Status.BACKOFF
+    assert group.round(2.1) == "a" and group.round() == "a"
+    assert isinstance(group.processor, Failover) and group.processor.active == "b"
+
+
+def test_all_that_failed_are_named() -> None:
+    group = failover(a=2, b=1)()
+    for sink in group.sinks.values():
+        sink.answer = None
+    with pytest.raises(DeliveryError, match="All sinks failed to process, nothing left to failover to") as e:
+        group.processor.process()
+    assert set(e.value.failures) == {"a", "b", "c"}
+
+
+def test_a_penalty_is_capped_before_it_is_computed() -> None:
+    group = Group(Failover(priority={"a": 2}, maxpenalty=1_000), "ab")
+    group.round(down="a")
+    for _ in range(100):
+        assert group.round(1 + _MOMENT) == "ab"
+
+
+def test_load_is_balanced_in_turn_and_goes_to_the_next_where_one_fails() -> None:
+    group = Group(LoadBalance(), "abc")
+    assert [group.round() for _ in range(4)] == ["a", "b", "c", "a"]
+    assert [group.round(down="c") for _ in range(3)] == ["b", "ca", "a"]
+
+
+def test_with_backoff_a_sink_that_failed_is_left_out() -> None:
+    group = Group(LoadBalance(backoff=True), "ab")
+    assert group.round(down="a") == "ab"
+    assert [group.round(2.0), group.round()] == ["b", "b"]
+    assert "a" in group.round(_MOMENT)
+
+
+def test_where_all_fail_it_says_so() -> None:
+    group = Group(LoadBalance(backoff=True), "ab")
+    assert group.round(down="ab") == "ab!"
+    assert group.round() == "!"
+
+
+def test_a_choice_by_chance_asks_each() -> None:
+    group = Group(LoadBalance(selector="random"), "ab")
+    assert {group.round() for _ in range(40)} == {"a", "b"}
+
+
+@pytest.mark.parametrize("selector", [RoundRobinOrder(), "spillable_stream.flow.order_selector:RoundRobinOrder"])
+def test_a_selector_of_your_own_is_an_object_or_an_import_path(selector: RoundRobinOrder | str) -> None:
+    assert [Group(LoadBalance(selector=selector), "ab").round() for _ in range(1)] == ["a"]
+
+
+def test_a_default_processor_asks_its_only_sink_and_raises_what_that_raises() -> None:
+    group = Group(Default(), "a")
+    assert group.round() == "a"
+    group.sinks["a"].answer = None
+    with pytest.raises(OSError, match="a is down"):
+        group.processor.process()
+
+
+@pytest.mark.parametrize(
+    ("make", "names", "says"),
+    [
+        (Default, "ab", "exactly one sink, not 2: a, b"),
+        (LoadBalance, "a", "needs two sinks, not 1: a"),
+        (lambda: LoadBalance(selector="best"), "ab", "round_robin, random or a class, not 'best'"),
+        (lambda: LoadBalance(selector="builtins.dict"), "ab", "is not an OrderSelector"),
+    ],
+)
+def test_what_can_not_be_used_is_refused(make: Callable[[], SinkProcessor], names: str, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        Group(make(), names)
