@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
+    from spillable_stream.archive.backup import BackupReport, backup
+    from spillable_stream.archive.restore import RestoreReport, restore
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -41,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncProducer",
     "Attempt",
+    "BackupReport",
     "Channel",
     "ChannelStats",
     "Consumer",
@@ -54,17 +57,20 @@ __all__ = [
     "ProducerStats",
     "PutTransaction",
     "Report",
+    "RestoreReport",
     "Result",
     "SpoolStats",
     "StoreUsage",
     "TakeTransaction",
     "Target",
     "TierStats",
+    "backup",
     "exit_on_sigterm",
     "listener",
     "register",
     "register_credentials",
     "repair",
+    "restore",
     "verify",
     *_errors,
 ]
@@ -74,18 +80,22 @@ __all__ = [
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
     "Attempt": "producer.result",
+    "BackupReport": "archive.backup",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
     "Producer": "producer.producer",
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
     "Report": "integrity.findings",
+    "RestoreReport": "archive.restore",
     "Result": "producer.result",
     "Target": "producer.target",
+    "backup": "archive.backup",
     "exit_on_sigterm": "termination",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
     "repair": "integrity.repair",
+    "restore": "archive.restore",
     "verify": "integrity.verify",
 }
 
