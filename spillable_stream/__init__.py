@@ -14,6 +14,7 @@ from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, 
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
+from spillable_stream.log_records import configure as _configure_logging
 
 if TYPE_CHECKING:
     import os
@@ -74,6 +75,8 @@ __all__ = [
     "verify",
     *_errors,
 ]
+
+_configure_logging()
 
 
 # Imported when they are first used: a program that only opens a channel does not pay for them.

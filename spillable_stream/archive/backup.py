@@ -36,6 +36,7 @@ from spillable_stream.errors import ChannelBusyError, CorruptionError, ForeignDi
 from spillable_stream.format.extent import Extent
 from spillable_stream.format.frame import FrameHeader, Payload
 from spillable_stream.format.record import pack
+from spillable_stream.log_records import fields
 from spillable_stream.objects.location import DIRECTORY, Location, is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.state.blocks import Block
@@ -199,7 +200,8 @@ class _Backup:
             len(manifest.files),
             kept,
         )
-        _log.info("backed up %s to %s up to the event %d", report.source, report.copy, report.last_id)
+        more = fields(report.source, last_id=report.last_id)
+        _log.info("backed up %s to %s up to the event %d", report.source, report.copy, report.last_id, extra=more)
         return report
 
     # ── what an earlier backup has ──────────────────────────────────────────────────────────────

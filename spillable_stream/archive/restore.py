@@ -35,6 +35,7 @@ from spillable_stream.integrity.verify import verify
 from spillable_stream.log.claim import make_directories
 from spillable_stream.log.identity_file import planned_layout, write_identity
 from spillable_stream.log.layout import Layout
+from spillable_stream.log_records import fields
 from spillable_stream.objects.location import is_location
 from spillable_stream.objects.open_store import open_store
 from spillable_stream.objects.store import Store
@@ -187,7 +188,8 @@ class _Restore:
             shutil.rmtree(building, ignore_errors=True)
             raise
         made, manifest = layout.channel, self._manifest
-        _log.info("restored %s from %s up to the event %d", self._path, self._where, manifest.last_id)
+        more = fields(self._path, last_id=manifest.last_id)
+        _log.info("restored %s from %s up to the event %d", self._path, self._where, manifest.last_id, extra=more)
         return RestoreReport(
             made,
             str(self._path),
