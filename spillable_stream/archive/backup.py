@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ _log = logging.getLogger(__name__)
 
 _FILE_BYTES = 64 << 20
 _ROUNDS = 100
+_OPEN_PAUSES_SECONDS = (0.01, 0.03, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +121,21 @@ def backup(
         StorageError: the file system or the store refused.
     """
     if not isinstance(channel, Channel):
-        with Channel(channel, create=False, readonly=True) as opened:
+        with _opened(channel) as opened:
             return backup(opened, to, progressed=progressed)
     location = archive_location(to)
     _require_outside(channel.path, location)
     return _Backup(channel.engine(), location, progressed or (lambda *_: None)).run()
+
+
+def _opened(path: str | os.PathLike[str]) -> Channel:
+    """Return a handle that only looks, also of a channel whose files go faster than it is read at first."""
+    for pause_seconds in _OPEN_PAUSES_SECONDS:
+        try:
+            return Channel(path, create=False, readonly=True)
+        except ChannelBusyError:
+            time.sleep(pause_seconds)
+    return Channel(path, create=False, readonly=True)
 
 
 def _require_outside(path: ChannelPath, location: Location) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -54,7 +55,7 @@ def back_up_again_and_again(channel: Channel, tmp_path: Path, times: int, groups
             assert not found or list(found) == list(range(min(found), last_id + 1)), "a prefix, without a gap"
             saved = dict(found)
             while not saved.keys() <= load.ledger.keys():
-                pass
+                time.sleep(0.001)  # a commit has returned, and is yet to be noted
             assert saved == {event: load.ledger[event] for event in saved}
     assert [r.number for r in reports] == list(range(1, times + 1))
     assert all(a.last_id <= b.last_id for a, b in pairwise(reports))
