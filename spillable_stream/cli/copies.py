@@ -27,7 +27,7 @@ def backup(path: ChannelPath, copy: _Copy, as_json: AsJson = False) -> None:
     Again to the same place, it copies only the events that came since. A backup counts when it is whole and was read
     again; one that was interrupted leaves the one before in place.
 
-    Example: [bold]spillable backup /data/orders s3://backups/orders[/bold]
+    Example: `spillable backup /data/orders s3://backups/orders`
 
     Exit status: 0 it is made; 1 it is not, and the one before still counts; 2 no such channel or place.
     """
@@ -56,7 +56,7 @@ def restore(copy: _Copy, path: _To, new_identity: _New = False, as_json: AsJson 
 
     Nothing is ever overwritten: PATH is missing or empty. While the original is where it was, --new-identity is needed.
 
-    Example: [bold]spillable restore s3://backups/orders /data/orders[/bold]
+    Example: `spillable restore s3://backups/orders /data/orders`
 
     Exit status: 0 the channel is there; 1 it is not; 2 there is no backup, or PATH can't be a channel.
     """
