@@ -50,7 +50,7 @@ def create(
         columns = None if schema is None else _columns(schema)
         _require_none(path)
         with Channel(path, schema=columns, **given) as channel:
-            typer.echo(f"{channel.path}: created as {channel.uuid}")
+            typer.echo(f"{path}: created as {channel.uuid}")
 
 
 @app.command()
