@@ -10,7 +10,7 @@ from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
 from spillable_stream.channel.put_transaction import PutTransaction
-from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats
+from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats, WorkerStats
 from spillable_stream.channel.take_transaction import TakeTransaction
 from spillable_stream.errors import *  # noqa: F403
 from spillable_stream.errors import __all__ as _errors
@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from prometheus_client import CollectorRegistry
 
+    from spillable_stream import dead_letters
     from spillable_stream.archive.backup import BackupReport, backup
     from spillable_stream.archive.restore import RestoreReport, restore
+    from spillable_stream.channel.workers.async_worker import AsyncWorker
+    from spillable_stream.channel.workers.verdicts import DeadLetter, Drop, Retry
+    from spillable_stream.channel.workers.worker import Worker
     from spillable_stream.integrity.findings import Finding, Loss, Report
     from spillable_stream.integrity.repair import repair
     from spillable_stream.integrity.verify import verify
@@ -43,11 +47,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncProducer",
+    "AsyncWorker",
     "Attempt",
     "BackupReport",
     "Channel",
     "ChannelStats",
     "Consumer",
+    "DeadLetter",
+    "Drop",
     "Event",
     "Finding",
     "GroupStats",
@@ -60,12 +67,16 @@ __all__ = [
     "Report",
     "RestoreReport",
     "Result",
+    "Retry",
     "SpoolStats",
     "StoreUsage",
     "TakeTransaction",
     "Target",
     "TierStats",
     "backup",
+    "Worker",
+    "WorkerStats",
+    "dead_letters",
     "exit_on_sigterm",
     "listener",
     "register",
@@ -82,8 +93,11 @@ _configure_logging()
 # Imported when they are first used: a program that only opens a channel does not pay for them.
 _MODULES = {
     "AsyncProducer": "producer.async_producer",
+    "AsyncWorker": "channel.workers.async_worker",
     "Attempt": "producer.result",
     "BackupReport": "archive.backup",
+    "DeadLetter": "channel.workers.verdicts",
+    "Drop": "channel.workers.verdicts",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
     "Producer": "producer.producer",
@@ -95,8 +109,10 @@ _MODULES = {
     "Target": "producer.target",
     "backup": "archive.backup",
     "exit_on_sigterm": "termination",
+    "Retry": "channel.workers.verdicts",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
+    "Worker": "channel.workers.worker",
     "repair": "integrity.repair",
     "restore": "archive.restore",
     "verify": "integrity.verify",
@@ -104,6 +120,8 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "dead_letters":
+        return import_module(f"spillable_stream.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"spillable_stream.{_MODULES[name]}"), name)

@@ -10,11 +10,23 @@ import warnings
 from contextlib import suppress
 from typing import TextIO
 
-from spillable_stream.cli import consume, copies, create, describe, examine, export, groups, put
+from spillable_stream.cli import consume, copies, create, dead_letters, describe, examine, export, groups, put
 from spillable_stream.cli.app import app, say
 from spillable_stream.termination import exit_on_sigterm
 
-__all__ = ["app", "consume", "copies", "create", "describe", "examine", "export", "groups", "main", "put"]
+__all__ = [
+    "app",
+    "consume",
+    "copies",
+    "create",
+    "dead_letters",
+    "describe",
+    "examine",
+    "export",
+    "groups",
+    "main",
+    "put",
+]
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ _OF_DISKS = {
     "backupCheckpointDir": _ONE_ROOT,
     "mode": "the store's own policies say who may read and write",
 }
-_OF_STORES = ("commitInterval", "gcDelay")
+_OF_STORES = ("commitInterval", "commitTimeout", "pollInterval", "gcDelay")
 
 
 class SpoolOptions(NamedTuple):
