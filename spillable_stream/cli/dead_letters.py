@@ -48,7 +48,7 @@ def list_letters(path: _Path, group: _Group = "default", count: _Count = 20, as_
             return
         for event_id, headers, _ in found:
             said = {name: headers.get(_PREFIX + name, "") for name in _SHOWN}
-            origin = f"{said['channel']} event {said['write_order_id']}" if said["channel"] else "a producer"
+            origin = said["channel"] + (f" event {said['write_order_id']}" if said["write_order_id"] else "")
             tries = f", {said['attempts']} attempts" if said["attempts"] else ""
             first_line = said["error_message"].partition("\n")[0]
             typer.echo(f"{event_id}: {said['error_code']}: {first_line} (from {origin}{tries})")
