@@ -55,6 +55,7 @@ from spillable_stream.format.batch import (
 )
 from spillable_stream.format.frame import MAX_SCHEMAS, FrameType
 from spillable_stream.format.record import SchemaRecord
+from spillable_stream.log_records import fields
 from spillable_stream.names import check_group, is_name
 from spillable_stream.objects.location import Location
 from spillable_stream.objects.store import StoreError
@@ -172,6 +173,7 @@ class Channel:
             self._engine.close()
             raise
         _handles.add(self)
+        _log.debug("opened %s%s", self.path, " to look at" if readonly else "", extra=fields(self.path))
 
     @classmethod
     def from_config(cls, path: str | os.PathLike[str], name: str | None = None) -> Channel:
@@ -686,6 +688,7 @@ class Channel:
                 self._engine.leave(checkpoint=checkpoint, flush=flush)
             finally:
                 self._engine.close()
+                _log.debug("closed %s", self.path, extra=fields(self.path))
 
     def park(self) -> None:
         """Leave the handle as if it were closed, without a checkpoint, until `resume`.
