@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from spillable_stream.integrity.verify import verify
     from spillable_stream.objects.credentials import register_credentials
     from spillable_stream.objects.metered_store import StoreUsage
+    from spillable_stream.observe.metrics_server import MetricsServer, serve_metrics
+    from spillable_stream.observe.otel_export import OtelMetrics, otel_metrics
     from spillable_stream.producer.async_producer import AsyncProducer
     from spillable_stream.producer.logging_handler import ProducerHandler
     from spillable_stream.producer.producer import Producer
@@ -49,6 +51,8 @@ __all__ = [
     "GroupStats",
     "KeptStats",
     "Loss",
+    "MetricsServer",
+    "OtelMetrics",
     "Producer",
     "ProducerHandler",
     "ProducerStats",
@@ -62,9 +66,11 @@ __all__ = [
     "TierStats",
     "exit_on_sigterm",
     "listener",
+    "otel_metrics",
     "register",
     "register_credentials",
     "repair",
+    "serve_metrics",
     "verify",
     *_errors,
 ]
@@ -76,6 +82,8 @@ _MODULES = {
     "Attempt": "producer.result",
     "Finding": "integrity.findings",
     "Loss": "integrity.findings",
+    "MetricsServer": "observe.metrics_server",
+    "OtelMetrics": "observe.otel_export",
     "Producer": "producer.producer",
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
@@ -85,7 +93,9 @@ _MODULES = {
     "exit_on_sigterm": "termination",
     "StoreUsage": "objects.metered_store",
     "register_credentials": "objects.credentials",
+    "otel_metrics": "observe.otel_export",
     "repair": "integrity.repair",
+    "serve_metrics": "observe.metrics_server",
     "verify": "integrity.verify",
 }
 

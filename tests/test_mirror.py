@@ -33,6 +33,7 @@ SCENARIOS = {
     "log/test_fairness": "each process has its share of the lock",
     "objects/test_channels": "a channel in every kind of store",
     "objects/test_histories": "writers, readers and a collector on a store that fails",
+    "observe/test_cost": "what looking costs the writers, and whoever looks",
     "producer/test_ends": "every kind of end of a process",
     "producer/test_machine": "any sequence of sends, failures and time",
     "producer/test_numbers_machine": "any sequence of sends and lost answers, by whom the batches are numbered",

@@ -7,12 +7,15 @@ from typing import Annotated, NoReturn
 
 import typer
 
-__all__ = ["HEALTHY", "UNHEALTHY", "UNKNOWN", "AsJson", "ChannelPath", "app", "fail"]
+__all__ = ["HEALTHY", "UNHEALTHY", "UNKNOWN", "AsJson", "ChannelPath", "ChannelPaths", "app", "fail"]
 
 HEALTHY, UNHEALTHY, UNKNOWN = 0, 1, 2
 """The exit statuses: all is well, it is not, and that can't be told."""
 
 ChannelPath = Annotated[str, typer.Argument(metavar="PATH", help="The channel's directory, or its address in a store.")]
+ChannelPaths = Annotated[
+    list[str], typer.Argument(metavar="PATH…", help="The channels: their directories, or their addresses in a store.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 
 app: typer.Typer = typer.Typer(
