@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from spillable_stream.cli import examine, metrics
+from spillable_stream.cli import examine, metrics, top
 from spillable_stream.cli.app import app
 
-__all__ = ["app", "examine", "main", "metrics"]
+__all__ = ["app", "examine", "main", "metrics", "top"]
 
 
 def main() -> None:

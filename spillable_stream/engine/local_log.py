@@ -15,7 +15,7 @@ from spillable_stream.engine.memory_directory import MemoryDirectory, file_size_
 from spillable_stream.engine.opening import Held, adopted, enter
 from spillable_stream.engine.readonly_view import ReadonlyView
 from spillable_stream.errors import ChannelClosedError, CorruptionError, StorageError
-from spillable_stream.format.file_names import Tier, generation_of, in_memory
+from spillable_stream.format.file_names import GENERATION_BITS, Tier, generation_of
 from spillable_stream.format.head_page import CommitPoint
 from spillable_stream.log.checkpoints import Checkpoints
 from spillable_stream.log.commit_lock import CommitLock
@@ -137,8 +137,9 @@ class LocalLog:
         appends = last_us = 0
         for file_id, found in self.tiers.records(start, end):
             apply(state, file_id, found)
-            if found.header.time_us != last_us and not in_memory(file_id):  # no two appends have the same time
-                appends, last_us = appends + 1, found.header.time_us
+            if found.header.time_us != last_us:  # no two appends have the same time
+                last_us = found.header.time_us
+                appends += file_id >> GENERATION_BITS == 0  # `in_memory` without its calls: this is a hot path
         return appends
 
     def is_current(self) -> bool:
