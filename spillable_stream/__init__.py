@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from spillable_stream.producer.result import Attempt, Result
     from spillable_stream.producer.stats import ProducerStats
     from spillable_stream.producer.target import Target
+    from spillable_stream.progress import Progress
     from spillable_stream.spark import QueryListener
     from spillable_stream.termination import exit_on_sigterm
 
@@ -56,6 +57,7 @@ __all__ = [
     "Producer",
     "ProducerHandler",
     "ProducerStats",
+    "Progress",
     "PutTransaction",
     "Report",
     "Result",
@@ -87,6 +89,7 @@ _MODULES = {
     "Producer": "producer.producer",
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
+    "Progress": "progress",
     "Report": "integrity.findings",
     "Result": "producer.result",
     "Target": "producer.target",
