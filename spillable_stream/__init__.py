@@ -9,6 +9,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, convert_spark_sch
 from spillable_stream.channel.channel import Channel
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.event import Event
+from spillable_stream.channel.event_table import EventTable
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.stats import ChannelStats, GroupStats, KeptStats, SpoolStats, TierStats
 from spillable_stream.channel.take_transaction import TakeTransaction
@@ -48,6 +49,7 @@ __all__ = [
     "ChannelStats",
     "Consumer",
     "Event",
+    "EventTable",
     "Finding",
     "GroupStats",
     "KeptStats",

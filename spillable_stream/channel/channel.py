@@ -17,6 +17,7 @@ from spillable_stream.channel.arrow_schema import SparkSchema, as_arrow_schema
 from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
+from spillable_stream.channel.event_table import EventTable, events_from, last_events
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
@@ -397,6 +398,33 @@ class Channel:
             OptionError: there is no such event or group, or a time has no zone.
         """
         return read_batches(self.engine(), start, end, group, max_bytes)
+
+    def head(self, n: int = 10, start: SeekTarget = "earliest") -> EventTable:
+        """Return the first events that the channel keeps, or those from one on, and take nothing.
+
+        Args:
+            n: how many at most.
+            start: the first one, said as in `seek`.
+
+        Raises:
+            CorruptionError: an event can't be read.
+            DataLossError: the event ``start`` has left the channel.
+            OptionError: ``n`` is less than 1, or ``start`` can't be used.
+        """
+        return events_from(self.engine(), str(self.path), start, n)
+
+    def tail(self, n: int = 10) -> EventTable:
+        """Return the last events, in order, and take nothing.
+
+        Args:
+            n: how many at most.
+
+        Raises:
+            CorruptionError: an event can't be read.
+            DataLossError: events have left the channel meanwhile.
+            OptionError: ``n`` is less than 1.
+        """
+        return last_events(self.engine(), str(self.path), n)
 
     def evolve(self, schema: pa.Schema) -> int:
         """Add the new nullable columns of ``schema`` to the channel and return the schema's number.
