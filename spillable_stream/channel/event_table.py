@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,9 +15,6 @@ from spillable_stream.channel.figures import count_text, size_text
 from spillable_stream.channel.seek_target import SeekTarget
 from spillable_stream.engine.engine import Engine
 from spillable_stream.errors import OptionError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["EventTable", "body_text", "events_from", "last_events", "value_text"]
 
@@ -60,14 +57,6 @@ class EventTable:
             for row in found:
                 row["headers"] = dict(row["headers"])
         return found
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Return the events as a pandas data frame.
-
-        Raises:
-            ImportError: pandas is not installed.
-        """
-        return self.table.to_pandas()
 
     def columns(self) -> list[str]:
         """Return the names of the columns as they are shown: the ID is the first one."""
