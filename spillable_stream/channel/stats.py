@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from spillable_stream.engine.engine import Engine
@@ -40,7 +40,7 @@ class GroupStats:
     lost: tuple[Range, ...] = ()
     expired: tuple[Range, ...] = ()
     is_automatic: bool = False
-    oldest_age_seconds: float | None = None
+    oldest_age_seconds: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

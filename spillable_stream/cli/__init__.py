@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from spillable_stream.cli import examine, metrics, top
+from spillable_stream.cli import examine, metrics, top, ui
 from spillable_stream.cli.app import app
 
-__all__ = ["app", "examine", "main", "metrics", "top"]
+__all__ = ["app", "examine", "main", "metrics", "top", "ui"]
 
 
 def main() -> None:

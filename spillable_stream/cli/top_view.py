@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from itertools import accumulate, groupby
+from collections.abc import Sequence
+from itertools import groupby
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,6 +13,7 @@ from rich.text import Text
 from spillable_stream.channel.figures import age_text, count_text, rate_text, short_text, size_text
 from spillable_stream.channel.stats import ChannelStats, TierStats
 from spillable_stream.observe.advice import Urgency, advice_on
+from spillable_stream.observe.drain_strip import strip_cells
 from spillable_stream.observe.observation import Observation, Rates
 
 __all__ = ["block", "block_height", "overview"]
@@ -128,27 +129,10 @@ def _drain_order(stats: ChannelStats, width: int) -> Text:
     if not stats.drain_order:
         return Text.assemble(f"  {'drain':<{_NAME_CELLS - 2}}", ("no events", "dim"))
     strip = Text(f"  {'drain':<{_NAME_CELLS - 2}}")
-    for is_memory, cells in groupby(_strip(stats.drain_order, min(width, _MOST_CELLS) - _NAME_CELLS)):
+    for is_memory, cells in groupby(strip_cells(stats.drain_order, min(width, _MOST_CELLS) - _NAME_CELLS)):
         cell, style = (_MEMORY_CELL, _MEMORY) if is_memory else (_DISK_CELL, _DISK)
         strip.append(cell * len(list(cells)), style)
     return strip
-
-
-def _strip(drain_order: Sequence[int], cells: int) -> Iterator[bool]:
-    """Yield for each cell of a strip whether most of its share of the events are in memory."""
-    total, begin, at = sum(map(abs, drain_order)), 0, 0
-    runs = list(zip(drain_order, accumulate(map(abs, drain_order)), strict=True))
-    for i in range(cells):
-        end, in_memory = total * (i + 1) / cells, 0.0
-        start = total * i / cells
-        while True:
-            run, run_end = runs[at]
-            if run > 0:
-                in_memory += max(0.0, min(end, run_end) - max(start, begin))
-            if run_end >= end or at == len(runs) - 1:
-                break
-            at, begin = at + 1, run_end
-        yield in_memory * 2 >= end - start
 
 
 def _pace(stats: ChannelStats, rates: Rates | None) -> Text:
