@@ -43,7 +43,13 @@ class Served(NamedTuple):
 
 @contextmanager
 def serving(tmp_path: Path, *arguments: object, **environment: str) -> Iterator[Served]:
-    """Serve the page of ``spillable ui`` on a free port while the block runs."""
+    """Serve the page of ``spillable ui`` on a free port while the block runs.
+
+    Args:
+        tmp_path: where the server's log goes.
+        arguments: paths of channels and options.
+        environment: variables of the server.
+    """
     log = tmp_path / "ui.log"
     command = [sys.executable, "-m", "spillable_stream", "ui", *map(str, arguments), "--port", "0"]
     with log.open("w") as errors:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spillable_stream import Channel
 from tests.support.browser import NEEDS_BROWSER, serving
 from tests.support.events import numbered, put, take
 
-pytestmark = NEEDS_BROWSER
+pytestmark = [NEEDS_BROWSER, pytest.mark.slow]
 
 
 def groups(path: Path) -> set[str]:

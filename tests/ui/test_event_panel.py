@@ -28,6 +28,7 @@ def test_what_cannot_be_looked_at_is_an_error(places: Path) -> None:
         look(str(places / "missing"), "", 3)
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_an_event_is_found_by_its_id_and_its_body_is_shown_and_not_run(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/0")
@@ -44,6 +45,7 @@ def test_an_event_is_found_by_its_id_and_its_body_is_shown_and_not_run(served: S
     events.get_by_text("There are no events here").or_(events.get_by_text("looked at, not taken")).first.wait_for()
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_a_place_that_is_none_is_said_so(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/0")
@@ -53,6 +55,7 @@ def test_a_place_that_is_none_is_said_so(served: Served, tab: Any) -> None:
     tab.get_by_role("alert").get_by_text("write earliest, latest, an ID").wait_for()
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_rows_of_a_typed_channel_are_a_table_of_its_columns(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from spillable_stream.options import CHANNEL, defaults
 from spillable_stream.ui.option_panel import stored_options
 from tests.support.browser import NEEDS_BROWSER, Served
@@ -15,6 +17,7 @@ def test_stored_options_are_the_channels(places: Path) -> None:
     assert found["minimum_required_space"] == 0 and found.keys() >= defaults(CHANNEL).keys()
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_options_are_shown_with_value_and_meaning(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/0")
@@ -24,6 +27,7 @@ def test_options_are_shown_with_value_and_meaning(served: Served, tab: Any) -> N
     row.get_by_text("The most events on disk").wait_for()
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_a_channel_that_is_missing_has_none_and_says_so(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/2")

@@ -34,6 +34,7 @@ def test_a_channel_that_is_missing_is_one_card_that_says_why(served: Served, tab
     missing.get_by_text("run: spillable verify").wait_for()
 
 
+@pytest.mark.slow
 def test_a_channel_has_charts_groups_and_the_way_back_by_keyboard(served: Served, tab: Any) -> None:
     tab.goto(served.link)
     tab.get_by_role("link", name="orders", exact=True).focus()
@@ -53,6 +54,7 @@ def test_a_channel_has_charts_groups_and_the_way_back_by_keyboard(served: Served
     tab.get_by_role("heading", name="Channels").wait_for()
 
 
+@pytest.mark.slow
 def test_every_control_has_a_name_and_the_page_a_language_and_landmarks(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/0")
     tab.get_by_role("tab", name="Events").click()
@@ -68,6 +70,7 @@ def test_every_control_has_a_name_and_the_page_a_language_and_landmarks(served: 
     assert unnamed == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_is_as_light_or_dark_as_the_browser_wants_until_somebody_chooses(
     served: Served, running_browser: Any, scheme: str
@@ -85,6 +88,7 @@ def test_it_is_as_light_or_dark_as_the_browser_wants_until_somebody_chooses(
     context.close()
 
 
+@pytest.mark.slow
 def test_a_number_that_is_no_channels_is_said_so(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/99")
     tab.get_by_text("No such channel").wait_for()

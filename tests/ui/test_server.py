@@ -95,6 +95,7 @@ def test_a_token_is_asked_for_and_is_in_no_log(places: Path, tmp_path: Path) -> 
     assert TOKEN not in served.log.read_text()
 
 
+@pytest.mark.slow
 def test_a_thousand_connections_do_not_end_it(places: Path, tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))

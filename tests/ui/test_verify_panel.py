@@ -35,6 +35,7 @@ def test_it_can_be_ended(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "ended" in verification.run()
 
 
+@pytest.mark.slow
 @NEEDS_BROWSER
 def test_the_page_verifies(served: Served, tab: Any) -> None:
     tab.goto(f"{served.link}channel/0")
