@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from spillable_stream.producer.stats import ProducerStats
     from spillable_stream.producer.target import Target
     from spillable_stream.progress import Progress
+    from spillable_stream.progress_bar import ProgressBar
     from spillable_stream.spark import QueryListener
     from spillable_stream.termination import exit_on_sigterm
 
@@ -60,6 +61,7 @@ __all__ = [
     "ProducerHandler",
     "ProducerStats",
     "Progress",
+    "ProgressBar",
     "PutTransaction",
     "Report",
     "Result",
@@ -92,6 +94,7 @@ _MODULES = {
     "ProducerHandler": "producer.logging_handler",
     "ProducerStats": "producer.stats",
     "Progress": "progress",
+    "ProgressBar": "progress_bar",
     "Report": "integrity.findings",
     "Result": "producer.result",
     "Target": "producer.target",

@@ -7,10 +7,12 @@ the work. If it raises, the work ends with that error, and what it read is close
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple
 
-__all__ = ["UNTOLD", "Meter", "OnProgress", "Progress"]
+__all__ = ["UNTOLD", "Meter", "OnProgress", "Progress", "meter_of_open", "told_of_opens"]
 
 _EVERY_SECONDS = 0.1
 
@@ -61,6 +63,11 @@ class Meter:
         self._total: int | None = None
         self._due = 0.0
 
+    @property
+    def is_told(self) -> bool:
+        """Whether anybody is told."""
+        return self._tell is not None
+
     def begin(self, total: int | None) -> None:
         """Begin the work, or begin it again.
 
@@ -99,3 +106,28 @@ class Meter:
 
 UNTOLD = Meter("work", "bytes", None)
 """Counts nothing, for nobody."""
+
+_told_of_opens: ContextVar[OnProgress | None] = ContextVar("told_of_opens", default=None)
+
+
+@contextmanager
+def told_of_opens(tell: OnProgress | None) -> Iterator[None]:
+    """Have somebody told how far an open is, in this thread, while the block runs.
+
+    An open goes through many hands, and no other call replays: so it is said here rather than handed on by each.
+    """
+    token = _told_of_opens.set(tell)
+    try:
+        yield
+    finally:
+        _told_of_opens.reset(token)
+
+
+def meter_of_open(unit: str) -> Meter:
+    """Return the meter of the open that is under way in this thread; nobody is told if there is none.
+
+    Args:
+        unit: what is counted.
+    """
+    tell = _told_of_opens.get()
+    return UNTOLD if tell is None else Meter("open", unit, tell)

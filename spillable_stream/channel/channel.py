@@ -18,6 +18,7 @@ from spillable_stream.channel.config_file import read_config
 from spillable_stream.channel.consumer import Consumer
 from spillable_stream.channel.display import notice_html, plot_samples, stats_html
 from spillable_stream.channel.event_table import EventTable, events_from, last_events
+from spillable_stream.channel.live_picture import live_picture
 from spillable_stream.channel.put_transaction import PutTransaction
 from spillable_stream.channel.seek_target import SeekTarget, chosen_position
 from spillable_stream.channel.stats import ChannelStats, channel_stats
@@ -46,6 +47,7 @@ from spillable_stream.names import check_group, is_name
 from spillable_stream.objects.location import Location
 from spillable_stream.option_types import ChannelKeywords, ChannelOptions, CreationOptions, StoredOptions
 from spillable_stream.options import CHANNEL, CREATION, HANDLE, defaults, parse_options
+from spillable_stream.progress import OnProgress, told_of_opens
 from spillable_stream.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class Channel:
         readonly: whether only to look: nothing is written, made or locked, so it works on a read-only mount too. The
             handle shows what the channel holds and refuses whatever would change it.
         fs: the file system, for tests.
+        progress: is told how far an open is that replays much of the log; if it raises, nothing is opened.
         options: the channel's options in snake_case (`spillable_stream.options`); they are stored
             in the channel, and a value that differs from the stored one changes it for all. ``durability`` and
             ``spool`` are this handle's.
@@ -102,6 +105,7 @@ class Channel:
         create: bool = True,
         readonly: bool = False,
         fs: FileSystem | None = None,
+        progress: OnProgress | None = None,
         **options: Unpack[ChannelKeywords],
     ) -> None:
         self.path: ChannelPath = channel_path(path)
@@ -127,7 +131,8 @@ class Channel:
         self._owning = ActiveCalls(f"the channel {self.path}")  # who is becoming a group's owner, or drops it
         self._front = front
         self._spool: Spool | None = None
-        self._open()
+        with told_of_opens(progress):
+            self._open()
         try:
             self._settle(given, arrow_schema)
             if front is not None:
@@ -594,6 +599,11 @@ class Channel:
             return stats_html(self.path, self.typed, self.stats())
         except SpillableError as e:
             return notice_html(self.path, "closed" if self._closed else str(e))
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        """Return what a notebook's front end with widgets shows: the same, live; others show `_repr_html_`."""
+        picture = live_picture(self)
+        return {} if picture is None else picture.view()
 
     def _forget_after_fork(self) -> None:
         """In a forked child: drop the parent's files and locks without touching what they lock."""
