@@ -59,6 +59,12 @@ def test_the_names_stay() -> None:
     assert {metric.series for metric in METRICS} == NAMES
 
 
+def test_the_docs_have_every_metric_with_its_labels_and_meaning() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    rows = [f"| `{metric.series}` | {', '.join(metric.labels)} | {metric.text} |" for metric in METRICS]
+    assert [row for row in rows if row not in page] == []
+
+
 def test_names_follow_prometheus_and_say_their_unit() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"spillable_(channel|group|handle)_[a-z_]+[a-z]", metric.name)
